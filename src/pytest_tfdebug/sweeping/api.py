@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.sweeping.fields import plain
 from pytest_tfdebug.sweeping.forwards import Inputs, called, quiet
 from pytest_tfdebug.sweeping.port import Port
 from pytest_tfdebug.sweeping.reference import Reference
 from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
-from pytest_tfdebug.sweeping.search import FieldSearch, plain
+from pytest_tfdebug.sweeping.search import FieldSearch
 from pytest_tfdebug.sweeping.small_config import small
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ def sweep(
         port = None if build is None else Port(build, search.reference, load, forward)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
         report.notes += _made_small(config, used)
-        found = search.all_moves(lambda fields: _shown(fields, search.reference.name))
+        search.move_all(lambda fields: _shown(fields, search.reference.name))
         for field in _shown(search.fields, "the port") if port else search.fields:
-            moves = found[field]
-            spot = search.blind_spot(field, moves)
+            moves = search.moves(field)
+            spot = search.blind_spot(field) if moves else None
             report.blind += [spot] if spot else []
             rows = [row for move in moves if (row := port.judged(_row(move), move) if port else _row(move))]
             if moves and not rows:
@@ -80,8 +81,8 @@ def sweep(
 
 
 def _made_small(config: Any, used: Any) -> list[str]:  # noqa: ANN401
-    given, small_ones = config.to_dict(), used.to_dict()
-    sizes = [f"{name}={value!r}" for name, value in small_ones.items() if given.get(name) != value]
+    given = config.to_dict()
+    sizes = [f"{name}={value!r}" for name, value in used.to_dict().items() if given.get(name) != value]
     return [f"The configuration was made small: {', '.join(sizes)}."] if sizes else []
 
 
@@ -94,9 +95,9 @@ def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:
 
 def _row(move: Move) -> FieldRow:
     """Return the row of a field at another value, on which nothing is said yet but that it matters."""
-    field, beside = move.field, ", ".join(f"{name}={value!r}" for name, value in move.beside.items())
-    note = f"with {beside}" if beside else ""
-    return FieldRow(field.name, "matters", plain(field.value), plain(move.value), move.distance, note=note)
+    beside = ", ".join(f"{name}={value!r}" for name, value in move.beside.items())
+    own, value = plain(move.field.value), plain(move.value)
+    return FieldRow(move.field.name, "matters", own, value, move.distance, note=f"with {beside}" if beside else "")
 
 
 def _with_known(report: SweepReport, known: Mapping[str, str]) -> SweepReport:

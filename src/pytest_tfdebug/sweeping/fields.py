@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,17 +31,12 @@ _NOT_SWEPT = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One field of a configuration.
+    """One field of a configuration."""
 
-    Args:
-        path: Its path in ``config.to_dict()``.
-        value: Its value.
-        beside: The dict that holds it.
-    """
-
-    path: tuple[str, ...]
+    path: tuple[str, ...]  # in ``config.to_dict()``
     value: Any
-    beside: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    beside: Mapping[str, Any]  # the dict that holds it
+    source: str = ""  # text of the reference, which says what words a field may be
 
     @property
     def is_rope(self) -> bool:
@@ -60,32 +55,29 @@ def is_rope_dict(value: object) -> bool:
     return isinstance(value, Mapping) and any(isinstance(value.get(name), str) for name in ROPE_TYPE)
 
 
-def fields(config: Any) -> Iterator[Field]:  # noqa: ANN401 - a configuration of transformers
+def plain(value: Any) -> Any:  # noqa: ANN401 - of a configuration
+    """Return a value as a person reads it: a rotary embedding by its kind."""
+    return next((value[name] for name in ROPE_TYPE if name in value), value) if isinstance(value, dict) else value
+
+
+def fields(config: Any, source: str = "") -> Iterator[Field]:  # noqa: ANN401 - a configuration of transformers
     """Yield the fields of a configuration, and of the configurations inside it."""
-    yield from _walk(config.to_dict(), ())
+    yield from _walk(config.to_dict(), (), source)
 
 
-def _walk(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Field]:
+def _walk(data: Mapping[str, Any], path: tuple[str, ...], source: str) -> Iterator[Field]:
     for name, value in data.items():
         if not isinstance(name, str) or _NOT_SWEPT.fullmatch(name) or (is_rope_dict(data) and name in ROPE_TYPE):
             continue
-        here = (*path, name)
-        if not isinstance(value, Mapping) or not value:
-            yield Field(here, value, data)
-            continue
-        if is_rope_dict(value):
-            yield Field(here, value, data)
-        yield from _walk(value, here)
+        has_more = isinstance(value, Mapping) and value
+        if not has_more or is_rope_dict(value):
+            yield Field((*path, name), value, data, source)
+        if has_more:
+            yield from _walk(value, (*path, name), source)
 
 
-def changed(config: Any, changes: Changes, *, without: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
-    """Return a configuration of the same class with some fields changed.
-
-    Args:
-        config: The configuration; it is not touched.
-        changes: What to change.
-        without: Names of fields to leave out, so that the class derives them anew.
-    """
+def changed(config: Any, changes: Changes, without: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
+    """Return a configuration with some fields changed, and others left out, so that the class derives them anew."""
     data = config.to_dict()  # a copy
     for name in without:
         data.pop(name, None)

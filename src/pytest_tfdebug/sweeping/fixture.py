@@ -14,7 +14,7 @@ from pytest_tfdebug.options import NOTE
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.api import sweep
-from pytest_tfdebug.sweeping.forwards import answer, apart, called, quiet
+from pytest_tfdebug.sweeping.forwards import answer, apart, quiet
 from pytest_tfdebug.sweeping.reference import Reference
 from pytest_tfdebug.sweeping.search import FieldSearch
 from pytest_tfdebug.sweeping.small_config import is_small
@@ -23,13 +23,9 @@ from pytest_tfdebug.tracing.record.signatures import positional_parameters
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
 
     from pytest_tfdebug.goldens.check.port_call import PortCall
-    from pytest_tfdebug.sweeping.forwards import Forward, Inputs
-    from pytest_tfdebug.sweeping.port import Build, Load
     from pytest_tfdebug.sweeping.result import SweepReport
 
 
@@ -40,38 +36,36 @@ class Goldens(GoldenChecks):
         self,
         reference: type,
         config: Any,  # noqa: ANN401 - a configuration of transformers
-        *,
-        build: Build | None = None,
-        inputs: Inputs | None = None,
-        known: Mapping[str, str] | None = None,
-        load: Load | None = None,
-        forward: Forward = called,
+        **arguments: Any,  # noqa: ANN401 - those of pytest_tfdebug.sweep
     ) -> SweepReport:
         """Move each field of a configuration, as :func:`pytest_tfdebug.sweep`, and fail where the port does not follow.
+
+        Args:
+            reference: Class of the reference: ``Phi3ForCausalLM``.
+            config: Its configuration.
+            **arguments: ``build=``, ``inputs=``, ``known=``, ``load=`` and ``forward=``, as there.
 
         Raises:
             SweepError: If the port ignores a field or differs at another value of it, or a known one agrees by now.
             TFDebugError: If nothing can be judged.
         """
         __tracebackhide__ = True
-        report = sweep(reference, config, build=build, inputs=inputs, known=known, load=load, forward=forward)
+        report = sweep(reference, config, **arguments)
         text = report.check_text()
-        note(
-            self._item,
-            CheckRecord(
-                self._item.nodeid,
-                "sweep",
-                "passed" if report.ok else "failed",
-                text.answer,
-                name=reference.__name__,
-                model=reference.__name__,
-                at=calling_line(),
-                notes=tuple(report.notes),
-                text=text.to_text("full") if wants_details(self._item.config) else "",
-                fields=report.records(),
-                blind=tuple(spot.record() for spot in report.blind),
-            ),
+        record = CheckRecord(
+            self._item.nodeid,
+            "sweep",
+            "passed" if report.ok else "failed",
+            text.answer,
+            name=reference.__name__,
+            model=reference.__name__,
+            at=calling_line(),
+            notes=tuple(report.notes),
+            text=text.to_text("full") if wants_details(self._item.config) else "",
+            fields=tuple(row.record() for row in report.rows),
+            blind=tuple(spot.record() for spot in report.blind),
         )
+        note(self._item, record)
         if not report.ok:
             raise SweepError(text, report)
         self._item.user_properties.append((NOTE, text.answer))
@@ -84,24 +78,24 @@ class Goldens(GoldenChecks):
         make: an adapter, a patched forward.
         """
         transformers = sys.modules.get("transformers")
-        if transformers is None or not isinstance(model, transformers.PreTrainedModel) or called.method != "forward":
-            return ()
         if (
-            present_group() is not None
+            transformers is None
+            or not isinstance(model, transformers.PreTrainedModel)
+            or called.method != "forward"
+            or present_group() is not None
             or not is_small(model)
             or any(each.device.type != "cpu" for each in model.parameters())
         ):
             return ()
-        inputs = {
-            **dict(zip(positional_parameters(cast("type", type(model))), called.args, strict=False)),
-            **called.kwargs,
-        }
+        names = positional_parameters(cast("type", type(model)))
+        inputs = {**dict(zip(names, called.args, strict=False)), **called.kwargs}
         try:
             with quiet(), preserved(model):
                 reference = Reference(type(model), model.config, inputs, model.state_dict())
                 if apart(answer(model, inputs), reference.base.answer) > reference.bound:
                     return ()
-                return tuple(spot.record() for spot in FieldSearch(reference).blind_spots())
+                search = FieldSearch(reference)
+                return tuple(spot.record() for field in search.fields if (spot := search.blind_spot(field)))
         except Exception:  # noqa: BLE001 - a golden is written whether or not its inputs can be judged
             return ()
 

@@ -56,11 +56,7 @@ def called(model: Any, inputs: Inputs) -> Any:  # noqa: ANN401 - a model of any 
 
 
 def answer(model: Any, inputs: Inputs, forward: Forward = called) -> Answer:  # noqa: ANN401
-    """Return what a model gives, as float32; without the caches, which its outputs follow from.
-
-    Raises:
-        TFDebugError: If it gives no tensor of floating point.
-    """
+    """Return what a model gives, as float32; without the caches, which its outputs follow from."""
     given = forward(model, inputs)
     if not walk(given) and hasattr(given, "__array__"):
         given = torch.as_tensor(given.__array__())
@@ -76,9 +72,9 @@ def answer(model: Any, inputs: Inputs, forward: Forward = called) -> Answer:  # 
 
 def shared(expected: Answer, actual: Answer) -> tuple[Answer, Answer]:
     """Return two answers by the outputs that both have: by path, else the main output of each."""
-    paths = expected.keys() & actual.keys()
-    if not paths or not any(path in actual for path in (_main(expected),)):
+    if _main(expected) not in actual:
         return {"": expected[_main(expected)]}, {"": actual[_main(actual)]}
+    paths = expected.keys() & actual.keys()
     return {path: expected[path] for path in paths}, {path: actual[path] for path in paths}
 
 
@@ -108,8 +104,3 @@ def is_equal(expected: Answer, actual: Answer) -> bool:
         expected[path].shape == actual[path].shape and torch.allclose(actual[path], expected[path], rtol, atol)
         for path in expected
     )
-
-
-def is_usable(given: Answer) -> bool:
-    """Tell whether an answer is finite: a variant that overflows shows nothing."""
-    return all(bool(torch.isfinite(tensor).any()) and not bool(torch.isnan(tensor).any()) for tensor in given.values())

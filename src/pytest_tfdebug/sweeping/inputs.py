@@ -22,9 +22,7 @@ _SPECIAL = ("_token_id", "_token_index", "_token_ids")
 def default_inputs(model: torch.nn.Module, length: int = _LENGTH) -> dict[str, Any]:
     """Return inputs of a seeded batch of two: as many of those that the model takes as it runs with.
 
-    Args:
-        model: The model.
-        length: Tokens in a row of text.
+    Text has ``length`` tokens in a row.
 
     Raises:
         ValueError: If the model names none of the inputs that are known here, or runs with none of these.
@@ -62,12 +60,7 @@ def _ids(model: torch.nn.Module, length: int) -> torch.Tensor:
 
 
 def special_ids(config: Any, of: re.Pattern[str] = re.compile("")) -> set[int]:  # noqa: ANN401 - a configuration
-    """Return the ids of special tokens that a configuration, or one inside it, names.
-
-    Args:
-        config: The configuration.
-        of: What the name of its entry has to contain.
-    """
+    """Return the ids of special tokens that a configuration, or one inside it, names in entries that ``of`` finds."""
     found: set[int] = set()
     for name, value in vars(config).items() if hasattr(config, "__dict__") else ():
         if name.endswith(_SPECIAL) and of.search(name):

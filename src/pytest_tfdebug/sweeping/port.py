@@ -31,17 +31,13 @@ _NEAR = 1e-3
 
 
 class _Held(NamedTuple):
-    """What a port gave for one variant.
+    """A port of one variant, beside the reference whose weights it has."""
 
-    Args:
-        answer: Its outputs; None where its parameters are not those of the reference.
-        shapes: Its parameters, where the sweep loads them.
-        unmatched: Parameters that it has otherwise than the reference, in words; empty where they fit.
-    """
-
-    answer: Answer | None
-    shapes: Shapes
-    unmatched: str = ""
+    port: Any
+    reference: torch.nn.Module
+    shapes: Shapes  # of its parameters, where the sweep loads them
+    unmatched: str  # parameters that it has otherwise than the reference, in words
+    answer: Answer | None  # what it gives; None where its parameters are not those of the reference
 
     def error(self, variant: Variant) -> float:
         """Return how far the port is from its reference."""
@@ -56,12 +52,6 @@ class _Held(NamedTuple):
 
 class Port:
     """How a port is built, given weights, and called.
-
-    Args:
-        build: Returns the port for a configuration.
-        reference: What it is held to.
-        load: Gives it the reference's weights; None where its state dict has the reference's names and shapes.
-        forward: Calls it.
 
     Raises:
         TFDebugError: If it cannot be run with the configuration as it is, or differs there.
@@ -80,7 +70,7 @@ class Port:
             )
         own = self._base.error(reference.base)
         if not own <= reference.bound:
-            report = self._compared(reference.base)
+            report = self._compared(self._base)
             told = f"\n{report}" if report is not None and not report.ok else ""
             raise TFDebugError(
                 f"The port differs from {reference.name} by {own:.2g} of its output before any field moves: "
@@ -104,35 +94,30 @@ class Port:
         rounding = _SPREAD * self._reference.floor_of(move.variant) if self._bound < off < _NEAR else 0.0
         if off <= max(self._bound, rounding):
             return replace(row, verdict="agrees")
-        is_ignored = moved <= self._bound
-        return replace(row, verdict="ignored" if is_ignored else "differs", report=self._compared(move.variant))
+        return replace(row, verdict="ignored" if moved <= self._bound else "differs", report=self._compared(after))
 
     def _hold(self, variant: Variant) -> _Held:
-        port, shapes, unmatched = self._made(variant, variant.build())
-        return _Held(None if unmatched else answer(port, self._reference.inputs, self._forward), shapes, unmatched)
-
-    def _made(self, variant: Variant, reference: torch.nn.Module) -> tuple[Any, Shapes, str]:
-        port = self._build(variant.config)
+        reference, port = variant.build(), self._build(variant.config)
+        shapes, unmatched = Shapes(), ""
         if isinstance(port, torch.nn.Module):
             port = port.float().eval()
         if self._load is not None:
             self._load(port, reference)
-            return port, {}, ""
-        if not isinstance(port, torch.nn.Module):
+        elif isinstance(port, torch.nn.Module):
+            unmatched, shapes = load_strictly(port, reference), _shapes(port)
+        else:
             raise TFDebugError(f"{type(port).__name__} is no torch.nn.Module: give load=lambda port, reference: ...")
-        unmatched = load_strictly(port, reference)
-        return port, _shapes(port), unmatched
+        given = None if unmatched else answer(port, self._reference.inputs, self._forward)
+        return _Held(port, reference, shapes, unmatched, given)
 
-    def _compared(self, variant: Variant) -> ParityReport | None:
+    def _compared(self, held: _Held) -> ParityReport | None:
         """Return what a comparison of both forwards says; None where the port is called in a way of its own."""
+        if held.unmatched or self._forward is not called or not isinstance(held.port, torch.nn.Module):
+            return None
+        inputs = dict(self._reference.inputs)
         try:
-            reference = variant.build()
-            port, _, unmatched = self._made(variant, reference)
-            if unmatched or self._forward is not called or not isinstance(port, torch.nn.Module):
-                return None
-            inputs = dict(self._reference.inputs)
-            call = port_call(port, (), inputs)
-            return compare(trace(reference, **inputs), trace(port, *call.args, **call.kwargs))
+            call = port_call(held.port, (), inputs)
+            return compare(trace(held.reference, **inputs), trace(held.port, *call.args, **call.kwargs))
         except Exception:  # noqa: BLE001 - what explains nothing must not cost the row
             return None
 

@@ -1,4 +1,4 @@
-"""The reference of a sweep: what its variants give, and how far each is from what the configuration as it is gives."""
+"""The reference of a sweep, and what its variants give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, changed
-from pytest_tfdebug.sweeping.forwards import Answer, Inputs, answer, apart, is_usable
+from pytest_tfdebug.sweeping.forwards import Answer, Inputs, answer, apart
 from pytest_tfdebug.sweeping.inputs import default_inputs
 from pytest_tfdebug.tracing.values.float64 import in_float64
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import torch
 
-
 #: Tokens in a row: more than the exact buckets of relative positions, and than the small window of a variant.
 _LONG = 24
 _LAYER = re.compile(r"\.\d+(?=\.|$)")
@@ -29,18 +28,11 @@ _LAYER = re.compile(r"\.\d+(?=\.|$)")
 
 @dataclass(frozen=True)
 class Variant:
-    """A configuration, and what the reference gives with it.
-
-    Args:
-        config: The configuration.
-        answer: What the model gives.
-        parts: Its modules, those of all layers alike: which code it runs.
-        build: Builds the model again.
-    """
+    """A configuration, and what the reference gives with it."""
 
     config: Any
     answer: Answer = field(repr=False)
-    parts: frozenset[str] = field(repr=False)
+    parts: frozenset[str] = field(repr=False)  # its modules, those of all layers alike: which code it runs
     build: Callable[[], torch.nn.Module] = field(repr=False)
 
 
@@ -51,8 +43,8 @@ class Reference:
         model_class: The class.
         config: Its configuration; a small one.
         inputs: Keyword inputs; None for seeded ones that fit the model.
-        weights: Weights of a model with this configuration, for variants that have the same names and shapes; others
-            get those of :func:`pytest_tfdebug.fill`, as do all without it.
+        weights: Those of a model with this configuration, for variants that have the same names and shapes; others get
+            those of :func:`pytest_tfdebug.fill`, as do all without it.
 
     Raises:
         TFDebugError: If the model cannot be built or run with these.
@@ -66,10 +58,8 @@ class Reference:
         weights: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self._class, self._weights = model_class, weights
-        if (
-            getattr(config, "_attn_implementation", "") is None
-        ):  # eager attention reads fields that fused kernels cannot
-            config = changed(config, {})
+        if getattr(config, "_attn_implementation", "") is None:
+            config = changed(config, {})  # eager attention reads fields that fused kernels cannot
             config._attn_implementation = "eager"  # noqa: SLF001 - transformers has no other name for it
         self.config = config
         self.name = str(getattr(config, "model_type", "") or model_class.__name__)
@@ -77,55 +67,49 @@ class Reference:
         try:
             model = self.model(config)
             self.inputs = dict(inputs) if inputs is not None else _plain_inputs(model)
-            self.base = self._variant(config, model)
+            self.base = self._run(config, model)
         except Exception as error:
             raise TFDebugError(
                 f"{model_class.__name__} cannot be run with this configuration and these inputs: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        self.floor = self.floor_of(self.base)
         self._known: dict[str, Variant | None] = {}
         #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
-        self.bound = max(FLOORS * self.floor, DEFAULTS["float32"].noise)
+        self.bound = max(FLOORS * self.floor_of(self.base), DEFAULTS["float32"].noise)
 
     def model(self, config: Any) -> torch.nn.Module:  # noqa: ANN401
         """Return a model of a configuration, with weights that follow from their names and shapes."""
         model: torch.nn.Module = self._class(config).float().eval()
-        if self._weights is not None:
-            own = model.state_dict()
-            if own.keys() == self._weights.keys() and all(own[name].shape == self._weights[name].shape for name in own):
-                model.load_state_dict(dict(self._weights))
-                return model
-        return fill(model)
+        own, given = model.state_dict(), self._weights
+        if given is None or own.keys() != given.keys() or any(own[name].shape != given[name].shape for name in own):
+            return fill(model)
+        model.load_state_dict(dict(given))
+        return model
 
     def variant(self, changes: Changes, without: tuple[str, ...] = ()) -> Variant | None:
         """Return what the reference gives with some fields changed; None where it raises, or gives no number."""
         try:
-            config = changed(self.config, changes, without=without)
-        except Exception:  # noqa: BLE001 - every configuration refuses in its own way
-            return None
-        key = repr(config.to_dict())  # several ways lead to one configuration
-        if key not in self._known:
-            self._known[key] = self._usable(config)
-        return self._known[key]
-
-    def _usable(self, config: Any) -> Variant | None:  # noqa: ANN401
-        try:
-            found = self._variant(config, self.model(config))
+            config = changed(self.config, changes, without)
+            key = repr(config.to_dict())  # several ways lead to one configuration
+            if key not in self._known:
+                self._known[key] = None
+                found = self._run(config, self.model(config))
+                is_usable = all(it.isfinite().any() and not it.isnan().any() for it in found.answer.values())
+                self._known[key] = found if is_usable else None
         except Exception:  # noqa: BLE001 - every architecture refuses in its own way
             return None
-        return found if is_usable(found.answer) else None
+        return self._known[key]
 
-    def _variant(self, config: Any, model: torch.nn.Module) -> Variant:  # noqa: ANN401
+    def _run(self, config: Any, model: torch.nn.Module) -> Variant:  # noqa: ANN401
         parts = frozenset(_LAYER.sub(".*", name) for name, _ in model.named_modules())
         return Variant(config, answer(model, self.inputs), parts, lambda: self.model(config))
 
-    def config_without(self, name: str) -> object:
-        """Return what the configuration's class makes of a field that is left out; None where it refuses that."""
+    def is_derived(self, name: str, value: object) -> bool:
+        """Tell whether the configuration's class gives a field this value where it is left out."""
         try:
-            return changed(self.config, {}, without=(name,)).to_dict().get(name)
+            return bool(changed(self.config, {}, (name,)).to_dict().get(name) == value)
         except Exception:  # noqa: BLE001 - every configuration refuses in its own way
-            return None
+            return False
 
     def floor_of(self, variant: Variant) -> float:
         """Return how far a variant is from itself in float64; 0 where it cannot be run so."""

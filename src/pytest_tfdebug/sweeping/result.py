@@ -18,25 +18,18 @@ if TYPE_CHECKING:
 #: What a sweep says of a field. ``matters``: the reference moves, and no port was given.
 Verdict = Literal["agrees", "ignored", "differs", "refused", "never", "matters"]
 FAILING = ("ignored", "differs")
+_COLUMNS = ("field", "verdict", "own", "value", "reference_moved", "port_moved", "error", "note", "known")
 
 
 @dataclass(frozen=True)
 class BlindSpot:
-    """A field that matters, and that inputs cannot see at its own value: a model that does not read it passes.
+    """A field that matters, and that inputs cannot see at its own value: a model that does not read it passes."""
 
-    Args:
-        field: Name of the field.
-        own: The configuration's value.
-        value: The value that shows it.
-        beside: What has to be changed with it, by name.
-        instead: A value with which a model gives the same, as one does that never reads the field.
-    """
-
-    field: str
-    own: Any
-    value: Any
-    beside: dict[str, Any]
-    instead: Any
+    field: str  # its name
+    own: Any  # the configuration's value
+    value: Any  # the value that shows it
+    beside: dict[str, Any]  # what has to be changed with it, by name
+    instead: Any  # a value with which a model gives the same, as one does that never reads the field
 
     @property
     def why(self) -> str:
@@ -48,39 +41,28 @@ class BlindSpot:
     def record(self) -> BlindRecord:
         """Return it as plain data, its values as they are typed."""
         beside = ", ".join(f"{name}={value!r}" for name, value in self.beside.items())
-        return BlindRecord(
-            self.field, repr(self.own), repr(self.value) + (f" with {beside}" if beside else ""), self.why
-        )
+        shown = repr(self.value) + (f" with {beside}" if beside else "")
+        return BlindRecord(self.field, repr(self.own), shown, self.why)
 
 
 @dataclass(frozen=True)
 class FieldRow:
     """One field at another value; rotary embeddings have a row for each kind.
 
-    Args:
-        field: Name of the field.
-        verdict: ``agrees``; ``ignored``: the port did not move where the reference did; ``differs``; ``refused``: the
-            port raised; ``never``: nothing moves the reference; ``matters``: it moves, and there is no port.
-        own: The configuration's value.
-        value: The value that it was moved to, as it is typed.
-        reference_moved: How far the reference moved, relative to its output.
-        port_moved: How far the port moved; None where it was not asked.
-        error: How far the port is from the reference at the new value.
-        note: What else is known: the port's error, parameters on one side alone, what was changed with the field.
-        known: Why the field is known to fail.
-        report: The comparison of both forwards at the new value, of a row that fails.
+    Of a port it ``agrees``, is ``ignored`` (the port did not move where the reference did), ``differs``, or is
+    ``refused`` (the port raised); without one it ``matters``; ``never`` does where nothing moves the reference.
     """
 
-    field: str
+    field: str  # its name
     verdict: Verdict
-    own: Any
-    value: Any
-    reference_moved: float = 0.0
-    port_moved: float | None = None
-    error: float | None = None
-    note: str = ""
-    known: str = ""
-    report: ParityReport | None = dataclasses.field(default=None, repr=False)
+    own: Any  # the configuration's value
+    value: Any  # the value that it was moved to, as it is typed
+    reference_moved: float = 0.0  # how far the reference moved, relative to its output
+    port_moved: float | None = None  # how far the port moved; None where it was not asked
+    error: float | None = None  # how far the port is from the reference at the new value
+    note: str = ""  # the port's error, parameters on one side alone, what was changed with the field
+    known: str = ""  # why the field is known to fail
+    report: ParityReport | None = dataclasses.field(default=None, repr=False)  # of both forwards, of a row that fails
 
     @property
     def fails(self) -> bool:
@@ -92,26 +74,22 @@ class FieldRow:
         """Where the port is wrong, as far as a comparison found it."""
         return None if self.report is None else self.report.culprit
 
+    def record(self) -> FieldRecord:
+        """Return it as plain data, its values as text."""
+        cells = {name: getattr(self, name) for name in _COLUMNS} | {"own": repr(self.own), "value": repr(self.value)}
+        return FieldRecord(**cells, culprit="" if self.report is None else self.report.check_text().answer)
+
 
 @dataclass(repr=False)
 class SweepReport:
-    """What the fields of a configuration do.
+    """What the fields of a configuration do; false if a port does not follow one."""
 
-    Args:
-        name: What was swept: ``phi3``.
-        rows: The fields; those that fail first.
-        blind: Fields that matter, and that these inputs cannot see at their own value.
-        has_port: Whether a port was held to the reference.
-        outdated: Fields that are known to fail, and agree by now.
-        notes: What could not be judged, in sentences.
-    """
-
-    name: str
-    rows: list[FieldRow]
-    blind: list[BlindSpot]
-    has_port: bool = False
-    outdated: list[str] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
+    name: str  # what was swept: ``phi3``
+    rows: list[FieldRow]  # the fields; those that fail first
+    blind: list[BlindSpot]  # fields that matter, and that these inputs cannot see at their own value
+    has_port: bool = False  # whether a port was held to the reference
+    outdated: list[str] = dataclasses.field(default_factory=list)  # known to fail, and agree by now
+    notes: list[str] = dataclasses.field(default_factory=list)  # what could not be judged, in sentences
 
     @property
     def ok(self) -> bool:
@@ -133,27 +111,8 @@ class SweepReport:
 
         return sweep_text(self)
 
-    def records(self) -> tuple[FieldRecord, ...]:
-        """Return the rows as plain data."""
-        return tuple(
-            FieldRecord(
-                row.field,
-                row.verdict,
-                repr(row.own),
-                repr(row.value),
-                row.reference_moved,
-                row.port_moved,
-                row.error,
-                row.note,
-                row.known,
-                "" if row.report is None else row.report.check_text().answer,
-            )
-            for row in self.rows
-        )
-
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each field: verdict, values, and how far each side moved."""
         from pytest_tfdebug.report.rows import table
 
-        names = ("field", "verdict", "own", "value", "reference_moved", "port_moved", "error", "note", "known")
-        return table((tuple(getattr(row, name) for name in names) for row in self.rows), names)
+        return table((tuple(getattr(row, name) for name in _COLUMNS) for row in self.rows), _COLUMNS)

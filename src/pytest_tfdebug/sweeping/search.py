@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.sweeping import kinds
-from pytest_tfdebug.sweeping.fields import ROPE_TYPE, Changes, Field, fields
+from pytest_tfdebug.sweeping.fields import Changes, Field, fields, plain
 from pytest_tfdebug.sweeping.forwards import apart, is_equal
 from pytest_tfdebug.sweeping.result import BlindSpot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_tfdebug.sweeping.reference import Reference, Variant
 
@@ -22,48 +22,29 @@ _CLEARLY = 100.0
 
 
 class Context(NamedTuple):
-    """What is changed on both sides before a field moves: it brings out what is hidden otherwise.
-
-    Args:
-        changes: Fields with other values.
-        brings_out: What the path of a field contains that may be hidden.
-        without: Fields that are left out, so that the class derives them.
-    """
+    """What is changed on both sides before a field moves: it brings out what is hidden otherwise."""
 
     changes: Changes
-    brings_out: re.Pattern[str] = re.compile("")
-    without: tuple[str, ...] = ()
-
-    def shows(self, field: Field) -> bool:
-        """Tell whether a field may be hidden without this."""
-        return bool(self.changes or self.without) and self.brings_out.search(".".join(field.path)) is not None
+    brings_out: str = ""  # what the path of a field contains that may be hidden
+    without: tuple[str, ...] = ()  # fields that are left out, so that the class derives them
 
 
-_OF_WINDOWS = re.compile("window|attention|layer|pattern|chunk|local|global|bidirectional")
-_OF_LAYERS = re.compile("window|layer|full_attention|sliding_attention|chunked_attention")
-_OF_POSITIONS = re.compile("rope|position|factor|beta")
+_OF_WINDOWS = "window|attention|layer|pattern|chunk|local|global|bidirectional"
+_OF_LAYERS = "window|layer|full_attention|sliding_attention|chunked_attention"
+_OF_POSITIONS = "rope|position|factor|beta"
 _PLAIN = Context({})
 
 
 @dataclass(frozen=True)
 class Move:
-    """A field at another value.
-
-    Args:
-        field: The field.
-        value: The value.
-        base: What the reference gives with the field as it is.
-        variant: What it gives with the value.
-        changes: The context in which it moves.
-        distance: How far the two answers are apart.
-    """
+    """A field at another value."""
 
     field: Field
     value: Any
-    base: Variant
-    variant: Variant
-    changes: Changes
-    distance: float
+    base: Variant  # what the reference gives with the field as it is
+    variant: Variant  # what it gives with the value
+    changes: Changes  # what else is changed on both sides
+    distance: float  # how far the two answers are apart
 
     @property
     def beside(self) -> dict[str, Any]:
@@ -72,60 +53,62 @@ class Move:
 
 
 class FieldSearch:
-    """Moves the fields of a configuration, one at a time.
-
-    Args:
-        reference: The reference.
-    """
+    """Moves the fields of a configuration, one at a time."""
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
-        self.fields = list(fields(reference.config))
+        self.fields = list(fields(reference.config, reference.source))
+        self._found: dict[Field, list[Move]] = {}
         self._bringing_parts: list[Context] = []
 
-    @cached_property
-    def _derived(self) -> tuple[str, ...]:
-        """Names of fields that the class derives from others: one for each layer, or the same once it is left out."""
-        found = []
-        for field in self.fields:
-            if len(field.path) == 1 and field.value is not None and not field.is_rope:
-                again = self.reference.config_without(field.path[0])
-                if _is_by_layer(field) or again == field.value:
-                    found.append(field.path[0])
-        return tuple(found)
+    def move_all(self, shown: Callable[[Sequence[Field]], Iterable[Field]]) -> None:
+        """Move every field.
 
-    def all_moves(self, told: Callable[[Sequence[Field]], Iterable[Field]] = iter) -> dict[Field, list[Move]]:
-        """Return the moves of every field.
-
-        Fields that do not move are moved again beside each change that brought modules in: experts, another attention.
-
-        Args:
-            told: Shows the progress of a walk through fields.
+        Those that do not move are moved again beside each change that brought modules in: experts, another attention.
         """
-        found = {field: self.moves(field) for field in told(self.fields)}
-        for field in told([field for field in self.fields if not found[field]]):
-            found[field] = self._first(field, self._bringing_parts)
-        return found
+        for field in shown(self.fields):
+            self.moves(field)
+        for field in shown([field for field in self.fields if not self._found[field]]):
+            self._found[field] = self._in(self._bringing_parts, field)
 
     def moves(self, field: Field) -> list[Move]:
         """Return variants in which a field moves the reference: all kinds of rotary embeddings, else the clearest."""
-        contexts = [context for context in self._contexts if context.shows(field)]
-        if not field.is_rope:
-            return self._first(field, [_PLAIN, *contexts])
-        found: list[Move] = []
-        for context in (_PLAIN, *contexts):
-            found += self._moves(field, context, [move.value for move in found])
-        return found
+        if field not in self._found:
+            path = ".".join(field.path)
+            contexts = [context for context in self._contexts if re.search(context.brings_out, path)]
+            self._found[field] = self._in([_PLAIN, *contexts], field)
+        return self._found[field]
 
-    def _first(self, field: Field, contexts: Iterable[Context]) -> list[Move]:
-        """Return the clearest move in the first context that brings a field out."""
-        found = next(filter(None, (self._moves(field, context) for context in contexts)), [])
-        return sorted(found, key=lambda move: -min(move.distance, 1.0))[:1]
+    def blind_spot(self, field: Field) -> BlindSpot | None:
+        """Return why a model passes that does not read a field; None where it does not pass, or nothing moves it."""
+        base = self.reference.base
+        for other in kinds.left_out(field):
+            variant = base if other == field.value else self._variant(field, other, _PLAIN)
+            if variant is not None and is_equal(base.answer, variant.answer):
+                by = next((move for move in self.moves(field) if self._is_asked_for(move)), None)
+                if by is not None:
+                    return BlindSpot(field.name, plain(field.value), plain(by.value), by.beside, other)
+        return None
+
+    def _is_asked_for(self, move: Move) -> bool:
+        """Tell whether a move needs nothing that the configuration does not ask for: a window that is None is none."""
+        beside = [field for field in self.fields if field.path in move.changes and field.path != move.field.path]
+        return not any(field.value in (None, False) or field.is_rope for field in beside)
+
+    def _in(self, contexts: Sequence[Context], field: Field) -> list[Move]:
+        """Return the clearest move in the first context that brings a field out; of a rotary embedding every kind."""
+        found: list[Move] = []
+        for context in contexts:
+            if field.is_rope:
+                found += self._moves(field, context, [move.value for move in found])
+            elif not found:
+                found = sorted(self._moves(field, context), key=lambda move: -min(move.distance, 1.0))[:1]
+        return found
 
     def _moves(self, field: Field, context: Context, without: Sequence[Any] = ()) -> list[Move]:
         found: list[Move] = []
         bound = self.reference.bound
-        options = [value for value in kinds.values(field, self.reference.source) if value not in without]
+        options = [value for value in kinds.values(field) if value not in without]
         base = self._base(field, context) if options else None
         for value in options if base else ():
             variant = self._variant(field, value, context)
@@ -144,9 +127,8 @@ class FieldSearch:
         """Return the reference with a field moved, and with it what the class derives from that field."""
         changes = {**context.changes, field.path: value}
         derived = tuple(name for name in context.without or self._derived if (name,) not in changes)
-        found = self.reference.variant(changes, derived if context.without else ())
-        if found is None and not context.without:
-            found = self.reference.variant(changes, derived)
+        found = None if context.without else self.reference.variant(changes)
+        found = found or self.reference.variant(changes, derived)
         return found or self.reference.variant({**kinds.keeping_shapes(field, value), **changes}, derived)
 
     def _base(self, field: Field, context: Context) -> Variant | None:
@@ -155,6 +137,12 @@ class FieldSearch:
             return self.reference.base
         changes = {path: value for path, value in context.changes.items() if path != field.path}
         return self.reference.variant(changes, tuple(name for name in context.without if name != field.path[-1]))
+
+    @cached_property
+    def _derived(self) -> tuple[str, ...]:
+        """Names of fields that the class derives from others: one for each layer, or the same once it is left out."""
+        own = [field for field in self.fields if len(field.path) == 1 and field.value is not None and not field.is_rope]
+        return tuple(f.path[0] for f in own if _is_by_layer(f) or self.reference.is_derived(f.path[0], f.value))
 
     @cached_property
     def _contexts(self) -> list[Context]:
@@ -171,10 +159,10 @@ class FieldSearch:
             elif name == "max_position_embeddings":
                 few[field.path] = kinds.TRAINED
             elif _is_by_layer(field) and all(isinstance(each, str) for each in field.value):
-                mixed[field.path] = (kinds.values(field, self.reference.source) or [field.value])[0]
+                mixed[field.path] = (kinds.values(field) or [field.value])[0]
         ropes = [field for field in self.fields if field.is_rope][:1]
-        longer = [{**few, rope.path: value} for rope in ropes for value in kinds.values(rope, "")]
-        return [
+        longer = [{**few, rope.path: value} for rope in ropes for value in kinds.values(rope)]
+        every = [
             Context({}, without=self._derived),
             Context(small, _OF_WINDOWS),
             Context(small, _OF_WINDOWS, self._derived),
@@ -182,42 +170,7 @@ class FieldSearch:
             Context({**small, **mixed}, _OF_LAYERS),
             *(Context(each, _OF_POSITIONS) for each in (few, *longer)),
         ]
-
-    def blind_spots(self) -> Iterator[BlindSpot]:
-        """Yield the fields that matter, and that these inputs cannot see at their own value."""
-        for field in self.fields:
-            neutral = self._neutral(field)
-            spot = self._blind_spot(field, self.moves(field), neutral) if neutral else None
-            if spot:
-                yield spot
-
-    def blind_spot(self, field: Field, moves: Sequence[Move]) -> BlindSpot | None:
-        """Return why a model passes that does not read a field; None where it does not pass, or nothing moves it."""
-        return self._blind_spot(field, moves, self._neutral(field) if moves else [])
-
-    def _blind_spot(self, field: Field, moves: Sequence[Move], neutral: Sequence[Any]) -> BlindSpot | None:
-        by = next((move for move in moves if self._is_asked_for(move)), None)
-        if by is None or not neutral:
-            return None
-        return BlindSpot(field.name, plain(field.value), plain(by.value), by.beside, neutral[0])
-
-    def _neutral(self, field: Field) -> list[Any]:
-        """Return the value with which a model gives the same that does not read a field; empty where there is none."""
-        for other in kinds.left_out(field):
-            variant = self.reference.base if other == field.value else self._variant(field, other, _PLAIN)
-            if variant is not None and is_equal(self.reference.base.answer, variant.answer):
-                return [other]
-        return []
-
-    def _is_asked_for(self, move: Move) -> bool:
-        """Tell whether a move needs nothing that the configuration does not ask for: a window that is None is none."""
-        beside = [field for field in self.fields if field.path in move.changes and field.path != move.field.path]
-        return not any(field.value in (None, False) or field.is_rope for field in beside)
-
-
-def plain(value: Any) -> Any:  # noqa: ANN401 - of a configuration
-    """Return a value as a person reads it: a rotary embedding by its kind."""
-    return next((value[name] for name in ROPE_TYPE if name in value), value) if isinstance(value, dict) else value
+        return [context for context in every if context.changes or context.without]
 
 
 def _is_by_layer(field: Field) -> bool:

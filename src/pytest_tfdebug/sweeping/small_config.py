@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Entries and their small values; the vocabulary stays, since special tokens are at its end.
 _SIZES = {
@@ -34,27 +31,23 @@ _SMALL = 20_000_000
 def small(model_class: Any, config: Any) -> Any:  # noqa: ANN401 - classes of transformers
     """Return the configuration, or the first of smaller ones that a model can be built from.
 
-    Args:
-        model_class: Class of the model.
-        config: Its configuration.
-
     Raises:
         TFDebugError: If none of the smaller ones gives a model.
     """
     if _size(model_class, config) <= _SMALL:
         return config
-    problem: Exception | None = None
-    for smaller in _smaller(config):
+    told = f"more than {_SMALL:,} parameters at small sizes"
+    for without in ((), _DERIVED[:1], _DERIVED):
         try:
+            smaller = type(config).from_dict(_shrunk(config.to_dict(), without))
             if _size(model_class, smaller) <= _SMALL:
                 return smaller
         except Exception as error:  # noqa: BLE001, PERF203 - every architecture refuses in its own way
-            problem = error
-    told = f"{type(problem).__name__}: {problem}" if problem else f"more than {_SMALL:,} parameters at small sizes"
+            told = f"{type(error).__name__}: {error}"
     raise TFDebugError(
         f"No small {model_class.__name__} could be built ({told}).\n"
         "Give a small configuration: hidden_size=32, two layers."
-    ) from problem
+    )
 
 
 def is_small(model: torch.nn.Module) -> bool:
@@ -65,14 +58,6 @@ def is_small(model: torch.nn.Module) -> bool:
 def _size(model_class: Any, config: Any) -> int:  # noqa: ANN401
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in model_class(config).parameters())
-
-
-def _smaller(config: Any) -> Iterator[Any]:  # noqa: ANN401
-    for without in ((), _DERIVED[:1], _DERIVED):
-        try:
-            yield type(config).from_dict(_shrunk(config.to_dict(), without))
-        except (ValueError, TypeError, KeyError):  # noqa: PERF203 - the configuration itself refuses these sizes
-            continue
 
 
 def _shrunk(entries: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:
