@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from pytest_tfdebug.errors import TFDebugError
@@ -19,23 +20,20 @@ from pytest_tfdebug.tracing.values.rerun import Rerun
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.values import Values
 
 
+_PRINTS = Fingerprinter()
+
+
 def hold_arrays(
     expected: Trace, arrays: object, tolerances: Tolerances, again: Callable[[], Rerun] | None = None
 ) -> ArraysReport:
-    """Hold arrays of any runtime to a recorded forward, without names.
+    """Hold arrays of any runtime, which are read one at a time, to a recorded forward, without names.
 
-    Args:
-        expected: Trace or golden of the reference.
-        arrays: See :func:`pytest_tfdebug.runtimes.given.labelled`; they are read one at a time.
-        tolerances: What is allowed of the outputs' elements.
-        again: Returns the reference's forward, to be run with changes where the arrays differ; None for its own.
+    ``again`` returns the reference's forward, to be run with changes where the arrays differ; its own without one.
 
     Raises:
         TFDebugError: If there is no array, or the reference's values are not known.
@@ -47,11 +45,14 @@ def hold_arrays(
             "A trace has them while its model is alive and as it was."
         )
     reference, held, outputs = ReferenceValues(values), list[Array](), _outputs(expected, values)
-    for label, tensor in labelled(arrays):
+    for place, (label, tensor) in enumerate(labelled(arrays)):
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
             add_floors(expected, values, (dtype,))
-        held.append(_read(len(held), label, tensor, reference, outputs))
+        held.append(Array(label, _PRINTS.of(tensor), tuple(tensor.shape), dtype))
+        near = reference.partners(held[-1].print, dtype)[0]
+        for output in outputs:
+            output.offer(place, tensor, is_partner=output.value in near)
     if not held:
         raise TFDebugError("There is no array to compare: the runtime gave none.")
     pair(reference, held)
@@ -60,18 +61,6 @@ def hold_arrays(
     run = again() if interval is not None and again is not None else expected.again
     proof = prove(reference, held, outputs, run) if interval is not None and isinstance(run, Rerun) else None
     return report_of(reference, held, outputs, interval, proof)
-
-
-_PRINTS = Fingerprinter()
-
-
-def _read(place: int, label: str, tensor: torch.Tensor, reference: ReferenceValues, outputs: list[Output]) -> Array:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    array = Array(label, _PRINTS.of(tensor), tuple(tensor.shape), dtype)
-    near = reference.partners(array.print, dtype)[0]
-    for output in outputs:
-        output.offer(place, tensor, is_partner=output.value in near)
-    return array
 
 
 def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output], tolerances: Tolerances) -> set[int]:
@@ -102,8 +91,12 @@ def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output
 
 def _outputs(expected: Trace, values: Values) -> list[Output]:
     records = {record.leaf: record for record in (expected.calls[0].outputs or () if expected.calls else ())}
+
+    def floor(dtype: str, place: int) -> float:
+        return values.floors[dtype][place] if dtype in values.floors else 0.0  # those of outputs are the last
+
     return [
-        Output(records[leaf], index, values.floors, place - len(values.results))
+        Output(records[leaf], index, partial(floor, place=place - len(values.results)))
         for place, (leaf, index) in enumerate(values.results)
         if leaf in records
     ]

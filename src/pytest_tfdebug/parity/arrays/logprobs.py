@@ -14,25 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogprobsReport:
-    """What an engine's tokens and log-probabilities are worth.
+    """What an engine's tokens and log-probabilities are worth."""
 
-    Args:
-        positions: How many were compared.
-        flip: The first position, from the first compared, whose token is not the reference's though no tie; None.
-        lead: By how much the reference's choice leads over the engine's there, in nats.
-        ties: Positions where two tokens lead by less than the margin, so that either is right.
-        greatest: Greatest difference of a log-probability from the reference's of the same token.
-        place: Where that is.
-        margin: What was allowed.
-    """
-
-    positions: int
-    flip: int | None
-    lead: float
-    ties: int
-    greatest: float
-    place: int
-    margin: float
+    positions: int  # how many were compared
+    flip: int | None  # the first of them whose token is not the reference's, though no tie
+    lead: float  # by how much the reference's choice leads over the engine's there, in nats
+    ties: int  # positions where two tokens lead by less than the margin, so that either is right
+    greatest: float  # greatest difference of a log-probability from the reference's of the same token
+    place: int  # where that is
+    margin: float  # what was allowed
 
     @property
     def ok(self) -> bool:

@@ -16,7 +16,7 @@ from pytest_tfdebug.tracing.values.digest import places
 from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
@@ -29,30 +29,17 @@ _MOST_AXES = 5
 
 @dataclass
 class Output:
-    """One output of the reference.
+    """One output of the reference."""
 
-    Args:
-        record: What is kept of it.
-        value: Its index among the reference's values.
-        floors: Name of a dtype in half precision -> floors, among them that of this output: the norm of what rounding
-            makes of it there, over its own.
-        place: Where among them.
-        candidates: Arrays that may be it, by place: those with its fingerprint, and of others the last of a shape.
-        spare: Place of the last of each shape that has not its fingerprint.
-        array: Place of the array that it was compared with; None where there is none.
-        comparison: How they compare.
-        crop: What part was compared, in words; empty for all of it.
-    """
-
-    record: TensorRecord
-    value: int
-    floors: dict[str, list[float]] = field(default_factory=dict, repr=False)
-    place: int = -1
+    record: TensorRecord  # what is kept of it
+    value: int  # its index among the reference's values
+    floors: Callable[[str], float]  # name of a dtype -> the norm of what rounding makes of it there, over its own
+    #: Arrays that may be it, by place: those with its fingerprint, and of others the last of a shape.
     candidates: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
-    spare: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
-    array: int | None = None
+    spare: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)  # place of that last one
+    array: int | None = None  # place of the array that it was compared with
     comparison: LeafComparison | None = None
-    crop: str = ""
+    crop: str = ""  # what part was compared, in words; empty for all of it
 
     @property
     def agrees(self) -> bool:
@@ -87,9 +74,9 @@ class Output:
     def _allowed(self, tensor: torch.Tensor, tolerances: Tolerances) -> Tolerance:
         """Return what is allowed of an array: in half precision by what rounding makes of the reference there."""
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype not in self.floors or not self.floors[dtype][self.place]:
+        share = _ROUNDINGS * self.floors(dtype)
+        if not share:
             return tolerances.of("", dtype if dtype in _HALF else self.record.dtype, self.record.floor)
-        share = _ROUNDINGS * self.floors[dtype][self.place]
         return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)
 
     def differs_from(self, place: int, tolerances: Tolerances) -> bool:
@@ -104,13 +91,13 @@ class Output:
 
 
 class _Crop(NamedTuple):
-    """A part of an output: where along which axis, the order of an array's axes in it, and what it is in words."""
+    """A part of an output."""
 
-    axis: int
+    axis: int  # along which it is a part, from a start, with a length
     start: int
     length: int
-    order: tuple[int, ...]
-    crop: str = ""
+    order: tuple[int, ...]  # of an array's axes in it
+    crop: str = ""  # what it is in words; empty for the whole
 
     def compare(self, tensor: torch.Tensor, record: TensorRecord, allowed: Tolerance) -> LeafComparison | None:
         """Compare an array with the part of an output; None where nothing is kept of that."""

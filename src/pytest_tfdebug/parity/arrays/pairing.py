@@ -27,26 +27,15 @@ _PARTS = (2, 3)
 
 @dataclass(slots=True)
 class Array:
-    """An array under test.
+    """An array under test."""
 
-    Args:
-        label: What its runtime calls it.
-        print: Its fingerprint.
-        shape: Its shape.
-        dtype: Name of its dtype.
-        partners: The values of the reference that it is, or is a part of.
-        distance: How far it is from the nearest.
-        share: What share of the allowed distance that is.
-        how: How it has them.
-    """
-
-    label: str
+    label: str  # what its runtime calls it
     print: Fingerprint
     shape: tuple[int, ...]
     dtype: str
-    partners: tuple[int, ...] = ()
-    distance: float = math.inf
-    share: float = math.inf
+    partners: tuple[int, ...] = ()  # the values of the reference that it is, or is a part of
+    distance: float = math.inf  # from the nearest
+    share: float = math.inf  # of the distance that is allowed
     how: How = ""
 
     @property
@@ -65,12 +54,7 @@ class Array:
 
 
 def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
-    """Give every array its partners.
-
-    Args:
-        reference: The reference.
-        arrays: The arrays, in the order in which they were given.
-    """
+    """Give every array its partners; the arrays are in the order in which they were given."""
     for array in arrays:
         if not says(array.print):
             array.how = "says nothing"

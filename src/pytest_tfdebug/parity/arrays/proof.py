@@ -27,17 +27,11 @@ if TYPE_CHECKING:
 
 
 class ArraysProof(NamedTuple):
-    """A change of the reference that was tried, and after which it gives what the arrays are.
+    """A change of the reference that was tried, and after which it gives what the arrays are."""
 
-    Args:
-        told: The change, in a sentence.
-        call: The call whose code does it.
-        lines: The lines that are changed; None where there are none.
-    """
-
-    told: str
-    call: Call
-    lines: SourceRange | None
+    told: str  # the change, in a sentence
+    call: Call  # whose code does it
+    lines: SourceRange | None  # the lines that are changed
 
 
 def prove(
@@ -45,14 +39,7 @@ def prove(
 ) -> ArraysProof | None:
     """Search for the change of one place of the reference that gives the arrays' outputs.
 
-    Args:
-        reference: The reference.
-        arrays: The paired arrays.
-        outputs: Its outputs, compared.
-        again: Its forward, to be run with changes.
-
-    Returns:
-        The proof; None where no change is found, or the forward is not the one that was recorded.
+    ``again`` is its forward; there is no proof if it is not the one that was recorded.
     """
     held = [(output, output.array) for output in outputs if output.array is not None and not output.crop]
     tape = Tape()

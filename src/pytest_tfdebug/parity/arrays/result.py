@@ -37,15 +37,10 @@ class ReferenceStatement(NamedTuple):
 
 @dataclass(frozen=True)
 class IntervalStep:
-    """Lines of the reference that may be done otherwise.
+    """Lines of the reference that may be done otherwise."""
 
-    Args:
-        strength: How closely that is known: ``"proved"``, ``"before"``, ``"statement"``, ``"module"`` or ``"latest"``.
-        statements: The statements, in the order of computation, those of constants (masks, positions) last.
-    """
-
-    strength: str
-    statements: tuple[ReferenceStatement, ...]
+    strength: str  # how closely that is known: "proved", "before", "statement", "module" or "latest"
+    statements: tuple[ReferenceStatement, ...]  # as they are computed, those of constants (masks, positions) last
 
 
 @dataclass(frozen=True)
@@ -59,25 +54,16 @@ class ArrayPlace:
 
 @dataclass(frozen=True, repr=False)
 class ArraysReport(ParityReport):
-    """A comparison of arrays without names; see :class:`ParityReport`.
+    """A comparison of arrays without names; see :class:`ParityReport`."""
 
-    Args:
-        arrays: Every array, with its partners.
-        steps: The interval: lines of the reference that may be done otherwise, by how closely that is known.
-        last: The last array that is there, and what it is; None where none is.
-        first: The first that is not.
-        factor: How many times that value the first array is; 0 where it is no multiple of it.
-        outputs: How each output compares that was compared, with what part of it was.
-        uncompared: Leaf paths of outputs that no array could be compared with.
-    """
-
-    arrays: list[Array] = field(default_factory=list)
+    arrays: list[Array] = field(default_factory=list)  # every one, with its partners
+    #: The interval: lines of the reference that may be done otherwise, by how closely that is known.
     steps: list[IntervalStep] = field(default_factory=list)
-    last: ArrayPlace | None = None
-    first: ArrayPlace | None = None
-    factor: float = 0.0
-    outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)
-    uncompared: list[str] = field(default_factory=list)
+    last: ArrayPlace | None = None  # the last array that is there, and what it is
+    first: ArrayPlace | None = None  # the first that is not
+    factor: float = 0.0  # how many times that value the first array is; 0 where it is no multiple of it
+    outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)  # each, and what part of it was compared
+    uncompared: list[str] = field(default_factory=list)  # outputs that no array could be compared with
 
     @property
     def unpaired_arrays(self) -> list[Array]:
