@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pytest_tfdebug.fingerprints import distance
+from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
 from pytest_tfdebug.parity.values.matching import has_same_order
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.
 _ROUNDING, _AS_NEAR = 0.4, 2.0
+#: How many times as far as is allowed an array in half precision may be by rounding.
+_NEARLY = 3.0
 #: A wrong array is a form of a value that is no farther than this.
 _SIMILAR = 0.1
 #: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
@@ -31,25 +34,15 @@ Strength = Literal["statement", "module", "latest"]
 
 @dataclass
 class Interval:
-    """Where some arrays leave the reference.
+    """Where some arrays leave the reference."""
 
-    Args:
-        first: The first array that the reference does not have; None where what is missing has no array of its own.
-        last: The last array before it that the reference has.
-        bound: The value of the reference that is not there.
-        steps: For each strength, the values that may be wrong, those of the strength before left out.
-        before: Values that only seem right: what is inferred of them, or their order, was not seen.
-        factor: How many times the bound the first array is, where it is a multiple of it; 0 where it is not.
-        multiples: The bound then, and the values before it that the array is a multiple of, too.
-    """
-
-    first: Array | None
-    last: Array | None
-    bound: int
+    first: Array | None  # the first that the reference does not have; None where what is missing has no array
+    last: Array | None  # the last before it that the reference has
+    bound: int  # the value of the reference that is not there
+    factor: float = 0.0  # how many times the bound the first array is, where it is a multiple of it
+    #: For each strength, the values that may be wrong, those of the strength before left out.
     steps: dict[Strength, list[int]] = field(default_factory=dict)
-    before: list[int] = field(default_factory=list)
-    factor: float = 0.0
-    multiples: set[int] = field(default_factory=set)
+    before: list[int] = field(default_factory=list)  # only seem right: they, or their order, were not seen
 
 
 def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
@@ -58,43 +51,34 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     ``wrong`` are output values that are known to differ, by their elements.
     """
     _drop_distant(reference, arrays, wrong)
-    is_open = (reference.side.live - vouched(reference, arrays, wrong)) & reference.computed
+    good = vouched(reference, arrays, wrong)
+    is_open = (reference.side.live - good) & reference.computed
     if not wrong and all(reference.at(index).is_moved for index in is_open):
         return None
-    good = vouched(reference, arrays, wrong)
     is_open |= set(wrong)
     # constants (masks, tables) are written in many ways: they count as given, and are shown with what they go into
     places = [index for index in sorted(is_open) if reference.side.weighted[index]] or sorted(is_open)
     found = _first_open(reference, arrays, places) or _unheld(reference, arrays, is_open)
     ends: dict[Strength, int] = {"statement": found.bound}
+    shown, multiples = set[int](), dict[int, float]()
     if found.first is not None:
-        ends = _ends(reference, found, arrays[arrays.index(found.first) :], places)
-    shown: set[int] = set()
+        latest = _latest(reference, places, arrays[arrays.index(found.first) :], found.bound)
+        of_size = [i for i in places if found.bound <= i <= latest and reference.can_be(i, found.first)]
+        multiples = reference.multiples(found.first.print, found.first.dtype)
+        if multiples:
+            found.bound = next((i for i in multiples if i in places), min(multiples))
+            found.factor = multiples[found.bound]
+        edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
+        ends = {"statement": found.bound, "module": edge, "latest": latest}
     for strength, end in ends.items():
         upto = reference.statement(reference.at(end)) if strength == "statement" else {end}
-        more = (reference.ancestors(upto) & is_open | found.multiples) - shown
+        more = (reference.ancestors(upto) & is_open | {i for i in multiples if i <= found.bound}) - shown
         found.steps[strength] = sorted(more)
         shown |= more
     before, turned = _before(reference, arrays, found, good)
     found.before = sorted({*before, *_passed(reference, arrays, found)})
     found.steps["statement"] = sorted({*turned, *found.steps["statement"]})
     return found
-
-
-def _ends(
-    reference: ReferenceValues, found: Interval, arrays: Sequence[Array], places: Sequence[int]
-) -> dict[Strength, int]:
-    """Settle which value the first array stands for, and return up to which value each strength goes."""
-    array = arrays[0]
-    latest = _latest(reference, places, arrays, found.bound)
-    of_size = [i for i in places if found.bound <= i <= latest and reference.can_be(i, array)]
-    multiples = reference.multiples(array.print, array.dtype)
-    if multiples:
-        found.bound = next((i for i in multiples if i in places), min(multiples))
-        found.factor = multiples[found.bound]
-        found.multiples = {i for i in multiples if i <= found.bound}
-    edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
-    return {"statement": found.bound, "module": edge, "latest": latest}
 
 
 def vouched(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> set[int]:
@@ -125,17 +109,28 @@ def _drop_distant(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
 def _first_open(reference: ReferenceValues, arrays: Sequence[Array], places: Sequence[int]) -> Interval | None:
     """Return the first array without partner that an open value can be, and that value."""
     last: Array | None = None
+    after, nearly = -1, set[int]()
     for place, array in enumerate(arrays):
         if array.partners:
-            last = array
+            last, after = array, min(array.partners)
             continue
-        after = min(last.partners) if last is not None else -1
-        bound = next((i for i in places if i >= after and reference.can_be(i, array)), None)
-        if array.is_open and bound is not None:
+        rounded = _rounded(reference, array, arrays[place + 1 :])
+        nearly |= rounded
+        after = min(rounded, default=after)
+        bound = next((i for i in places if i >= after and i not in nearly and reference.can_be(i, array)), None)
+        if array.is_open and not rounded and bound is not None:
             source = last.partners if last is not None else ()
             if not _is_passed(reference, arrays[place + 1 :], source, bound):
                 return Interval(array, last, bound)
     return None
+
+
+def _rounded(reference: ReferenceValues, array: Array, later: Sequence[Array]) -> set[int]:
+    """Return the values that an array in half precision nearly is, where a later one is clearly none."""
+    clearly = (other for other in later if other.is_open and other.share > _NEARLY)
+    if array.dtype not in BY_DTYPE or not array.is_open or array.share > _NEARLY or next(clearly, None) is None:
+        return set()
+    return set(reference.partners(array.print, array.dtype, _NEARLY)[0])
 
 
 def _unheld(reference: ReferenceValues, arrays: Sequence[Array], is_open: set[int]) -> Interval:
@@ -202,10 +197,8 @@ def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval
         after = min(array.partners, default=after)
         if array.is_open:
             later = (i for i in sorted(reference.computed) if i > after and reference.can_be(i, array))
-            near = min(((distance(array.print, reference.at(i).print), i) for i in later), default=(_SIMILAR, 0))
-            forms |= reference.multiples(array.print, array.dtype).keys() or (
-                {near[1]} if near[0] < _SIMILAR else set()
-            )
+            far, near = min(((distance(array.print, reference.at(i).print), i) for i in later), default=(_SIMILAR, 0))
+            forms |= reference.multiples(array.print, array.dtype).keys() or ({near} if far < _SIMILAR else set())
     return forms
 
 

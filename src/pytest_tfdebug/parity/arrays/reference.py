@@ -39,23 +39,14 @@ _GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
 
 
 class ValueGroup(NamedTuple):
-    """Values that a runtime may hold as one tensor.
+    """Values that a runtime may hold as one tensor."""
 
-    Args:
-        members: Their indices.
-        print: The fingerprint of all of them side by side.
-    """
-
-    members: tuple[int, ...]
-    print: Fingerprint
+    members: tuple[int, ...]  # their indices
+    print: Fingerprint  # of all of them side by side
 
 
 class ReferenceValues:
-    """The values of a recorded forward.
-
-    Args:
-        table: The recorded values.
-    """
+    """The values of a recorded forward."""
 
     def __init__(self, table: Values) -> None:
         self.side, self.values = Side(table), table.values
@@ -93,18 +84,17 @@ class ReferenceValues:
                 self._within[dtype] = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, TOLERANCE))
         return self._within[dtype]
 
-    def partners(self, held: Fingerprint, dtype: str) -> tuple[tuple[int, ...], float, float]:
-        """Return the values that have the moments of an array.
+    def partners(self, held: Fingerprint, dtype: str, times: float = 1.0) -> tuple[tuple[int, ...], float, float]:
+        """Return the values with an array's moments, how far the nearest is, and what share of the allowed that is.
 
-        Returns:
-            Their indices, how far the nearest is from it, and what share of the allowed that is; inf for none.
+        ``times`` is how many times as far as is allowed they may be.
         """
         if not says(held):
             return _NOTHING
         within, counts = self.within(dtype), np.maximum(self.counts, 1)
         near = np.flatnonzero(
             self._says
-            & (np.abs(self._moments[:, 2] - held.rms) <= 2 * within[:, 2] * held.rms)
+            & (np.abs(self._moments[:, 2] - held.rms) <= 2 * times * within[:, 2] * held.rms)
             & (np.maximum(counts, held.elements) % np.minimum(counts, held.elements) == 0)
             & (self._finite * held.elements == held.finite * self.counts)
         )
@@ -112,7 +102,7 @@ class ReferenceValues:
             return _NOTHING
         differences = differences_from(np.array(held.moments), self._moments[near])
         shares, found = (differences / within[near]).max(axis=1), differences.max(axis=1)
-        return tuple(near[shares <= 1].tolist()), float(found.min()), float(shares.min())
+        return tuple(near[shares <= times].tolist()), float(found.min()), float(shares.min())
 
     def multiples(self, held: Fingerprint, dtype: str) -> dict[int, float]:
         """Return the values of its size that an array of some dtype is a multiple of, and the factor."""
