@@ -3,7 +3,7 @@
 ``alone``: architectures of transformers by themselves. ``ports``: implementations that read configurations of
 transformers, held to it by a sweep: mlx-lm, ibm-fms, curated-transformers; each is loaded by its own public loader from
 a folder that ``save_pretrained`` wrote. Those that are not installed are left out and named. ``blind``: what goldens of
-the tests' models cannot see, and a bug planted there.
+the tests' models, or those that the given tests record, cannot see, and a bug planted there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import command
 import padding_models
 import pytest_tfdebug
 from architectures import small
-from blind_spots import planted
+from blind_spots import planted, planted_in_goldens
 from sweep_ports import PORTS
 
 if TYPE_CHECKING:
@@ -95,21 +95,26 @@ def _moves(report: SweepReport, verdict: str) -> list[str]:
 
 
 def blind(names: list[str]) -> None:
-    """Print the blind spots of goldens of the tests' models, each with a bug that is planted there."""
+    """Print the blind spots of goldens of the tests' models, or of those that tests record, with a bug in each."""
     table = command.Table("golden of", "field", "the bug computes with", "instead of", "passes", "seen at", "fails")
-    for name in names or padding_models.ARCHITECTURES:  # those of models.py among them
+    tests = [name for name in names if name.startswith("tests")]
+    found = planted_in_goldens(tests) if tests else {}
+    for name in [] if tests else names or padding_models.ARCHITECTURES:  # those of models.py among them
         model, inputs = padding_models.build(name)
         if isinstance(model, transformers.PreTrainedModel):
-            for spot, passes, fails in planted(model, inputs):
-                cells = spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)
-                table.add(name, table.row(*cells))
+            found[name] = list(planted(model, inputs))
+    for name, spots in found.items():
+        for spot, passes, fails in spots:
+            cells = spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)
+            table.add(name.split()[0], table.row(*cells))
+    print(f"{len(found)} goldens, {sum(map(len, found.values()))} blind spots")
 
 
 def main() -> None:
     """Print the table that is asked for."""
     parser = command.parser(__doc__, "show")
     parser.add_argument("table", choices=("alone", "blind", "ports"))
-    parser.add_argument("names", nargs="*", help="architectures, or parts of names of ports; all without")
+    parser.add_argument("names", nargs="*", help="architectures, parts of names of ports, or files of tests")
     given = parser.parse_args()
     command.quiet()
     if given.table == "ports":

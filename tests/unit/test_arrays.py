@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import numpy_llama
 from models import DECODER, rope
 from pytest_tfdebug import TFDebugError, Trace, compare, trace
+from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
 from pytest_tfdebug.tracing.file.samples import sampled
 
 IDS = torch.arange(1, 9)[None] * 7 % 99
@@ -211,3 +212,18 @@ def test_a_mask_of_another_kind_is_not_taken_for_what_differs(golden, computed):
     report = compare(golden, {"mask": np.triu(np.full((8, 8), -1e9, dtype=np.float32), 1), **arrays})
 
     assert report.first.label == "layer0.after_attention"
+
+
+@pytest.mark.parametrize(("shift", "first"), [(1.5, "layer0.after_attention"), (6.0, "layer0.attended")])
+def test_what_rounding_may_explain_in_half_precision_is_not_the_first_array_if_a_later_one_differs(
+    golden, computed, shift, first
+):
+    buggy = flat(computed(numpy_llama.with_bug("residual")))
+    arrays = {label: array.astype(np.float16) for label, array in buggy.items()}
+    arrays["layer0.attended"] += np.float16(
+        shift * BY_DTYPE["float16"] * np.sqrt(np.mean(buggy["layer0.attended"] ** 2))
+    )
+
+    report = compare(golden, arrays)
+
+    assert report.first.label == first
