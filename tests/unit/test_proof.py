@@ -120,16 +120,20 @@ def test_a_scale_that_no_table_has_is_solved_for():
     assert f"with its div times {0.37 * 1.91:.6g} at test_proof.py:" in culprit.proved
 
 
-def test_a_search_that_raises_costs_nothing(monkeypatch):
+def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     def raising(*_given):
         raise MemoryError
 
     monkeypatch.setattr(search.Search, "run", raising)
+    caplog.set_level("DEBUG", "pytest_tfdebug")
 
     report = report_on_bug("llama-eps")
 
     assert report.culprit is not None
     assert not report.culprit.proved
+    assert [(record.message, record.exc_info[0]) for record in caplog.records] == [
+        ("the search for a proof failed", MemoryError)
+    ]
 
 
 def test_a_search_ends_when_its_time_is_over(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, Culprit, SourceRange
     from pytest_tfdebug.values import Value
 
+logger = logging.getLogger(__name__)
+
 #: What is wrong in these ways needs no line to be plain.
 _PLAIN = ("not-called", "extra-call", "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
@@ -44,6 +47,7 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         proof = prove(look.pair, pairs, trial)
         return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
     except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
+        logger.debug("the search for a proof failed", exc_info=True)
         return look
 
 
