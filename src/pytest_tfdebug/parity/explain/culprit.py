@@ -46,7 +46,7 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
     try:
         proof = prove(look.pair, pairs, trial)
         return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
-    except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
+    except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for a proof failed", exc_info=True)
         return look
 
