@@ -69,13 +69,7 @@ class Environment:
 
 
 def environment(model: object = None, *, with_git: bool = False, with_driver: bool = False) -> Environment:
-    """Describe the present process.
-
-    Args:
-        model: A transformers model, for its attention implementation.
-        with_git: Ask git for the commit and whether the tree differs from it (two processes).
-        with_driver: Ask ``nvidia-smi`` for the GPUs and their driver (one process; CUDA is not started).
-    """
+    """Describe the present process."""
     commit, dirty = git_state() if with_git else (None, None)
     gpus, driver = _driver() if with_driver else (None, None)
     torch = sys.modules.get("torch")

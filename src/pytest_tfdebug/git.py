@@ -41,11 +41,7 @@ class GitError(Exception):
 def git(
     root: str | os.PathLike[str], *arguments: str, seconds: float | None = None, given: bytes | None = None
 ) -> bytes:
-    """Return what a command of git writes, which reads what it is given.
-
-    Raises:
-        GitError: If there is no git, or it fails, or takes longer than ``seconds``.
-    """
+    """Return what a command of git writes, which reads what it is given."""
     settings = _environment(_HARMLESS)
     try:
         listed = _run(root, ["config", "--null", "--name-only", "--get-regexp", r"^filter\."], settings, seconds)

@@ -6,11 +6,6 @@ from __future__ import annotations
 def workflow_command(level: str, text: str, **properties: object) -> str:
     """Return a command: ``::error file=model.py,line=3::It differs``.
 
-    Args:
-        level: ``error``, ``warning`` or ``notice``.
-        text: What is shown.
-        properties: Where: ``file``, ``line``, ``endLine``, and its ``title``.
-
     Source:
         https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """

@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 def argument(
     default: object, is_valid: Callable[[Any], bool], wanted: str, normal: Callable[[Any], object] | None = None
 ) -> Any:  # noqa: ANN401 - a field of any type
-    """Return a field of an :class:`Arguments` class.
-
-    Args:
-        default: Its default, which is not checked.
-        is_valid: Whether a given value, in its normal form, makes sense.
-        wanted: What a valid value is, as the end of "lengths=0 is not ...".
-        normal: Brings any value into the form that the field keeps; must not raise.
-    """
+    """Return a field of an :class:`Arguments` class."""
     return field(default=default, metadata={"is_valid": is_valid, "wanted": wanted, "normal": normal})
 
 
@@ -51,11 +44,7 @@ def several(value: object) -> tuple[Any, ...]:
 
 
 class Arguments:
-    """Base of what a marker, or the function that does the same, takes: frozen dataclasses of :func:`argument` fields.
-
-    Raises:
-        TFDebugError: If values make no sense; the message has a line for each, with what is valid.
-    """
+    """Base of what a marker, or the function that does the same, takes: a dataclass of :func:`argument` fields."""
 
     def __post_init__(self) -> None:
         wrong = []
@@ -80,17 +69,7 @@ class Arguments:
     def of(
         cls, name: str, args: Sequence[object], kwargs: Mapping[str, Any], valid: Iterable[str] | None = None
     ) -> Self:
-        """Build the arguments that a user typed.
-
-        Args:
-            name: The marker or function, for the message.
-            args: The positional arguments: there is no place for them.
-            kwargs: The keyword arguments.
-            valid: The names that may be given; every field by default.
-
-        Raises:
-            TFDebugError: If an argument is positional or unknown, or a value makes no sense; each has its line.
-        """
+        """Build the arguments that a user typed."""
         names = [item.name for item in fields(cls)] if valid is None else list(valid)  # type: ignore[arg-type] # as above
         wrong = list(unknown(name, names, args, kwargs))
         try:
@@ -121,11 +100,7 @@ _Arguments = TypeVar("_Arguments", bound=Arguments)
 
 
 def marked(item: pytest.Item, name: str, kind: type[_Arguments]) -> _Arguments | None:
-    """Return what the closest marker of a test was given; None for a test without it.
-
-    Raises:
-        pytest.UsageError: If arguments are positional or unknown, or values make no sense. It stops this test alone.
-    """
+    """Return what the closest marker of a test was given; None for a test without it."""
     marker = item.get_closest_marker(name)
     if marker is None:
         return None
@@ -143,11 +118,7 @@ def usage_error(item: pytest.Item, error: TFDebugError) -> pytest.UsageError:
 
 
 class MisspeltMarkers:
-    """Fails each test that carries a marker nobody declared whose name is nearly one of ours.
-
-    Args:
-        names: The misspelt names, each with the one that was meant.
-    """
+    """Fails each test that carries a marker nobody declared whose name is nearly one of ours."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names

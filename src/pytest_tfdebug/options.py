@@ -16,17 +16,7 @@ if TYPE_CHECKING:
 
 
 class Flag:
-    """One command-line flag.
-
-    Args:
-        flag: The flag as typed.
-        text: Help, one sentence.
-        default: Value when neither the flag nor its ini key is given.
-        choices: The valid values; empty for free text.
-        metavar: Placeholder for a free value in the help; with neither it the flag takes no value.
-        bare: Value of the flag when it is given without one; None if it needs one.
-        has_ini: Whether the value can stand in an ini file: of what a project decides, not of what one run is to do.
-    """
+    """One command-line flag."""
 
     def __init__(
         self,
@@ -195,22 +185,14 @@ class Options:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
-        """Read the options of a run, flag before ini key before default.
-
-        Raises:
-            pytest.UsageError: If an ini key has a value that its flag would refuse.
-        """
+        """Read the options of a run, flag before ini key before default."""
         values = {flag.ini: _value(config, flag) for group in FLAGS.values() for flag in group}
         values |= {key: _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
         return cls({key.removeprefix("tf_"): value for key, value in values.items()})
 
 
 def explain_seconds(config: pytest.Config) -> float | None:
-    """Return how long a failed check is run again with changes; None where nothing is said.
-
-    Raises:
-        pytest.UsageError: If that is no number of seconds.
-    """
+    """Return how long a failed check is run again with changes; None where nothing is said."""
     import pytest
 
     text = Options.of(config).explain_seconds

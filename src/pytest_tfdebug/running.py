@@ -10,12 +10,7 @@ if TYPE_CHECKING:
 
 
 class Running:
-    """What runs now; the one global state of the package.
-
-    Attributes:
-        item: The test. pytest runs one at a time, whatever threads that test starts; None outside pytest.
-        watched: The innermost of the forwards of this thread that are watched for overflow, for ``detect_overflow``.
-    """
+    """What runs now; the one global state of the package."""
 
     def __init__(self) -> None:
         self.item: pytest.Item | None = None

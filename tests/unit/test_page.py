@@ -3,12 +3,8 @@
 import html
 import json
 import re
-import sys
-
-import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, ValueRecord, read_checks
-from pytest_tfdebug.page import main
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.annotations import annotation
 from pytest_tfdebug.report.page.markdown import issue
@@ -97,30 +93,6 @@ def test_rules_that_were_tried_can_be_copied_as_an_argument():
 
     argument = html.unescape(page.partition("Copy rename=")[0].rpartition('data-copy="')[2].partition('"')[0])
     assert argument == 'rename={"blocks.*": "model.layers.*", "head": "lm_head"}'
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [("{", "Cannot read"), ("[]", "no checks in it"), ('{"schema": 99, "checks": []}', "reads schema 1")],
-)
-def test_a_file_that_holds_no_checks_is_refused(tmp_path, capsys, content, told):
-    file = tmp_path / "checks.json"
-    file.write_text(content)
-
-    assert main([str(file), "--output", str(tmp_path / "page")]) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_pages_are_made_from_a_file_of_another_machine(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    file = tmp_path / "checks.json"
-    run = {**RUN, "directory": "/", "rootdir": "/", "exit_status": 1}
-    file.write_text(json.dumps({"schema": 1, "generator": {}, "run": run, "checks": [record().to_dict()]}))
-
-    assert main([str(file), "--output", str(tmp_path / "page")]) == 0
-
-    assert capsys.readouterr().out == (tmp_path / "page" / "index.html").as_uri() + "\n"
-    assert (tmp_path / "page" / "checks" / f"{record().slug}.html").exists()
 
 
 def test_an_annotation_escapes_what_github_reads(tmp_path):

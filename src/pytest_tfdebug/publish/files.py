@@ -29,11 +29,7 @@ def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory that files will be written into, before anything runs.
-
-    Raises:
-        pytest.UsageError: If it cannot be made.
-    """
+    """Make a directory that files will be written into, before anything runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -43,11 +39,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:
-    """Write a file from pieces of text, replacing it as a whole.
-
-    Raises:
-        pytest.UsageError: If it cannot be written.
-    """
+    """Write a file from pieces of text, replacing it as a whole."""
 
     def fill(temporary: str) -> None:
         with Path(temporary).open("w", encoding="utf-8", errors="backslashreplace") as file:

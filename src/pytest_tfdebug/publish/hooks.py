@@ -44,9 +44,6 @@ class Publisher:
 
     A page is written as soon as its check is known, and records are kept in a temporary file. So memory does not grow
     with the number of tests, and an interrupted run leaves its pages.
-
-    Args:
-        config: The run.
     """
 
     def __init__(self, config: pytest.Config) -> None:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 class Pages:
-    """A directory of pages: an index, a page for each check, and the files that they share.
-
-    Args:
-        folder: The directory; made if it does not exist. Pages of an earlier run in it are replaced or removed.
-    """
+    """A directory of pages: an index, a page for each check, and the files that they share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

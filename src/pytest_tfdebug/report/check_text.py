@@ -20,28 +20,17 @@ class CheckText:
     """The parts of a report, in the order in which they are read; all but the first may be empty.
 
     Sentences and figures are wrapped and indented here; code and tables are printed as they are.
-
-    Args:
-        answer: What is wrong and where, in one line; it begins with file and line if these are known.
-        code: The lines to blame, of both sides.
-        why: Sentences: how this is known.
-        advice: Sentences: what to do.
-        figures: Which tensor differs, and by how much.
-        drift: How the difference grows along the depth of the model.
-        everything: Replaces ``drift`` in the full text: the same and more.
-        circumstances: Sentences: notes, weights, and what differs in the environment.
-        repro: Where the repro is and how to run it.
     """
 
-    answer: str
-    code: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-    drift: tuple[str, ...] = ()
-    everything: tuple[str, ...] = ()
-    circumstances: tuple[str, ...] = ()
-    repro: tuple[str, ...] = ()
+    answer: str  # what is wrong and where, in one line; it begins with file and line if these are known
+    code: tuple[str, ...] = ()  # the lines to blame, of both sides
+    why: tuple[str, ...] = ()  # sentences: how this is known
+    advice: tuple[str, ...] = ()  # sentences: what to do
+    figures: tuple[str, ...] = ()  # which tensor differs, and by how much
+    drift: tuple[str, ...] = ()  # how the difference grows along the depth of the model
+    everything: tuple[str, ...] = ()  # replaces ``drift`` in the full text: the same and more
+    circumstances: tuple[str, ...] = ()  # sentences: notes, weights, and what differs in the environment
+    repro: tuple[str, ...] = ()  # where the repro is and how to run it
 
     def __str__(self) -> str:
         return self.to_text()

@@ -35,17 +35,11 @@ _OWN_ERROR = "TFDebugError"
 
 @dataclass(frozen=True)
 class Link:
-    """One exception of a chain.
-
-    Args:
-        error: The exception.
-        types: Names of its class and the classes above it, without their modules.
-        message: Its text, cut to a length that is safe to search.
-    """
+    """One exception of a chain."""
 
     error: BaseException
-    types: tuple[str, ...]
-    message: str
+    types: tuple[str, ...]  # names of its class and the classes above it, without their modules
+    message: str  # its text, cut to a length that is safe to search
 
     @property
     def described(self) -> str:
@@ -89,17 +83,11 @@ class FailureLine:
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known of a failed test or collection.
+    """What is known of a failed test or collection."""
 
-    Args:
-        nodeid: The test, or the file or directory that could not be collected.
-        phase: ``collection``, ``setup``, ``call`` or ``teardown``.
-        links: Its exceptions, from the outermost in.
-    """
-
-    nodeid: str
-    phase: str
-    links: tuple[Link, ...]
+    nodeid: str  # the test, or the file or directory that could not be collected
+    phase: str  # ``collection``, ``setup``, ``call`` or ``teardown``
+    links: tuple[Link, ...]  # its exceptions, from the outermost in
     root: str = field(default_factory=os.getcwd)
 
     @classmethod

@@ -48,17 +48,12 @@ _STATUSES = {
 
 @dataclass(frozen=True)
 class Owner:
-    """For whom a message was logged.
+    """For whom a message was logged."""
 
-    Args:
-        test: The node id of the test that ran, empty outside a test.
-        fixture: Name and base id of the fixture that was being set up, when its scope is wider than a test.
-        importing: Files of the modules that were being imported.
-    """
-
-    test: str = ""
+    test: str = ""  # the node id of the test that ran, empty outside a test
+    # name and base id of the fixture that was being set up, when its scope is wider than a test
     fixture: tuple[str, str] | None = None
-    importing: frozenset[str] = frozenset()
+    importing: frozenset[str] = frozenset()  # files of the modules that were being imported
 
 
 @dataclass(frozen=True)

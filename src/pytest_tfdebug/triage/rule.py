@@ -24,54 +24,34 @@ class FailureRule:
     ``what``, ``fix`` and ``then`` are templates over the named groups of ``text``, the facts, and ``{code}``,
     ``{site}``, ``{nodeid}`` and ``{rerun}``; the first template whose names are all known is used, so the last one
     should need none.
-
-    Args:
-        bucket: One of ``BUCKETS``.
-        name: Identity, for tests and for people who talk about it.
-        raised: Names of exception classes; one must be among the exception's class and its bases.
-        text: Searched in the exception's message.
-        what: What happened, one line.
-        fix: The smallest fix, a command or a line of code.
-        then: The next diagnostic step.
-        source: Where the text comes from: the function that raises it, or a public address.
-        because: Searched in the exception and its causes, as ``Type: message``; for rules that share a text.
-        libraries: Packages that raise it from Python. A ``raise`` elsewhere only quotes the text and does not match.
-            If none are named, a ``raise`` in the user's code does not match.
-        facts: The reader of the live objects, a key of ``facts.READERS``; it may find that the rule does not apply.
     """
 
     bucket: str
-    name: str
-    raised: tuple[str, ...]
-    text: str
-    what: Templates
-    fix: Templates
-    then: Templates
-    source: str
-    because: str = ""
+    name: str  # identity, for tests and for people who talk about it
+    raised: tuple[str, ...]  # names of exception classes; one must be among the exception's class and its bases
+    text: str  # searched in the exception's message
+    what: Templates  # what happened, one line
+    fix: Templates  # the smallest fix, a command or a line of code
+    then: Templates  # the next diagnostic step
+    source: str  # where the text comes from: the function that raises it, or a public address
+    because: str = ""  # searched in the exception and its causes, as ``Type: message``; for rules that share a text
+    # packages that raise it from Python. A ``raise`` elsewhere only quotes the text and does not match. If none are
+    # named, a ``raise`` in the user's code does not match.
     libraries: tuple[str, ...] = ()
+    # the reader of the live objects, a key of ``facts.READERS``; it may find that the rule does not apply
     facts: str = ""
 
 
 @dataclass(frozen=True)
 class LogRule:
-    """One kind of message that transformers logs where it might have raised.
-
-    Args:
-        name: Identity.
-        text: Searched in the logged message, colours removed.
-        what: What happened, one line; a template over the named groups.
-        fix: The smallest fix.
-        then: The next diagnostic step.
-        source: The function that logs it.
-    """
+    """One kind of message that transformers logs where it might have raised."""
 
     name: str
-    text: str
-    what: str
-    fix: str
-    then: str
-    source: str
+    text: str  # searched in the logged message, colours removed
+    what: str  # what happened, one line; a template over the named groups
+    fix: str  # the smallest fix
+    then: str  # the next diagnostic step
+    source: str  # the function that logs it
     bucket: str = SILENT
 
 

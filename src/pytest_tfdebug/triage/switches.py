@@ -28,11 +28,7 @@ _TEST_DEVICE = "TRANSFORMERS_TEST_DEVICE"
 
 
 def apply(config: pytest.Config, chosen: Options) -> None:
-    """Set what the flags ask for, for this run and the processes that it starts.
-
-    Raises:
-        pytest.UsageError: If it is too late, or the machine does not have what is asked for.
-    """
+    """Set what the flags ask for, for this run and the processes that it starts."""
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
     if chosen.sync_cuda:

@@ -200,11 +200,7 @@ def _is_trusting(name: str) -> bool:
 
 
 def _as_recorded(func: Callable[..., Any], form: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
-    """Run an operator that trusts what it is given, on tensors of the recorded shapes and with the recorded numbers.
-
-    Raises:
-        ValueError: It is given anything else.
-    """
+    """Run an operator that trusts what it is given, on tensors of the recorded shapes and with the recorded numbers."""
     if mapped((args, kwargs), _form_of) != form:
         msg = f"{func} checks nothing of what it is given"
         raise ValueError(msg)

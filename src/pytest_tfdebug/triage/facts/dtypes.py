@@ -26,19 +26,12 @@ _ROTATED = re.compile(r"q|k")
 
 @dataclass(frozen=True)
 class _FailedModule:
-    """The module whose forward failed.
+    """The module whose forward failed."""
 
-    Args:
-        module: The innermost module.
-        root: The outermost one that holds it.
-        path: Its path in there; empty for the root itself.
-        frame: The frame of its forward.
-    """
-
-    module: Any
-    root: Any
-    path: str
-    frame: FrameType
+    module: Any  # the innermost module
+    root: Any  # the outermost one that holds it
+    path: str  # its path in there; empty for the root itself
+    frame: FrameType  # the frame of its forward
 
     @property
     def name(self) -> str:
