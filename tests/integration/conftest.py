@@ -11,7 +11,7 @@ _LOADED_ONCE = (
     "pytest_tfdebug.goldens.session.summary",
     "pytest_tfdebug.overflow.marker",
     "pytest_tfdebug.overflow.recorded_check",
-    "pytest_tfdebug.triage.classify",
+    "pytest_tfdebug.triage.plugin",
 )
 
 

@@ -11,9 +11,8 @@ from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.goldens.store.golden_file import save
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
-from pytest_tfdebug.triage.render import render
+from pytest_tfdebug.triage.plugin import classify, render
 from secret_forms import FORMS, VARIABLES
 
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)

@@ -5,8 +5,8 @@ import pytest
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import Failure
-from pytest_tfdebug.triage.render import render
-from pytest_tfdebug.triage.rule import Classification, fill
+from pytest_tfdebug.triage.plugin import render
+from pytest_tfdebug.triage.rules import Classification, fill
 
 
 def failure_of(call):

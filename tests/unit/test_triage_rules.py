@@ -7,11 +7,10 @@ import huggingface_hub.errors as hub
 import pytest
 import torch
 
-from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.facts import READERS
 from pytest_tfdebug.triage.failure import Failure
-from pytest_tfdebug.triage.rule import BUCKETS
-from pytest_tfdebug.triage.rules import LOG_RULES, RULES
+from pytest_tfdebug.triage.plugin import classify
+from pytest_tfdebug.triage.rules import BUCKETS, LOG_RULES, RULES
 
 CONNECT = (
     "We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.\n"

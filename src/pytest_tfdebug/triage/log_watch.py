@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.rule import Classification, fill
-from pytest_tfdebug.triage.rules import LOG_RULES
+from pytest_tfdebug.triage.rules import LOG_RULES, Classification, fill
 
 if TYPE_CHECKING:
     import logging
     from types import FrameType
 
-    from pytest_tfdebug.triage.rule import LogRule, Templates
+    from pytest_tfdebug.triage.rules import LogRule, Templates
 
 _MAX_NOTES = 200
 _MAX_MESSAGE = 40_000

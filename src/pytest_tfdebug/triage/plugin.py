@@ -1,7 +1,9 @@
-"""Puts triage's block into the report of a failed test or collection; imported when the first one fails."""
+"""From a failure to triage's block in its report: which rule knows it, and its text; imported when a test fails."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,15 +13,19 @@ from _pytest.reports import CollectErrorRepr
 from pytest_tfdebug.publish.failure import ANSWER
 from pytest_tfdebug.publish.note import PUBLISHER, note
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.classify import classify
+from pytest_tfdebug.triage.facts import READERS
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.log_watch import findings_of
-from pytest_tfdebug.triage.render import TITLE, render
+from pytest_tfdebug.triage.rules import RULES, Classification, Facts, fill
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     import pytest
 
-    from pytest_tfdebug.triage.rule import Classification
+    from pytest_tfdebug.triage.failure import Link
+    from pytest_tfdebug.triage.rules import FailureRule
+
 
 #: Rules about weights that do not fit, for which the log lists the keys.
 _OF_WEIGHTS = ("mismatched-weights", "state-dict-does-not-fit")
@@ -68,3 +74,83 @@ def merge(finding: Classification | None, logged: list[Classification]) -> list[
     if finding.rule not in _OF_WEIGHTS or not logged:
         return [finding, *logged]
     return [replace(finding, facts=(*finding.facts, *logged[0].facts)), *logged[1:]]
+
+
+def classify(failure: Failure) -> Classification | None:
+    """Return what kind of failure this is, or None if no rule is sure of it.
+
+    The outermost exception that a rule knows decides. If several rules know it, the first one of the table does.
+    """
+    for position in range(len(failure.links)):
+        for rule in RULES:
+            finding = _apply(rule, failure, position)
+            if finding is not None:
+                return finding
+    return None
+
+
+def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification | None:
+    link = failure.links[position]
+    if not set(rule.raised) & set(link.types):
+        return None
+    matched = re.search(rule.text, link.message)
+    if matched is None:
+        return None
+    if rule.because and not any(re.search(rule.because, inner.described) for inner in failure.links[position:]):
+        return None
+    if link.is_quoted(rule.libraries):
+        return None
+    failure = failure.seen_from(position)
+    facts = _read(rule, failure, link, matched)
+    if facts is None:
+        return None
+    names = {**_names(failure), **{name: text.value(found or "") for name, found in matched.groupdict().items()}}
+    names |= facts.names
+    return Classification(
+        rule.name,
+        rule.bucket,
+        failure.phase,
+        fill(rule.what, names),
+        fill(rule.fix, names),
+        fill(rule.then, names),
+        facts.lines,
+    )
+
+
+def _read(rule: FailureRule, failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
+    if not rule.facts:
+        return Facts()
+    try:
+        return READERS[rule.facts](failure, link, matched)
+    except Exception as unreadable:  # noqa: BLE001 - the objects are foreign and the test has failed already: say so, go on
+        return Facts(lines=(f"more could not be read: {type(unreadable).__name__}: {text.value(unreadable)}",))
+
+
+def _names(failure: Failure) -> dict[str, str]:
+    names = {"nodeid": failure.nodeid, "rerun": f"pytest {shlex.quote(failure.nodeid)}"}
+    if failure.site is not None:
+        names |= {"site": str(failure.site), "code": text.value(failure.site.code, text.LINE_LIMIT)}
+    return names
+
+
+TITLE = "tfdebug triage"
+
+
+def render(findings: Sequence[Classification]) -> str:
+    """Return the body of the report section: a block for each finding, every line safe to print."""
+    lines = [text.line(line) for line in _lines(findings)]
+    if len(lines) > text.LINES_LIMIT:
+        lines = [*lines[: text.LINES_LIMIT], f"({len(lines) - text.LINES_LIMIT} more lines)"]
+    return "\n".join(lines)
+
+
+def _lines(findings: Iterable[Classification]) -> Iterator[str]:
+    for number, finding in enumerate(findings):
+        if number:
+            yield ""
+        yield f"bucket: {finding.bucket} (in {finding.phase})"
+        yield f"what happened: {finding.what}"
+        for fact in finding.facts:
+            yield f"  {fact}"
+        yield f"smallest fix: {finding.fix}"
+        yield f"next step: {finding.then}"

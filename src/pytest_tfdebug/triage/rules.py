@@ -1,12 +1,109 @@
-"""The table of rules, as ``rules.toml`` has it."""
+"""The form of a rule, what comes out when one matches, and the table of rules, as ``rules.toml`` has it."""
 
 from __future__ import annotations
 
+import re
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_tfdebug.triage.rule import FailureRule, LogRule
-from pytest_tfdebug.triage.table import table
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it there
+    import tomli as tomllib
+
+SILENT = "silent correctness"
+BUCKETS = (
+    "download/cache",
+    "install/version",
+    *("runtime/cuda", "runtime/range", "runtime/dtype", "runtime/shape", "runtime/device", "runtime/memory"),
+    SILENT,
+    "auto-class",
+)
+
+Templates = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FailureRule:
+    """One kind of failure.
+
+    ``what``, ``fix`` and ``then`` are templates over the named groups of ``text``, the facts, and ``{code}``,
+    ``{site}``, ``{nodeid}`` and ``{rerun}``; the first template whose names are all known is used, so the last one
+    should need none.
+    """
+
+    bucket: str
+    name: str  # identity, for tests and for people who talk about it
+    raised: tuple[str, ...]  # names of exception classes; one must be among the exception's class and its bases
+    text: str  # searched in the exception's message
+    what: Templates  # what happened, one line
+    fix: Templates  # the smallest fix, a command or a line of code
+    then: Templates  # the next diagnostic step
+    source: str  # where the text comes from: the function that raises it, or a public address
+    because: str = ""  # searched in the exception and its causes, as ``Type: message``; for rules that share a text
+    # packages that raise it from Python. A ``raise`` elsewhere only quotes the text and does not match. If none are
+    # named, a ``raise`` in the user's code does not match.
+    libraries: tuple[str, ...] = ()
+    # the reader of the live objects, a key of ``facts.READERS``; it may find that the rule does not apply
+    facts: str = ""
+
+
+@dataclass(frozen=True)
+class LogRule:
+    """One kind of message that transformers logs where it might have raised."""
+
+    name: str
+    text: str  # searched in the logged message, colours removed
+    what: str  # what happened, one line; a template over the named groups
+    fix: str  # the smallest fix
+    then: str  # the next diagnostic step
+    source: str  # the function that logs it
+    bucket: str = SILENT
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was read from the live objects: names for the templates, and lines to show."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Classification:
+    """One classified failure, its templates filled in."""
+
+    rule: str
+    bucket: str
+    phase: str
+    what: str
+    fix: str
+    then: str
+    facts: tuple[str, ...] = ()
+
+
+class _Names(dict[str, str]):
+    """Known names; an unknown one becomes a placeholder in capitals, as in the usage line of a command."""
+
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
+def fill(templates: Templates, names: dict[str, str]) -> str:
+    """Return the first template whose names are all known, filled in; else the last, with placeholders."""
+    for template in templates[:-1]:
+        if all(names.get(name) for name in re.findall(r"{(\w+)}", template)):
+            return template.format_map(names)
+    return templates[-1].format_map(_Names(names))
+
+
+def table(name: str) -> dict[str, Any]:
+    """Return a table of triage, which is kept as data beside this file."""
+    found: dict[str, Any] = tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+    return found
+
 
 _LOGGED = "logged"
 
@@ -22,7 +119,7 @@ def _rule(bucket: str, name: str, row: dict[str, Any]) -> FailureRule:
     return FailureRule(bucket, name, **several, **row)
 
 
-_TABLE = table(Path(__file__).with_suffix(".toml"))
+_TABLE = table("rules.toml")
 RULES = tuple(
     _rule(bucket, name, row) for bucket, rows in _TABLE.items() if bucket != _LOGGED for name, row in rows.items()
 )

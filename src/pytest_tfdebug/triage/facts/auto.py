@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts.names import nearest
 from pytest_tfdebug.triage.failure import is_a
-from pytest_tfdebug.triage.rule import Facts
+from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

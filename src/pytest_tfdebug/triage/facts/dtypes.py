@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.frames import is_users, package_of
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import is_a
-from pytest_tfdebug.triage.rule import Facts
+from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from pytest_tfdebug.environment import hub_cache
 from pytest_tfdebug.frames import module_of, package_of
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts.names import nearest
-from pytest_tfdebug.triage.rule import Facts
+from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
     from types import FrameType

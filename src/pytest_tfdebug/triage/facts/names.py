@@ -11,13 +11,13 @@ from importlib import metadata, util
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.facts.removed import REMOVED_ARGUMENTS, REMOVED_MODULES, REMOVED_NAMES
-from pytest_tfdebug.triage.rule import Facts
+from pytest_tfdebug.triage.rules import Facts, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.triage.failure import Failure, Link
+
 
 _SIMILARITY = 0.8
 #: Module or library as a message names it -> distribution, where they differ by more than case and ``_`` for ``-``.
@@ -175,3 +175,12 @@ def _installed() -> str:
         return metadata.version("transformers")
     except metadata.PackageNotFoundError:
         return "not installed" if util.find_spec("transformers") is None else "of unknown version"
+
+
+_TABLE = table("facts/removed.toml")
+#: Pattern of a name -> the replacement, as a phrase after "use"; ``{0}`` is the pattern's group.
+REMOVED_NAMES: dict[str, str] = _TABLE["names"]
+#: Module that is gone -> where its contents are.
+REMOVED_MODULES: dict[str, str] = _TABLE["modules"]
+#: Argument that is gone -> the callables that had it, and what to write.
+REMOVED_ARGUMENTS: dict[str, tuple[str, str]] = _TABLE["arguments"]

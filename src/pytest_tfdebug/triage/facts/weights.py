@@ -1,15 +1,168 @@
-"""Which weights of a state dict do not fit a model, read from the message of torch."""
+"""What a file or dict holds in place of the wanted weights: an LFS pointer, a web page, nothing, half, other shapes."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.rule import Facts
+from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_tfdebug.triage.failure import Failure, Link
+
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+_HEAD = 512
+_HEADER_LIMIT = 100_000_000
+_LENGTH_BYTES = 8
+_CACHED = re.compile(
+    r"(?P<kind>model|dataset|space)s--(?P<repo>[^/\\]+)[/\\](?:snapshots[/\\](?P<revision>[^/\\]+)[/\\](?P<file>.+)|blobs)"
+)
+
+
+def read_weights_file(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
+    """Name the broken file, what it is, and how to get the right one."""
+    found = [(path, verdict) for path in _files(failure) if (verdict := verdict_of(path)) is not None]
+    if not found:
+        return Facts()
+    path, verdict = found[0]
+    names = {
+        "broken": text.value(path),
+        "verdict": verdict,
+        "restore": _restore(path, verdict),
+        "look": f"head -c 200 {shlex.quote(str(path))}",
+    }
+    return Facts(names, tuple(f"{text.value(each)}: {what}" for each, what in found[1:4]))
+
+
+def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
+    """Like :func:`read_weights_file`; None if the file is a sound pickle that torch merely does not trust."""
+    facts = read_weights_file(failure, link, matched)
+    return facts if facts.names else None
+
+
+def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
+    """Count the shards that the index names and the directory lacks; None if no index names the file."""
+    missing = Path(matched.group("shard"))
+    indexes = sorted(missing.parent.glob("*.index.json"))
+    shards = sorted(set(json.loads(indexes[0].read_text(encoding="utf-8"))["weight_map"].values())) if indexes else []
+    if missing.name not in shards:
+        return None
+    names = {"directory": text.value(missing.parent), "restore": _restore(missing, "missing")}
+    absent = [shard for shard in shards if not (missing.parent / shard).exists()]
+    return Facts(names, (f"{len(absent)} of {len(shards)} shards are missing: {text.listing(absent)}",))
+
+
+def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+    """List what a checkpoint directory holds, and name a format that transformers 5 no longer reads."""
+    directory = Path(matched.group("directory").rstrip("."))
+    if not directory.is_dir():
+        directory = Path(matched.group("directory"))
+    entries = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
+    names = {"directory": text.value(directory)}
+    foreign = [name for name in entries if name.endswith((".h5", ".msgpack")) or name.startswith("model.ckpt")]
+    if foreign:
+        names["foreign"] = text.value(foreign[0])
+    elif "adapter_config.json" in entries:
+        names["adapter"] = "adapter_config.json"
+    return Facts(names, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
+
+
+def verdict_of(path: Path) -> str | None:
+    """Say what is wrong with a weights file; None if nothing is found."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        return f"not readable: {text.value(error.strerror or error)}"
+    verdict = None
+    if size == 0:
+        verdict = "empty, 0 bytes"
+    elif head.startswith(b"version https://git-lfs.github.com/spec/"):
+        verdict = _pointer(head, size)
+    elif re.match(rb"\s*<(!doctype|html|\?xml)", head, re.IGNORECASE):
+        verdict = f"a web page (HTML), {size} bytes: the download got an error or login page"
+    elif path.suffix == ".safetensors":
+        verdict = _truncation(head, size, path)
+    elif head.startswith(b"PK") and not _has_directory(path, size):
+        verdict = f"truncated: a zip archive of {size} bytes without its central directory"
+    return verdict
+
+
+def _pointer(head: bytes, size: int) -> str:
+    real = re.search(rb"^size (\d+)", head, re.MULTILINE)
+    of = f" of a file of {int(real.group(1))} bytes" if real else ""
+    return f"a Git LFS pointer ({size} bytes){of}"
+
+
+def _truncation(head: bytes, size: int, path: Path) -> str | None:
+    """Compare the file's size with the one that its header declares.
+
+    Source:
+        https://github.com/huggingface/safetensors#format
+    """
+    if size < _LENGTH_BYTES:
+        return f"truncated: {size} bytes, shorter than the length field of its header"
+    length = int.from_bytes(head[:_LENGTH_BYTES], "little")
+    if length > _HEADER_LIMIT:
+        return f"not a safetensors file: its first bytes are {head[:16]!r}"
+    if size < _LENGTH_BYTES + length:
+        return f"truncated inside its header: {size} bytes of at least {_LENGTH_BYTES + length}"
+    with path.open("rb") as file:
+        file.seek(_LENGTH_BYTES)
+        try:
+            header = json.loads(file.read(length))
+            end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+            return "its header is not the JSON of a safetensors file"
+    expected = _LENGTH_BYTES + length + end
+    if size == expected:
+        return None
+    kind = "truncated" if size < expected else "too long"
+    return f"{kind}: {size} bytes, its header declares {expected}"
+
+
+def _has_directory(path: Path, size: int) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(0, size - 65_557))
+        return b"PK\x05\x06" in file.read()
+
+
+def _files(failure: Failure) -> Iterator[Path]:
+    """Yield the weights files that the frames' variables name, innermost first."""
+    seen: set[str] = set()
+    for frame in failure.frames:
+        for value in list(frame.f_locals.values()):
+            for entry in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(entry, (str, Path)) and str(entry).endswith(_WEIGHTS) and str(entry) not in seen:
+                    seen.add(str(entry))
+                    path = Path(entry)
+                    if path.is_file():
+                        yield path
+
+
+def _restore(path: Path, verdict: str) -> str:
+    """Return the command that fetches the file again from its source."""
+    cached = _CACHED.search(str(path))
+    if cached is not None and cached["file"]:
+        kind = "" if cached["kind"] == "model" else f" --repo-type {cached['kind']}"
+        repo = cached["repo"].replace("--", "/")
+        return text.value(
+            f"hf download {repo} {cached['file']} --revision {cached['revision']}{kind} --force-download",
+            text.LINE_LIMIT,
+        )
+    directory, name = shlex.quote(str(path.parent)), shlex.quote(path.name)
+    if "LFS" in verdict:
+        return text.value(f"git -C {directory} lfs pull --include {name}", text.LINE_LIMIT)
+    return text.value(f"hf download REPO {name} --local-dir {directory} --force-download", text.LINE_LIMIT)
+
 
 _SHAPES = re.compile(
     r"size mismatch for (\S+): copying a param with shape torch\.Size\((.*?)\) from checkpoint, "
