@@ -1,7 +1,10 @@
 """Goldens behind URLs: fsspec's memory file system, and a real S3 server where s3fs and moto are installed."""
 
 import shutil
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import fsspec
 import pytest
@@ -121,7 +124,12 @@ FAULTS = {
     "half": ("200 OK", lambda body: body[: len(body) // 2], True, "came with "),
     "a page": ("200 OK", lambda _: b"<html>", True, "came with 6 of its "),
     "a page as long": ("200 OK", lambda body: b"<html>".ljust(len(body)), True, "is empty, truncated or not a saf"),
-    "a flipped bit": ("200 OK", lambda body: body[:-9] + bytes([body[-9] ^ 1]) + body[-8:], True, "is damaged"),
+    "a flipped bit": (
+        "200 OK",
+        lambda body: body[:-9] + bytes([body[-9] ^ 1]) + body[-8:],
+        True,
+        "Put it there once more, or record it again with --tf-golden=update.",
+    ),
 }
 
 
@@ -157,6 +165,95 @@ def test_what_a_server_does_wrong_is_told_by_the_url_and_not_kept(s3, tmp_path, 
     assert message in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
     assert GoldenPlace(RemoteDirectory(s3, tmp_path), NAME).read(load).trace.calls
+
+
+PAGE = b"<html><head><title>Sign in</title></head><body><a href='login'>Sign in</a></body></html>"
+#: What answers with a page, of the requests to a store: the listing alone, or all of them; and what is told of it.
+PAGES = {
+    "a listing": (lambda environ: "list-type" in environ["QUERY_STRING"], ""),
+    "a listing that is no XML": (lambda environ: "list-type" in environ["QUERY_STRING"], "cannot be listed: "),
+    "everything": (lambda _: True, "is empty, truncated or not a saf"),
+}
+
+
+@pytest.mark.parametrize("answered", PAGES)
+def test_a_page_in_place_of_a_bucket_is_never_a_missing_golden(s3, tmp_path, monkeypatch, answered):
+    from moto.server import DomainDispatcherApplication
+
+    is_page, message = PAGES[answered]
+    page = PAGE.replace(b"</html>", b"<br>") if "no XML" in answered else PAGE
+    real = DomainDispatcherApplication.__call__
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    fsspec.filesystem("s3").clear_instance_cache()
+    model = torch.nn.Linear(4, 4)
+    save(tmp_path / "golden", trace(model, torch.ones(2, 4)), model, "test_it.py::test_port")
+    RemoteDirectory(s3, tmp_path).put(NAME, tmp_path / "golden")
+
+    def faulty(app, environ, start):
+        if not is_page(environ):
+            return real(app, environ, start)
+        start("200 OK", [("Content-Type", "text/html"), ("Content-Length", str(len(page)))])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [page]
+
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", faulty)
+    place = GoldenPlace(RemoteDirectory(s3, tmp_path / "fresh"), NAME)
+    try:
+        told = place.read(load).trace.model_class if place.exists() else "no golden"
+    except GoldenError as error:
+        told = str(error)
+
+    assert told.startswith(s3 if message else "Linear")
+    assert message in told
+
+
+@pytest.fixture
+def http():
+    """A web server whose folders are pages without a link: what it answers by path, and its URL."""
+    pytest.importorskip("aiohttp")
+    answers = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            is_folder = not self.path.endswith(".safetensors")
+            status, body = (200, PAGE) if is_folder else answers.get(self.path, (404, b""))
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html" if is_folder else "application/octet-stream")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", sha256(body).hexdigest())
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def do_HEAD(self):
+            self.do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield answers, f"http://127.0.0.1:{server.server_port}/goldens"
+        server.shutdown()
+
+
+def test_a_web_server_is_asked_for_the_golden_and_for_its_version(http, tmp_path):
+    answers, url = http
+    path = f"/goldens/{NAME}"
+
+    def told():
+        directory = RemoteDirectory(url, tmp_path / "cache")
+        directory._files.invalidate_cache()
+        try:
+            return directory.has(NAME) and directory.fetch(NAME).read_text()
+        except GoldenError as error:
+            return str(error)
+
+    assert told() is False
+    for version in ("one", "two"):
+        answers[path] = (200, version.encode())
+        assert told() == version
+    answers[path] = (503, b"")
+    assert told().startswith(f"{url}/{NAME} cannot be read: 503, message='Service Unavailable'")
 
 
 def test_a_copy_that_cannot_be_read_is_fetched_anew(directory, url, tmp_path):
@@ -197,7 +294,8 @@ def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_
     with pytest.raises(GoldenError) as caught:
         directory.fetch(NAME)
     assert str(caught.value) == (
-        f"{url}/{NAME} is a git-lfs pointer: the golden itself was not downloaded.\nTo download it, run: git lfs pull"
+        f"{url}/{NAME} is a git-lfs pointer: the golden itself was not downloaded.\n"
+        "Put there what it points to; git lfs pull downloads that."
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.tracing.file.checksums import ADVICE
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LFS_ADVICE = "To download it, run: git lfs pull"
+#: What to do about a golden behind a URL, in place of what helps where it is a file of a repository.
+_ADVICE_AT_URL = {
+    ADVICE: "Put it there once more, or record it again with --tf-golden=update.",
+    _LFS_ADVICE: "Put there what it points to; git lfs pull downloads that.",
+}
 
 
 class Directory(Protocol):
@@ -124,7 +131,11 @@ class GoldenPlace:
         try:
             yield
         except GoldenError as error:
-            raise type(error)(str(error).replace(str(file), str(self))) from error
+            told = str(error).replace(str(file), str(self))
+            advice = {} if isinstance(self.directory, LocalDirectory) else _ADVICE_AT_URL
+            for here, there in advice.items():
+                told = told.replace(here, there)
+            raise type(error)(told) from error
 
 
 def is_readable_golden(path: Path) -> bool:
@@ -138,10 +149,7 @@ def is_readable_golden(path: Path) -> bool:
             raise GoldenError(f"{path} is {_kind(mode)}, no golden.")
         with path.open("rb") as file:
             if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-                raise GoldenError(
-                    f"{path} is a git-lfs pointer: the golden itself was not downloaded.\n"
-                    "To download it, run: git lfs pull"
-                )
+                raise GoldenError(f"{path} is a git-lfs pointer: the golden itself was not downloaded.\n{_LFS_ADVICE}")
     except (FileNotFoundError, NotADirectoryError) as error:
         if path.is_symlink():
             raise GoldenError(f"{path} is a symlink to {os.readlink(path)}, which does not exist.") from error  # noqa: PTH115 - as it is written

@@ -24,7 +24,7 @@ from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 #: Names under which file systems give a hash of a file's content, and other facts that tell its versions apart.
 _HASHES = ("ETag", "etag", "blob_id", "sha", "oid", "checksum", "md5", "md5Hash")
-_TIMES = ("LastModified", "last_modified", "mtime", "created", "updated", "size")
+_TIMES = ("LastModified", "Last-Modified", "last_modified", "mtime", "created", "updated", "size")
 #: File systems that have directories; in a store of objects, to make one may be to make a bucket.
 _WITH_DIRECTORIES = frozenset({"file", "local", "ftp", "sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "webhdfs"})
 #: Seconds for which a copy of an earlier version stays: another run may be reading it.
@@ -38,6 +38,7 @@ class RemoteDirectory:
         self._url = url.rstrip("/")
         self._cache = (cache or cache_directory()) / sha256(self._url.encode()).hexdigest()[:16]
         self._listings: dict[str, dict[str, dict[str, Any]]] = {}
+        self._asked: set[str] = set()
         with _Told(self._url, "reached"):
             self._files, self._root = fsspec.core.url_to_fs(self._url)
 
@@ -46,8 +47,8 @@ class RemoteDirectory:
         return redact(f"{self._url}/{name}")
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a golden; a folder is listed once in a run."""
-        return name.rpartition("/")[2] in self._listing(name)
+        """Tell whether there is such a golden."""
+        return bool(self._entry(name))
 
     def fetch(self, name: str) -> Path:
         """Return a copy of the golden on this machine, and forget those of its earlier versions."""
@@ -69,12 +70,11 @@ class RemoteDirectory:
         return is_there
 
     def _copy(self, name: str) -> Path:
-        folder, _, base = name.rpartition("/")
-        return self._cache / folder / base / _version(self._listing(name).get(base, {}))
+        return self._cache / name / _version(self._entry(name))
 
     def _download(self, name: str, temporary: Path) -> None:
         """Fetch a golden; once more where fewer or more bytes came than the server says that it has."""
-        size = self._listing(name).get(name.rpartition("/")[2], {}).get("size")
+        size = self._entry(name).get("size")
         for _ in range(2):
             with _Told(self.named(name), "read"):  # what the server raises is no fault of the copy
                 self._files.get_file(self._at(name), temporary)
@@ -96,6 +96,27 @@ class RemoteDirectory:
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        """Return what the server says of a golden, nothing where there is none.
+
+        A folder is listed once in a run. The server is asked for the golden itself where the listing does not have it,
+        for what came may be no listing but the page of a proxy, or does not say how large it is.
+        """
+        listing, base = self._listing(name), name.rpartition("/")[2]
+        if listing.get(base, {}).get("size") is None and name not in self._asked:
+            with _Told(self.named(name), "read"):
+                self._files.invalidate_cache()
+                try:
+                    entry = self._files.info(self._at(name))
+                except FileNotFoundError as error:
+                    if getattr(error.__cause__, "status", 404) != 404:  # noqa: PLR2004 - aiohttp's, of a broken server
+                        raise OSError(str(error.__cause__)) from error
+                else:
+                    if entry["type"] == "file":
+                        listing[base] = entry
+            self._asked.add(name)
+        return listing.get(base, {})
 
     def _listing(self, name: str) -> dict[str, dict[str, Any]]:
         folder = name.rpartition("/")[0]

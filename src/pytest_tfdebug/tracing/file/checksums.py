@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     import torch
 
+#: What to do about a file that is damaged.
+ADVICE = "Take it from version control once more."
 _SUMS, _OWN = "checksums", "checksum"
 
 
@@ -37,7 +39,7 @@ def verify(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> No
 
 
 def _told(what: str) -> str:
-    return f"is damaged: {what} not what was written (checksum).\nTake it from version control once more."
+    return f"is damaged: {what} not what was written (checksum).\n{ADVICE}"
 
 
 def _checksum(name: str, tensor: torch.Tensor) -> int:

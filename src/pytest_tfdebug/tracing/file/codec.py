@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.tracing.file.bounds import TooLargeError, check_header, packed, unpacked
-from pytest_tfdebug.tracing.file.checksums import verify, with_checksums
+from pytest_tfdebug.tracing.file.checksums import ADVICE, verify, with_checksums
 from pytest_tfdebug.tracing.file.document import FORMAT, decode, encode
 from pytest_tfdebug.tracing.file.values_file import decode_values
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
@@ -120,7 +120,7 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
 def _check_header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> None:
     """Hold the header of a file to its format, and the tensors to their checksums."""
     if text is None and _DOCUMENT in tensors:
-        raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\nTake it from version control once more.")
+        raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\n{ADVICE}")
     if text is None:
         raise GoldenError(f"{file} is a safetensors file of another program: it has no {_KEY!r} metadata.")
     try:
