@@ -138,6 +138,19 @@ class ForgetsFeed(Block):
         return h + self.att(self.n1(h))  # BUG
 
 
+class Scales(Att):
+    def forward(self, h):
+        h = h * WIDTH**0.5  # BUG
+        return super().forward(h)
+
+
+class NormsOnceMore(Block):
+    def forward(self, h):
+        h = h + self.att(self.n1(h))
+        normed = self.n1(self.n2(h))  # BUG
+        return h + self.ffn(normed)
+
+
 class ParallelBlock(Block):
     def forward(self, h):
         both = self.att(self.n1(h)) + h
@@ -159,6 +172,13 @@ class Port(nn.Module):
             every.append(block(every[-1]))
         every[-1] = self.ln(every[-1])
         return every if self.returns_all else every[-1]
+
+
+class Unnormed(Port):
+    """A port with another bug at its end."""
+
+    def forward(self, tokens):
+        return self.blocks(self.tok(tokens))
 
 
 def with_weights_of(reference, port):
@@ -203,6 +223,15 @@ def test_the_line_of_a_bug_is_named(parts, path, returns_all):
 
     assert culprit.path == path
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
+
+
+@pytest.mark.parametrize(("parts", "path"), [({"att": Scales}, "blocks.1.att"), ({"block": NormsOnceMore}, "blocks.1")])
+def test_a_step_too_many_is_told_as_that_where_more_is_wrong_behind_it(parts, path):
+    culprit = report_of(Reference(), Unnormed(**parts)).culprit
+
+    assert culprit.path == path
+    assert "# BUG" in "".join(shown_of(culprit))
+    assert culprit.wrong == "does a step that the reference does not"
 
 
 def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it():

@@ -8,6 +8,7 @@ leaves out, the order of the elements, or a parameter.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.fingerprints import distance
@@ -148,8 +149,28 @@ class _AtTolerance:
             reordered = self._reordered(first, is_pure=False)
             if reordered is not None:
                 return reordered
-        found = (self._compared(first, other) if other is not None else None) or self._given_another(first)
+        found = self._one_too_many(first) or (self._compared(first, other) if other is not None else None)
+        found = found or self._given_another(first)
         return found or self._of_code("unknown", first, self.missing[0] if self.missing else None)
+
+    def _one_too_many(self, first: Value) -> Finding | None:
+        """Blame a step, or a call, whose result the port uses as the reference does what the step was given."""
+        pair, call = self._counterparts, self._port.call_of(first)
+        for made in first.producers:
+            partners = set(pair.matches.within(made, pair.tolerance)) if self._port.weighted[made] else set()
+            uses = [use for partner in partners for use in self._reference.uses(partner)]
+            if any(kind_of(use) == kind_of(first) for use in uses):
+                continue
+            ends = {first.index: call}
+            if call.parent is not None and self._calls.is_given(call, made):
+                outputs = self._port.table.outputs.get(call.index, ())
+                ends |= {index: self._port.calls[call.parent] for _, index in outputs}
+            for end, around in ends.items():
+                for mine, use in itertools.product(self._port.uses(end), uses):
+                    own, theirs = pair.operands(mine, use)
+                    if kind_of(use) == kind_of(mine) and len(own) == 1 and theirs and partners.issuperset(theirs):
+                        return pair.found("extra", around, [first], use)
+        return None
 
     def _given_another(self, first: Value) -> Finding | None:
         """Blame what a call was given, if the reference uses the call's parameters with what the port never computes.

@@ -36,6 +36,7 @@ _TOLD: dict[str, tuple[str, str]] = {
     "operand": ("uses the wrong operand here", "the port computes the right one too."),
     "applied": ("uses a weight with another value than the reference does", ""),
     "left-out": ("skips a step that the reference does", ""),
+    "extra": ("does a step that the reference does not", "the reference goes on with what it is given."),
     "order": (
         "puts the elements in another order than the reference",
         "the numbers are the same. If that is a layout of its own, then what uses them is wrong instead.",
