@@ -1,11 +1,13 @@
-"""How many injected port bugs are placed at the right module: this package and pytest-torch, side by side.
+"""How many injected port bugs are placed at the right module: this package, pytest-torch and the usual gates.
 
 Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees the right and the wrong model and the
 same inputs.
 
+caught            the wrong model is not called right
 named             the answer is the module whose code or parameters are wrong (for this package the kind too)
 in three lines    named by a range of three lines at most, by one statement, or by the parameter
 named or inside   it is that module or one within it, which is all that a tool without glue can say of glue
+proved            a change of one place was tried, and after it every output agrees
 golden of 64 kB   the right model is a golden that keeps so much beside its table of operators
 by floors         what is allowed is a multiple of what float64 says (``tolerance="fp64"``)
 without names     every module of the wrong model has another name, and no ``rename=`` says which is which
@@ -16,6 +18,9 @@ line              the edited line, or the reference's for what is left out, in a
 module            the module, those with the line among them
 unsure, wrong     another place, said to be uncertain; another place, with certainty
 alarm             the clean port is called wrong without rename=, with one by hand, with each that a report suggested
+
+With ``--controls``, models that no edit makes: noise on a weight, or a module that gives a fixed tensor. None may be
+proved.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 import command
 
 # isort: split
@@ -36,67 +43,81 @@ from judging import alarm, built, is_installed, judged
 
 from bugs import BUGS
 from edits import head, is_narrow
-from models import IS_V5, build
+from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import Trace, compare, trace
 from pytest_tfdebug.tracing.file.samples import sampled
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
-    import torch
+    from pytest_tfdebug.records import Culprit
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
+#: Kinds that may be told instead: a wrong parameter as the code that uses it.
+_ALIKE = {("weights", "module"), ("weights", "glue")}
+_NOISE = 0.1
 
 
 class Answer(NamedTuple):
-    """The module that a tool names, if the kind is right too, and whether by three lines at most or one statement."""
+    """Whether a tool calls the wrong model wrong, the module that it names and its kind, and how well."""
 
-    path: str
+    is_caught: bool
+    path: str = ""
+    kind: str = ""
     is_narrow: bool = False
+    is_proved: bool = False
+
+
+class Pair(NamedTuple):
+    """A right and a wrong model, and their inputs."""
+
+    right: torch.nn.Module
+    wrong: torch.nn.Module
+    inputs: dict[str, Any]
+
+
+def pair_of(architecture: str, corrupt: Callable[[torch.nn.Module], object]) -> Pair:
+    """Return a model and a copy of it with something wrong."""
+    right, inputs = build(architecture)
+    wrong = copy.deepcopy(right)
+    corrupt(wrong)
+    return Pair(right, wrong, inputs)
 
 
 def ours(
-    right: torch.nn.Module,
-    wrong: torch.nn.Module,
-    inputs: dict[str, Any],
-    bug: Any,  # noqa: ANN401 - a row of the catalogue
+    pair: Pair,
     *,
     hold: Callable[[Trace], Trace] = lambda recorded: recorded,
+    has_names: bool = True,
     **settings: Any,  # noqa: ANN401 - of compare
 ) -> Answer:
-    """Return the module that this package names, if the kind is right too."""
-    expected, actual = hold(trace(right, **inputs)), trace(wrong, **inputs)
-    return _answer(compare(expected, actual, internal="fail", **settings).culprit, bug)
+    """Return the answer of this package."""
+    actual, own = trace(pair.wrong, **pair.inputs), dict[str, str]()
+    if not has_names:
+        own = {_disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
+        actual = _without_names(actual)
+    report = compare(hold(trace(pair.right, **pair.inputs)), actual, internal="fail", **settings)
+    culprit = report.culprit
+    if culprit is None:
+        return Answer(not report.ok)
+    is_line = culprit.kind == "weights" or is_narrow(culprit.source)
+    return Answer(not report.ok, own.get(culprit.path, culprit.path), culprit.kind, is_line, bool(culprit.proved))
 
 
 def _of_64_kb(recorded: Trace) -> Trace:
     return replace(sampled(recorded), again=recorded.again)
 
 
-def without_names(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> Answer:  # noqa: ANN401
-    """Return the module that this package names if no name is common, if the kind is right too."""
-    actual = trace(wrong, **inputs)
-    own = {_disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
+def _without_names(actual: Trace) -> Trace:
     root = actual.calls[0].path
-    renamed = replace(
+    return replace(
         actual,
         calls=[call if call.path == root else replace(call, path=_disguised(call.path)) for call in actual.calls],
         modules=tuple(map(_disguised, actual.modules)),
         aliases={_disguised(path): tuple(map(_disguised, others)) for path, others in actual.aliases.items()},
         unrecorded=tuple(map(_disguised, actual.unrecorded)),
     )
-    found = _answer(compare(trace(right, **inputs), renamed, internal="fail").culprit, bug)
-    return found._replace(path=own.get(found.path, found.path))
-
-
-def _answer(culprit: Any, bug: Any) -> Answer:  # noqa: ANN401 - a row of the catalogue
-    """Return the answer if its kind is right; a wrong parameter may be told as the code that uses it."""
-    if culprit is None or (culprit.kind != bug.kind and (bug.kind, culprit.kind) not in _ALIKE):
-        return Answer("")
-    return Answer(culprit.path, culprit.kind == "weights" or is_narrow(culprit.source))
-
-
-_ALIKE = {("weights", "module"), ("weights", "glue")}
 
 
 def _disguised(path: str) -> str:
@@ -104,113 +125,164 @@ def _disguised(path: str) -> str:
     return ".".join(part if part.isdigit() else f"x{part[::-1]}" for part in path.split("."))
 
 
-def pytest_torch(
-    right: torch.nn.Module,
-    wrong: torch.nn.Module,
-    inputs: dict[str, Any],
-    _bug: Any,  # noqa: ANN401
-    *,
-    leaf_only: bool,
-) -> Answer:
+def pytest_torch(pair: Pair, *, leaf_only: bool) -> Answer:
     """Return pytest-torch's first diverging row."""
     from pytest_torch import localize_divergence
 
-    row = localize_divergence(right, wrong, inputs, leaf_only=leaf_only).first
-    return Answer("" if row is None else str(row.name))
+    row = localize_divergence(pair.right, pair.wrong, pair.inputs, leaf_only=leaf_only).first
+    return Answer(row is not None, "" if row is None else str(row.name))
 
 
-OURS: dict[str, Callable[..., Answer]] = {
+def gate(pair: Pair, is_close: Callable[[torch.Tensor, torch.Tensor], bool], count: int | None = 1) -> Answer:
+    """Return what a gate says that looks at so many outputs of floating point, or at all of them."""
+    traces = trace(pair.right, **pair.inputs), trace(pair.wrong, **pair.inputs)
+    theirs, own = ([record.tensor for record in side.calls[0].outputs or () if record.dtype.startswith("float")]
+                   for side in traces)  # fmt: skip
+    pairs = [*zip(theirs, own, strict=False)][:count]
+    is_whole = count is not None or len(theirs) == len(own)
+    return Answer(not is_whole or any(one.shape != other.shape or not is_close(one, other) for one, other in pairs))
+
+
+def _close(expected: torch.Tensor, actual: torch.Tensor) -> bool:
+    return torch.allclose(actual, expected, rtol=0.0, atol=1e-3)
+
+
+def _similar(expected: torch.Tensor, actual: torch.Tensor) -> bool:
+    return float(torch.cosine_similarity(expected.flatten(), actual.flatten(), 0)) > 0.98  # noqa: PLR2004 - as used
+
+
+TOOLS: dict[str, Callable[[Pair], Answer]] = {
     "pytest-tfdebug": ours,
     "golden of 64 kB": partial(ours, hold=_of_64_kb),
     "by floors": partial(ours, tolerance="fp64"),
-    "without names": without_names,
-}
-PEERS: dict[str, Callable[..., Answer]] = {
+    "without names": partial(ours, has_names=False),
     "pytest-torch, leaves": partial(pytest_torch, leaf_only=True),
     "pytest-torch, all": partial(pytest_torch, leaf_only=False),
+    "argmax of the first output": partial(
+        gate, is_close=lambda one, other: torch.equal(one.argmax(-1), other.argmax(-1))
+    ),
+    "its cosine above 0.98": partial(gate, is_close=_similar),
+    "it, within atol 1e-3": partial(gate, is_close=_close),
+    "all outputs within 1e-3": partial(gate, is_close=_close, count=None),
 }
 
 
 def of_catalogue(every: int) -> None:
-    """Print how many bugs of the catalogue each tool places."""
+    """Print how many bugs of the catalogue each tool catches and places."""
     bugs = [bug for bug in BUGS if IS_V5 or not bug.needs_v5][::every]
-    table = command.Table(f"of {len(bugs)} bugs", "named", "in three lines", "named or inside")
-    for name, answer in (OURS | (PEERS if find_spec("pytest_torch") else {})).items():
+    table = command.Table(f"of {len(bugs)} bugs", "caught", "named", "in three lines", "named or inside", "proved")
+    for name, tool in TOOLS.items():
+        if name.startswith("pytest-torch") and not find_spec("pytest_torch"):
+            continue
         found: Counter[str] = Counter()
         for bug in bugs:
-            right, inputs = build(bug.architecture)
-            wrong = copy.deepcopy(right)
-            bug.inject(wrong)
-            path, is_line = answer(right, wrong, inputs, bug)
-            found["named"] += path == bug.culprit
-            found["in three lines"] += path == bug.culprit and is_line
-            found["named or inside"] += path == bug.culprit or path.startswith(f"{bug.culprit}.")
+            answer = tool(pair_of(bug.architecture, bug.inject))
+            is_kind = answer.kind in ("", bug.kind) or (bug.kind, answer.kind) in _ALIKE
+            is_named = is_kind and answer.path == bug.culprit
+            found["caught"] += answer.is_caught
+            found["named"] += is_named
+            found["in three lines"] += is_named and answer.is_narrow
+            found["named or inside"] += is_named or (is_kind and answer.path.startswith(f"{bug.culprit}."))
+            found["proved"] += answer.is_proved
         table.add(name, found)
 
 
-def of_ports(ports: list[Any], *, show: bool) -> None:
+def of_ports(options: argparse.Namespace) -> None:
     """Print how the bugs of each port are judged, and the alarms of the clean ports."""
-    table, started = command.Table("port", "bugs", *_VERDICTS, "alarm", "hand", "suggested"), time.monotonic()
-    for port in ports:
+    columns = ("bugs", *_VERDICTS, "proved", "alarm", "hand", "suggested", "s each")
+    table = command.Table("port", *columns)
+    for port in (port for port in all_ports() if is_installed(port) and port.name in (options.only or port.name)):
         built(port)
-        counts: Counter[str] = Counter()
+        begun, counts = time.monotonic(), Counter[str]()
         suggestions: dict[tuple[tuple[str, str], ...], None] = {}
-        for bug in port.bugs:
+        for bug in (bug for bug in port.bugs if options.bug in bug.name):
             try:
                 outcome = judged(port, bug)
             except (AssertionError, ValueError) as error:
                 print(f"{port.name}: {bug.name}: {error}")
                 continue
             counts[outcome.verdict] += 1
+            counts["proved"] += outcome.culprit is not None and bool(outcome.culprit.proved)
             suggestions |= {tuple(sorted(outcome.suggested.items())): None} if outcome.suggested else {}
-            if show and outcome.verdict != "line":
-                _print(outcome, lines=3)
+            if options.bug or (options.show and outcome.verdict != "line"):
+                print(f"{port.name}: {bug.name}: {outcome.verdict.upper()}: {_told(outcome.culprit)}, at {bug.at}")
+                print(head(outcome.text, 100 if options.bug else 3))
         bugs = sum(counts[verdict] for verdict in _VERDICTS)
-        renames = {
-            "alarm": [None],
-            "hand": [port.rename] if port.rename else [],
-            "suggested": [*map(dict, suggestions)],
-        }
-        for name, all_rules in renames.items():
-            texts = [text for text in (alarm(port, rules) for rules in all_rules) if text]
-            counts[name] = len(texts)
-            if show and texts:
-                print(f"{port.name}: clean, rename {name}: ALARM\n{head(texts[0], 3)}")
-        table.add(port.name, {**counts, "bugs": bugs, "module": counts["line"] + counts["module"]})
+        took = (time.monotonic() - begun) / max(bugs, 1)
+        counts.update(_alarms(port, [*map(dict, suggestions)], show=options.show))
+        table.add(port.name, {**counts, "bugs": bugs, "module": counts["line"] + counts["module"], "s each": took})
     table.total()
-    print(f"{time.monotonic() - started:.0f} s")
 
 
-def _print(outcome: Any, *, lines: int) -> None:  # noqa: ANN401
-    culprit, named = outcome.culprit, "-"
-    if culprit is not None:
-        named = f"{culprit.path} ({culprit.kind}, {culprit.source}, {getattr(culprit, 'reference', None)})"
-    print(f"{outcome.port}: {outcome.bug.name}: {outcome.verdict.upper()}: {named}, expected {outcome.bug.at}")
-    print(head(outcome.text, lines))
+def _alarms(port: Any, suggested: list[dict[str, str]], *, show: bool) -> dict[str, int]:  # noqa: ANN401 - of the corpus
+    """Return how often the clean port is called wrong, by where rename= came from."""
+    counts = {}
+    by_hand = [port.rename] if port.rename else []
+    for name, all_rules in {"alarm": [None], "hand": by_hand, "suggested": suggested}.items():
+        texts = [text for text in (alarm(port, rules) for rules in all_rules) if text]
+        counts[name] = len(texts)
+        if show and texts:
+            print(f"{port.name}: clean, rename {name}: ALARM\n{head(texts[0], 3)}")
+    return counts
+
+
+def of_controls(every: int) -> None:
+    """Print how many models are proved that no edit makes."""
+    table = command.Table("what no edit makes", "models", "proved")
+    for what, corrupt in (("noise on a weight", _add_noise), ("a tensor of another seed", _fix_a_tensor)):
+        found: Counter[str] = Counter()
+        for name in [*ARCHITECTURES][::every]:
+            found["models"] += 1
+            found["proved"] += ours(pair_of(name, corrupt)).is_proved
+        table.add(what, found)
+
+
+def _add_noise(model: torch.nn.Module) -> None:
+    """Add noise to all elements of the weight of the linear module in the middle."""
+    weight = _middle(model).weight
+    with torch.no_grad():
+        weight += _NOISE * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+
+
+def _fix_a_tensor(model: torch.nn.Module) -> None:
+    """Let the linear module in the middle give a tensor of another seed, whatever it is given."""
+    module = _middle(model)
+
+    def forward(given: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(1)
+        return torch.randn(*given.shape[:-1], module.weight.shape[0], generator=generator)
+
+    module.forward = forward
+
+
+def _middle(model: torch.nn.Module) -> Any:  # noqa: ANN401 - a module with a weight
+    found: list[Any] = [module for module in model.modules() if type(module).__name__ in ("Linear", "Conv1D")]
+    return found[len(found) // 2]
+
+
+def _told(culprit: Culprit | None) -> str:
+    return f"{culprit.path} ({culprit.kind}, {culprit.source}, {culprit.reference})" if culprit else "-"
 
 
 def main() -> None:
     """Print the table that is asked for."""
-    parser = command.parser(__doc__, "every", "only", "show", "bug")
-    parser.add_argument(
-        "--ports", action="store_true", help="the bugs of tests/ports; the other options but one are its"
-    )
+    parser = command.parser(__doc__, "every", "only", "show", "bug", bug="")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--ports", action="store_true", help="the bugs of tests/ports; --only, --show, --bug are its")
+    which.add_argument("--controls", action="store_true", help="models that no edit makes")
     options = parser.parse_args()
-    command.quiet()
-    if not options.ports:
-        of_catalogue(options.every)
-        return
-    known = {port.name: port for port in all_ports()}
-    unknown = sorted({*(options.only or ())} - known.keys())
+    known = [port.name for port in all_ports()]
+    unknown = sorted({*(options.only or ())}.difference(known))
     if unknown:
         parser.error(f"no port {', '.join(unknown)}; there are {', '.join(known)}")
-    ports = [known[name] for name in options.only or known if is_installed(known[name])]
-    if options.bug:
-        for port in ports:
-            for bug in filter(lambda bug: options.bug in bug.name, port.bugs):
-                _print(judged(port, bug), lines=100)
+    command.quiet()
+    command.only_work_counts()
+    if options.ports:
+        of_ports(options)
+    elif options.controls:
+        of_controls(options.every)
     else:
-        of_ports(ports, show=options.show)
+        of_catalogue(options.every)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,8 @@
 """How many wrong lines are found in copies of modeling files: the commonest port, with the reference's own names.
 
 A modeling file of transformers is copied, one line that runs is edited at random (in a forward, an ``__init__`` or a
-helper such as ``rotate_half``), the copy takes the reference's weights, and both are compared. Edits that raise, do not
-take the weights or change no output are passed over.
-
-line    the edited line, or the same line of the reference, is named in at most three lines or one statement
-module  a module that runs the line, those with the line among them
-unsure  another place, said to be uncertain
-wrong   another place, with certainty
-missed  no culprit
+helper such as ``rotate_half``), the copy takes the reference's weights, and both are compared. The same line of the
+reference counts as ``reference``; what the columns say is told in ``edits.py``.
 """
 
 from __future__ import annotations
@@ -18,24 +12,18 @@ import itertools
 import random
 import sys
 import tempfile
-from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
 
 import command
 import pytest_tfdebug
-from edits import DIFFERS, Edit, edits_of, head, infected, names, watched
+from edits import DIFFERS, Edit, Subject, Wrong, measure, watched
 from models import ARCHITECTURES, DECODER, build
 from pytest_tfdebug.tracing.record.leaves import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_tfdebug.records import Culprit
 
 _DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": 4}),
@@ -45,7 +33,6 @@ _DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon": ("Falcon", {"alibi": False, "new_decoder_architecture": False, "multi_query": True}),
     "opt": ("OPT", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
 }
-_COLUMNS = ("edits", "line", "module", "unsure", "wrong", "missed", "error")
 _serial = itertools.count()
 
 
@@ -111,46 +98,28 @@ def differs(expected: object, actual: object) -> bool:
     return any(one.shape != other.shape or not (one - other).norm() <= DIFFERS * one.norm() for one, other in floats)
 
 
-def judged(culprit: Culprit | None, copied: Copy, line: int, owners: set[str]) -> str:
-    """Return what a report is worth."""
-    if culprit is None:
-        return "missed"
-    if names(culprit.source, copied.path, {line}) or names(culprit.reference, copied.original, {line}):
-        return "line"
-    callers = itertools.accumulate(culprit.path.split("."), "{}.{}".format)
-    if culprit.path in owners or (culprit.kind in ("not-called", "extra-call") and owners.intersection(callers)):
-        return "module"
-    return "wrong" if culprit.certain else "unsure"
-
-
-def measured(name: str, count: int, seed: int, within: str) -> Iterator[tuple[str, str]]:
-    """Yield the verdict on each edit of a file, and what was edited with the head of the report."""
+def subject(name: str, seed: int, folder: Path) -> Subject:
+    """Return the copies of an architecture's file."""
     reference, inputs = build(name)
     reference.set_attn_implementation("eager")  # the helper that is written out
     expected = pytest_tfdebug.trace(reference, **inputs)
     with torch.no_grad():
         right = reference(**inputs)
 
-    def infect(edit: Edit) -> tuple[Copy, torch.nn.Module] | None:
-        copied = Copy(reference, edit, Path(folder))
+    def compare(port: torch.nn.Module) -> Any:  # noqa: ANN401 - a report
+        return pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs))
+
+    def infect(edit: Edit) -> Wrong | None:
+        copied = Copy(reference, edit, folder)
         port = copied.built()
         with torch.no_grad():
-            return (copied, port) if differs(right, port(**inputs)) else None
+            is_changed = differs(right, port(**inputs))
+        places = {(str(copied.original), edit.line)}
+        return Wrong(copied.path, frozenset(), partial(compare, port), lambda: places) if is_changed else None
 
-    with tempfile.TemporaryDirectory() as folder:
-        clean = Copy(reference, None, Path(folder))
-        edits = list(edits_of(clean.text, clean.runs(inputs), within=within))
-        draw = random.Random(seed)  # noqa: S311 - the same edits every time
-        for edit, (copied, port) in infected(edits, count, draw, infect):
-            told = edit.told(clean.text)
-            try:
-                report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs))
-                culprit, text = report.culprit, str(report)
-            except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
-                yield "error", f"{told}\n      {type(error).__name__}: {error}"
-                continue
-            verdict = judged(culprit, copied, edit.line, copied.runs(inputs)[edit.line])
-            yield verdict, f"{told}\n{head(text, 12)}"
+    clean, draw = Copy(reference, None, folder), random.Random(seed)  # noqa: S311 - the same edits every time
+    lines = {clean.original.name: clean.runs(inputs)}
+    return Subject(name, {clean.original.name: clean.text}, lines, infect, lambda: compare(clean.built()), draw)
 
 
 def main() -> None:
@@ -159,15 +128,10 @@ def main() -> None:
     parser.add_argument("--forwards", action="store_true", help="edit nothing but forwards")
     options = parser.parse_args()
     command.quiet()
-    table = command.Table("copy of", *_COLUMNS)
-    for name in options.only:
-        counted: Counter[str] = Counter()
-        for verdict, told in measured(name, options.edits, options.seed, "forward" if options.forwards else ""):
-            counted[verdict] += 1
-            if options.show and verdict != "line":
-                print(f"{name}: {verdict.upper()}: {told}")
-        table.add(name, {**counted, "edits": counted.total(), "module": counted["line"] + counted["module"]})
-    table.total()
+    command.only_work_counts()
+    with tempfile.TemporaryDirectory() as folder:
+        subjects = (subject(name, options.seed, Path(folder)) for name in options.only)
+        measure(subjects, options, "forward" if options.forwards else "")
 
 
 if __name__ == "__main__":

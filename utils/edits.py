@@ -1,26 +1,41 @@
-"""One mutator for all scripts: random edits of lines that run, and what a report on one is worth.
+"""Random edits of lines that run, and what the reports on them are worth: one mutator and one judge.
 
 An edit changes an operator, a sign, a flag or a number, leaves out an operand, an argument, a method or a whole
-statement, or swaps two arguments. It stays on its line.
+statement, or swaps two arguments. It stays on its line. Edits that raise, or change no output, are passed over.
+
+line        the edited line is named, in at most three lines or one statement
+use         a line that uses the number, shape or tensor to which the edited line gives a name
+reference   a line of the reference that computes what the edited line computed before
+module      a module that runs the edited line, or one that it calls or calls no more
+unsure      another place, said to be uncertain
+wrong       another place, with certainty
+missed      no culprit
+proved      of all of these, those with a proof
+alarm       the model without an edit is called wrong
 """
 
 from __future__ import annotations
 
 import ast
 import sys
+import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+import command
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:
+    import argparse
     import random
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
     from types import FrameType
 
-    from pytest_tfdebug.records import SourceRange
+    from pytest_tfdebug.records import Culprit, SourceRange
 
 #: Relative L2 difference of an output from which an edit is a bug.
 DIFFERS = 1e-4
@@ -28,6 +43,9 @@ _OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 _COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
 #: A range of so many lines, or of one statement, names a line.
 _NARROW = 3
+VERDICTS = ("line", "use", "reference", "module", "unsure", "wrong", "missed", "error")
+#: A file and a line.
+Place = tuple[str, int]
 #: File -> line -> the modules that ran it, by identity, and whether they were being made.
 Ran = dict[str, dict[int, set[tuple[int, bool]]]]
 
@@ -90,6 +108,95 @@ def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
             yield f"{text(node.func)}({', '.join(given[:place] + given[place + 1 :])})"
     elif isinstance(node, (ast.Assign, ast.AugAssign)):
         yield "pass"
+
+
+class Wrong(NamedTuple):
+    """A model with an edit: its file, what is changed there, the report on it, and the reference's lines for it."""
+
+    path: Path
+    lines: frozenset[int]
+    compare: Callable[[], Any]
+    places: Callable[[], set[Place]]
+
+
+class Subject(NamedTuple):
+    """What is edited: the lines that run, by file, with the paths of the modules that run them."""
+
+    name: str
+    texts: dict[str, str]
+    lines: dict[str, dict[int, set[str]]]
+    infect: Callable[[Edit], Wrong | None]  # None where no output changes
+    compare: Callable[[], Any]  # the report on the model without an edit
+    draw: random.Random
+
+
+def measure(subjects: Iterable[Subject], options: argparse.Namespace, within: str = "") -> None:
+    """Edit each of some models ``--edits`` times, and print how the reports are judged."""
+    table = command.Table("edits of", "bugs", *VERDICTS, "proved", "alarm", "s each")
+    for subject in subjects:
+        begun, counts = time.monotonic(), Counter[str]()
+        clean = subject.compare()
+        if clean.culprit is not None:
+            counts["alarm"] += 1
+            print(f"{subject.name}: ALARM without an edit\n{clean}", flush=True)
+        found = [
+            edit for name, text in subject.texts.items() for edit in edits_of(text, subject.lines[name], name, within)
+        ]
+        for edit, wrong in infected(found, options.edits, subject.draw, subject.infect):
+            culprit: Culprit | None = None
+            try:
+                report = wrong.compare()
+                culprit, told = report.culprit, str(report)
+                verdict = judged(culprit, wrong, edit.line, subject.lines[edit.file][edit.line])
+            except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
+                verdict, told = "error", f"{type(error).__name__}: {error}"
+            counts[verdict] += 1
+            counts["proved"] += culprit is not None and bool(culprit.proved)
+            if options.show and verdict != "line":
+                print(f"{subject.name}: {verdict.upper()}: {edit.told(subject.texts[edit.file])}")
+                print(head(told, 14), flush=True)
+        bugs = sum(counts[verdict] for verdict in VERDICTS)
+        table.add(subject.name, {**counts, "bugs": bugs, "s each": (time.monotonic() - begun) / max(bugs, 1)})
+    table.total()
+
+
+def judged(culprit: Culprit | None, wrong: Wrong, line: int, owners: set[str]) -> str:
+    """Return what a report is worth; ``owners`` are the modules that run the edited line."""
+    if culprit is None:
+        return "missed"
+    if names(culprit.source, wrong.path, {line, *wrong.lines}):
+        return "line"
+    if names(culprit.source, wrong.path, uses_of(wrong.path, line)):
+        return "use"
+    if any(names(culprit.reference, file, {number}) for file, number in wrong.places()):
+        return "reference"
+    caller = culprit.path.rpartition(".")[0] if culprit.kind in ("not-called", "extra-call") else culprit.path
+    if owners.intersection((culprit.path, caller)):
+        return "module"
+    return "wrong" if culprit.certain else "unsure"
+
+
+def uses_of(path: Path, line: int) -> set[int]:
+    """Return the lines of a function that read a name to which one of its lines gives a value."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _holds(node, line)]
+    inner = list(ast.walk(around[-1])) if around else []
+    given = {
+        name.id
+        for node in inner
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and _holds(node, line)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+    return {
+        node.lineno
+        for node in inner
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in given and node.lineno > line
+    }
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def infected(

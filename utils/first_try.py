@@ -1,24 +1,18 @@
 """How many bugs are named in ports that the tool was not built on: random edits of packages seen for the first time.
 
 Each port of ``tests/ports/unseen`` is edited at random, a line of its forward at a time, and compared with its
-reference as it is, without ``rename=``. Edits that raise, or change the output by less than a bug does, are passed
-over. ``line``: the edited line is named, in at most three lines or one statement. ``use``: a line that uses the
-number, shape or tensor to which the edited line gives a name. ``reference``: the line of the reference that computes
-what the edited line computed in the clean port, or the first value after it that both have, or the first value that
-the edit changes. ``module``: a module that runs the edited line. ``unsure``: another place, said to be uncertain.
-``wrong``: another place, with certainty. ``missed``: no culprit. ``proved``: of all of these, those with a proof. The
+reference as it is, without ``rename=``. Edits that change the output by less than a bug does are passed over. What the
+columns say is told in ``edits.py``; ``reference`` is the line of the reference that computes what the edited line
+computed in the clean port, or the first value after it that both have, or the first value that the edit changes. The
 first run on new ports is the figure of docs/evidence.md. After it they may be looked at: they go to
 ``tests/ports/tried`` (``--set tried``), and new ones come.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import random
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,20 +25,17 @@ import command
 from editing import EditedFile, imported
 from judging import built, is_installed, relative_l2
 
-from edits import DIFFERS, Edit, edits_of, head, infected, names, watched
+from edits import DIFFERS, Edit, Place, Subject, Wrong, measure, watched
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.values import Value, Values
 
 #: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
 _SAME, _FAR = 1e-5, 12
-VERDICTS = ("line", "use", "reference", "module", "unsure", "wrong", "missed", "error")
-Place = tuple[str, int]
 
 
 def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:  # noqa: ANN401
@@ -134,82 +125,28 @@ def _sites(table: Values, *, is_all: bool) -> dict[int | None, set[Place]]:
     return found
 
 
-def tried(port: Any, edits: int, draw: random.Random, *, show: bool) -> Counter[str]:  # noqa: ANN401
-    """Edit a port until so many edits were judged, and count how."""
+def subject(port: Any, seed: int) -> Subject:  # noqa: ANN401
+    """Return a port, to be edited."""
     case = built(port)
-    counts: Counter[str] = Counter()
-    clean = _compared(case)
-    if clean.culprit is not None:
-        print(f"{port.name}: ALARM on the clean port\n{clean}", flush=True)
-        counts["alarm"] += 1
     lines, equivalents = ran_in(port, case), Equivalents(case)
     texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(lines)}
 
-    def infect(edit: Edit) -> tuple[Any, EditedFile] | None:
-        text = texts[edit.file]
-        edited = EditedFile(edit.file, text, edit.of(text), after="", reloaded=port.reloaded)
+    def infect(edit: Edit) -> Wrong | None:
+        edited = EditedFile(edit.file, texts[edit.file], edit.of(texts[edit.file]), after="", reloaded=port.reloaded)
         with edited.in_place(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             wrong = port.build(imported)
-        return (wrong, edited) if relative_l2(wrong) >= DIFFERS else None
+        if relative_l2(wrong) < DIFFERS:
+            return None
 
-    found = [edit for name, text in texts.items() for edit in edits_of(text, lines[name], name)]
-    for edit, (wrong, edited) in infected(found, edits, draw, infect):
-        culprit: Culprit | None = None
-        try:
-            report = _compared(wrong)
-            culprit, told = report.culprit, str(report)
+        def places() -> set[Place]:
             table = values_of(wrong.port, "forward", wrong.port_args, wrong.port_kwargs)
-            places = equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
-            verdict = judged(culprit, edited, edit.line, places, lines[edit.file][edit.line])
-        except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
-            verdict, told = "error", f"{type(error).__name__}: {error}"
-        counts[verdict] += 1
-        counts["proved"] += culprit is not None and bool(culprit.proved)
-        if show:
-            print(f"{port.name}: {verdict.upper()}: {edit.told(texts[edit.file])}")
-            print(head(told, 4 if verdict in ("line", "reference") else 14), flush=True)
-    return counts
+            return equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
 
+        return Wrong(edited.path, edited.lines, lambda: _compared(wrong), places)
 
-def judged(culprit: Culprit | None, edited: EditedFile, line: int, places: set[Place], owners: set[str]) -> str:
-    """Return what a report is worth."""
-    if culprit is None:
-        return "missed"
-    if names(culprit.source, edited.path, {line, *edited.lines}):
-        return "line"
-    if names(culprit.source, edited.path, uses_of(edited.path, line)):
-        return "use"
-    if any(names(culprit.reference, file, {number}) for file, number in places):
-        return "reference"
-    if culprit.path in owners:
-        return "module"
-    return "wrong" if culprit.certain else "unsure"
-
-
-def uses_of(path: Path, line: int) -> set[int]:
-    """Return the lines of a function that read a name to which one of its lines gives a value."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _holds(node, line)]
-    if not around:
-        return set()
-    inner = list(ast.walk(around[-1]))
-    given = {
-        name.id
-        for node in inner
-        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and _holds(node, line)
-        for name in ast.walk(node)
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    }
-    return {
-        node.lineno
-        for node in inner
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in given and node.lineno > line
-    }
-
-
-def _holds(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
+    draw = random.Random(f"{seed}{port.name}")  # noqa: S311 - the same edits every time
+    return Subject(port.name, texts, lines, infect, lambda: _compared(case), draw)
 
 
 def _compared(case: Any) -> Any:  # noqa: ANN401
@@ -223,14 +160,10 @@ def main() -> None:
     parser.add_argument("--set", choices=("unseen", "tried"), default="unseen", help="which ports (default unseen)")
     options = parser.parse_args()
     command.quiet()
-    table = command.Table("port", "bugs", *VERDICTS, "proved", "alarm", "s each")
-    for port in importlib.import_module(f"{options.set}.ports").PORTS:
-        if (not options.only or port.name in options.only) and is_installed(port):
-            begin, draw = time.perf_counter(), random.Random(f"{options.seed}{port.name}")  # noqa: S311
-            counts = tried(port, options.edits, draw, show=options.show)
-            bugs = sum(counts[verdict] for verdict in VERDICTS)
-            table.add(port.name, {**counts, "bugs": bugs, "s each": (time.perf_counter() - begin) / max(bugs, 1)})
-    table.total()
+    command.only_work_counts()
+    ports = importlib.import_module(f"{options.set}.ports").PORTS
+    chosen = (port for port in ports if port.name in (options.only or port.name) and is_installed(port))
+    measure((subject(port, options.seed) for port in chosen), options)
 
 
 if __name__ == "__main__":
