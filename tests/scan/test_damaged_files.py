@@ -107,16 +107,3 @@ def test_a_cache_with_right_checksums_may_hold_anything(place, repo, kept, data)
     lines[number] = cache._line(data.draw(damaged_json(json.loads(lines[number][9:]))))
     file.write_bytes(b"\n".join(lines))
     answered(place, "--repo", repo, "--output_dir", str(place))
-
-
-def test_a_cache_with_tests_of_no_mixin_is_a_cold_scan(place, repo, report, kept):
-    file, whole = kept
-    lines = whole.split(b"\n")
-    rows = json.loads(lines[3][9:])
-    lines[3] = cache._line({**rows, "mixins": [[origin, size, []] for origin, size, _ in rows["mixins"]]})
-    file.write_bytes(b"\n".join(lines))
-    (place / "all_tests_scan_result.json").unlink()
-    code, told = answered(place, "--repo", repo, "--output_dir", str(place))
-    assert code == OK
-    assert "Parsing" in told
-    assert (place / "all_tests_scan_result.json").read_bytes() == report

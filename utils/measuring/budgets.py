@@ -20,7 +20,7 @@ from measuring.growth import FAILURE, LOGITS, TIMED
 from measuring.ours import EXPLAINING, LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.peers import KEEPING
-from measuring.scanner import COLD, EDITED, FILLING, ONE, WARM
+from measuring.scanner import COLD, FILLING, ONE, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -96,10 +96,9 @@ BUDGETS: tuple[Budget, ...] = (
       for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")),
     Budget("scanner", "", COLD, 8.0, OF_SCRIPT, "each different text is read by libcst once, and only what matters"),
     Budget("scanner", "", ONE, 6.0, OF_SCRIPT_FOR_ONE, "what another test asks is not read"),
-    Budget("scanner", "", EDITED, 3.0, OF_SCRIPT, "only the models that rest on the file are scanned again"),
     Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "an answer whose files have not changed is not looked into"),
     *(Budget("scanner", "", f"{name}: memory", 300.0, MEGABYTES, "a process keeps what it has read of its models")
-      for name in (COLD, FILLING, EDITED, WARM)),
+      for name in (COLD, FILLING, WARM)),
     *(Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
       for name in (COLD, WARM)),
 )

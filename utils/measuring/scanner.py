@@ -6,7 +6,6 @@ import json
 import shutil
 import statistics
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from measuring.figures import Settings
 
 COLD, WARM, FILLING = "scan, cold (--no_cache)", "scan, warm", "scan, cold (fills the cache)"
-#: After a change to the test file of one model, and for one test, beside the script for that test.
-EDITED, ONE = "scan after one edited file", "scan of one test, cold (--no_cache)"
+#: For one test, beside the script for that test.
+ONE = "scan of one test, cold (--no_cache)"
 SIZES = (50, 400)
 _STAND_IN = Path(__file__).resolve().parents[1] / "regex_scan.py"
 #: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
@@ -93,20 +92,6 @@ def script(settings: Settings) -> Path:
 
 
 @dataclass(frozen=True)
-class _Edited(Python):
-    """A scan after the first test file has been changed, as it never was before; it is then put back."""
-
-    def __call__(self) -> str:
-        file = min((self.directory / "tests" / "models").rglob("test_modeling_*.py"))
-        content = file.read_bytes()
-        file.write_bytes(content + f"# changed at {time.time_ns()}\n".encode())
-        try:
-            return super().__call__()
-        finally:
-            file.write_bytes(content)
-
-
-@dataclass(frozen=True)
 class _Ways:
     """The ways to scan a tree of tests.
 
@@ -119,20 +104,14 @@ class _Ways:
     place: Path
 
     def settle(self) -> None:
-        """Empty the one cache, and make sure that those of an unchanged and of a changed tree are full."""
+        """Empty the one cache, and make sure that the other is full."""
         shutil.rmtree(self.place / "empty", ignore_errors=True)
-        for name in ("filled", "changing"):
-            if not (self.place / name).exists():
-                self.scan(cache=name)()
+        if not (self.place / "filled").exists():
+            self.scan(cache="filled")()
 
     def cached(self) -> dict[str, Python]:
         """Return each scan that has a cache."""
-        changing = self.scan(cache="changing")
-        return {
-            FILLING: self.scan(),
-            WARM: self.scan(cache="filled"),
-            EDITED: _Edited(changing.arguments, changing.directory, changing.cache),
-        }
+        return {FILLING: self.scan(), WARM: self.scan(cache="filled")}
 
     def scan(self, *options: str, cache: str = "empty") -> Python:
         """Return a scan."""

@@ -1,4 +1,4 @@
-"""The answer to the command line's question: a kept answer that is still valid, or a scan of what has changed."""
+"""The answer to the command line's question: one that was kept and is still valid, or a scan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.cache import MISTAKES, Cache, Head
+from pytest_tfdebug.scan.cache import Cache, Head
 from pytest_tfdebug.scan.read.files import stamp
 from pytest_tfdebug.scan.read.tree import DiskTree
 
@@ -35,8 +35,7 @@ class Question(NamedTuple):
 class Answer:
     """What the command line shows: the report, its summary, and what went wrong on the way.
 
-    What is in the cache, if one is given, stands as long as the files do; a model is scanned if it rests on one that
-    has changed.
+    If nothing has changed since an answer was kept, its head stands; what is not in that is scanned if it is asked for.
 
     Raises:
         ScanError: If there is no repository; when it is asked, if there is no common test, or none of this name.
@@ -45,37 +44,19 @@ class Answer:
     def __init__(self, question: Question, cache: Cache | None = None) -> None:
         self.question, self._cache, tree = question, cache, DiskTree(question.repo)
         head = cache.head(question.name) if cache is not None else None
-        self._changed = tree.changed(head.record) if head is not None else set()
-        self._earlier = None if any(path.endswith("/") for path in self._changed) else head
-        self._kept = None if self._changed else head
+        self._kept = head if head is not None and tree.still_says(head.record) else None
 
     @cached_property
-    def _part(self) -> PartialScan:
+    def _found(self) -> PartialScan:
         from pytest_tfdebug.scan.read.layout import Work, model_files
-        from pytest_tfdebug.scan.workers import scan_models
+        from pytest_tfdebug.scan.workers import scan_all
 
-        earlier = self._found_earlier()
-        if earlier is not None and not self._changed:
-            return earlier
         repo, models_dir, test, is_strict = self.question
         tree = DiskTree(repo)
         work = Work(repo, tuple(model_files(tree, models_dir)), test, is_strict)
-        kept = earlier.without(work, self._changed) if earlier is not None else None
-        known = {model.model for model in kept.models} if kept is not None else set()
-        files = sum(where.model not in known for where in work.places)
-        sys.stderr.write(f"🔬 Parsing {files} model test files once each...\n")
+        sys.stderr.write(f"🔬 Parsing {len(work.places)} model test files once each...\n")
         sys.stderr.flush()
-        part = scan_models(work, tree, [model for model in work.by_model() if model not in known])
-        return part if kept is None else part.union([kept, part])
-
-    def _found_earlier(self) -> PartialScan | None:
-        """Return what the earlier scan found; None where there is none, or it is not what it should be."""
-        if self._earlier is not None and self._cache is not None:
-            from pytest_tfdebug.scan.report.found import from_rows
-
-            with suppress(*MISTAKES):
-                return from_rows(self._cache.rows(self.question.name), self._earlier.bad, self._earlier.record)
-        return None
+        return scan_all(work, tree)
 
     @cached_property
     def head(self) -> Head:
@@ -83,14 +64,14 @@ class Answer:
         if self._kept is not None:
             return self._kept
         found = self.result
-        return Head(self._part.record, found.skipped_files, found.unresolved_bases, "\n".join(self._summary()), 0, 0)
+        return Head(self._found.record, found.skipped_files, found.unresolved_bases, "\n".join(self._summary()), 0, 0)
 
     @cached_property
     def result(self) -> ScanResult:
         """What the scan found."""
         from pytest_tfdebug.scan.report.found import result
 
-        return result(self._part, self.question.test)
+        return result(self._found, self.question.test)
 
     @cached_property
     def report(self) -> dict[str, dict[str, Any]]:
@@ -114,9 +95,7 @@ class Answer:
     def keep(self) -> None:
         """Keep the answer for the next scan, if it is new."""
         if self._cache is not None and self.head != self._kept:
-            from pytest_tfdebug.scan.report.found import to_rows
-
-            self._cache.keep(self.question.name, self.head, to_rows(self._part))
+            self._cache.keep(self.question.name, self.head)
 
     @property
     def warnings(self) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """What the last scans of a repository found, in one file of the user's cache directory.
 
 The file is replaced, never added to, and holds the last few answers. Each line is plain JSON with a checksum: the
-version, and for each answer what it answers, its head and its rows. What is read is treated as untrusted input: a line
-that is not whole, or not of the right types, is ignored, and the scan starts cold.
+version, then what each answer answers, and the answer. What is read is treated as untrusted input: a line that is not
+whole, or not of the right types, is ignored, and the scan starts cold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_tfdebug.scan.read.tree import digest
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.read.tree import Record
 
-#: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
+#: Answers that are kept, and bytes of all together; one of transformers takes 100 kB.
 _ANSWERS, _MOST = 8, 16_000_000
 _MARK = "pytest-tfdebug scan 2"
 #: The errors that may come of reading what this package did not write.
@@ -30,7 +30,7 @@ MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, R
 
 
 class Head(NamedTuple):
-    """What is kept of an answer beside its rows.
+    """What is kept of an answer.
 
     It is valid as long as the work tree says the same as ``record``. ``size`` and ``checksum`` are those of the report.
     """
@@ -50,30 +50,25 @@ class Cache:
         name = digest(os.path.realpath(root).encode(errors="surrogateescape"))
         self._path = os.path.join(directory(), f"{name}.answers")
         self._version, self._models_dir = _line([_MARK, _version()]), models_dir
-        self._parts: dict[bytes, tuple[bytes, bytes]] = {}
+        self._heads: dict[bytes, bytes] = {}
         with suppress(OSError):
             version, *lines = read(self._path, _MOST + _MOST // 16).split(b"\n")
             if version == self._version:
-                self._parts = {key: (head, rows) for key, head, rows in zip(*[iter(lines)] * 3, strict=False)}
+                self._heads = dict(zip(*[iter(lines)] * 2, strict=False))
 
     def head(self, name: str) -> Head | None:
         """Return what is kept of an answer; None where there is none, or it is not whole."""
         with suppress(*MISTAKES):
-            head, _ = map(_whole, self._parts[self._key(name)])
-            return _head(json.loads(head))
+            return _head(json.loads(_whole(self._heads[self._key(name)])))
         return None
 
-    def rows(self, name: str) -> Any:
-        """Return the rows of an answer, whose types are not checked, or raise one of ``MISTAKES``."""
-        return json.loads(_whole(self._parts[self._key(name)][1]))
-
-    def keep(self, name: str, head: Head, rows: object) -> None:
+    def keep(self, name: str, head: Head) -> None:
         """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""
         own = self._key(name)
-        self._parts = {own: (_line(head), _line(rows))} | {key: self._parts[key] for key in self._parts if key != own}
-        sizes = accumulate(sum(map(len, part)) for part in self._parts.values())
-        kept = zip(islice(self._parts.items(), _ANSWERS), sizes, strict=False)
-        lines = [line for (key, part), size in kept if size <= _MOST for line in (key, *part)]
+        self._heads = {own: _line(head)} | {key: each for key, each in self._heads.items() if key != own}
+        sizes = accumulate(map(len, self._heads.values()))
+        kept = zip(islice(self._heads.items(), _ANSWERS), sizes, strict=False)
+        lines = [line for answer, size in kept if size <= _MOST for line in answer]
         with suppress(OSError):
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             replace(self._path, [b"\n".join([self._version, *lines])])

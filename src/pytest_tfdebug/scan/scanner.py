@@ -38,16 +38,14 @@ class Scanner:
         self.runner = Runner(workspace, self.decorators, self._evaluator)
         self.states = ClassStates(workspace, self._evaluator, self.decorators, self.runner)
         self._tree, self._test, self._by_model = tree, work.test, work.by_model()
-        self._models = {f"{where.models}/" for where in work.places}
         self._is_by_name = work.is_by_name
-        self._imports, self._tests = cache(self._imports_of), cache(self._tests_of)
-        self._inherited = cache(self._inherited_of)
+        self._tests, self._inherited = cache(self._tests_of), cache(self._inherited_of)
         self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
 
     def scan(self, models: Iterable[str] | None = None) -> PartialScan:
         """Return what is found in some models, or all."""
         found = [self._scanned(each, self._by_model[each]) for each in (self._by_model if models is None else models)]
-        return PartialScan(found, self.workspace.bad, self._tree.record, self._used_by_all())
+        return PartialScan(found, self.workspace.bad, self._tree.record)
 
     def _scanned(self, model: str, places: list[ModelTestFile]) -> ModelScan:
         """Return the states of one test, or of all, in a model's files; one that cannot be followed is noted as bad."""
@@ -69,31 +67,7 @@ class Scanner:
         linked = set().union(*(cls.mro for cls, is_test_class in self._linked.items() if is_test_class))
         used = {(cls.file.path, cls.facts.line, cls.name) for cls in linked}
         unresolved = [base for base in self.linker.unresolved if (base.path, base.line, base.cls) in used]
-        return ModelScan(model, classes, ordered, unresolved, self._uses([where.path for where in places]))
-
-    def _uses(self, paths: list[str]) -> list[str] | None:
-        """Return some files of models and those that they import, directly or not; None where that is not known."""
-        found, left = set(paths), list(paths)
-        while left and "" not in found:
-            new = set(self._imports(left.pop())) - found
-            found |= new
-            left += new
-        return None if "" in found else sorted(found)
-
-    def _used_by_all(self) -> list[str]:
-        """Return the files of models that files of no model import; ``""`` where it may be any of them."""
-        if self._is_by_name:
-            return [""]
-        shared = (file.path for file in self.workspace.files if not is_owned(file.path, self.owned))
-        return sorted({path for each in shared for path in self._imports(each)})
-
-    def _imports_of(self, path: str) -> list[str]:
-        """Return the files of models that a file imports; ``""`` for a package that holds them all."""
-        file = self.workspace.file(path)
-        found = self.workspace.imports(file) if file is not None else ()
-        folders = {path: path.removesuffix("__init__.py") for path in found}
-        every = {path for path in found if any(models.startswith(folders[path]) for models in self._models)}
-        return ["" if path in every else path for path in found if path in every or is_owned(path, self.owned)]
+        return ModelScan(model, classes, ordered, unresolved)
 
     def _file(self, where: ModelTestFile) -> Iterator[ClassTests]:
         file = self.workspace.file(where.path)

@@ -27,14 +27,15 @@ SHARED, _PROCESSES = 48, 4
 _FIRST, _PARTS = 4, 6
 
 
-def scan_models(work: Work, tree: DiskTree, models: list[str]) -> PartialScan:
-    """Scan some models with a progress bar, in several processes where there are many and processors for them."""
+def scan_all(work: Work, tree: DiskTree) -> PartialScan:
+    """Scan with a progress bar, in several processes where there are many models and processors for them."""
+    models = list(work.by_model())
     processes = min(os.cpu_count() or 1, _PROCESSES)
     if len(models) >= SHARED and processes > 1 and sys.platform == "linux":
         from concurrent.futures.process import BrokenProcessPool
 
         with suppress(OSError, BrokenProcessPool):  # if no more processes can be started, this one scans everything
-            return PartialScan.union([*_in_processes(work, models, processes), PartialScan([], {}, tree.record, [])])
+            return PartialScan.union([*_in_processes(work, models, processes), PartialScan([], {}, tree.record)])
     return Scanner(work, tree).scan(_progress(models, len(models)))
 
 

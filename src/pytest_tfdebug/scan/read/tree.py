@@ -83,9 +83,9 @@ class DiskTree:
         """What the tree has said so far."""
         return {f"{path}/": _summary(names) for path, names in self._listings.items()} | self._contents
 
-    def changed(self, record: Record) -> set[str]:
-        """Return the paths of which the tree says something else than in a record."""
-        return {path for path, said in record.items() if self._said(path) != said}
+    def still_says(self, record: Record) -> bool:
+        """Tell whether the tree says what it said in a record."""
+        return all(self._said(path) == said for path, said in record.items())
 
     def _said(self, path: str) -> str:
         try:

@@ -94,22 +94,6 @@ class Workspace:
         dotted = syntax.dotted(getattr(node, "func", node))
         return self.resolve(file, dotted) if dotted else None
 
-    @property
-    def files(self) -> list[File]:
-        """The modules that were read."""
-        return [file for file in self._read.values() if file is not None]
-
-    def imports(self, file: File) -> list[str]:
-        """Return the files of the repository that a file imports; of a package the modules that it names, too."""
-        found: list[str | None] = [self.module_path(file.path, star) for star in file.module.stars]
-        for binding in file.module.names.values():
-            path = self.module_path(file.path, binding.module) if isinstance(binding, Import) else None
-            if isinstance(binding, Import) and path is not None:
-                found.append(path if binding.name else path.removesuffix("__init__.py"))
-                if path.endswith("/__init__.py"):
-                    found.append(self._file(f"{path.removesuffix('/__init__.py')}/{binding.name}"))
-        return [path for path in found if path is not None]
-
     def _module(self, path: str) -> Module:
         content = self._tree.read(path)
         if path in self._models and not content.strip():
