@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import random
-import re
-import signal
 import subprocess
 import sys
 import termios
 import time
 from collections import deque
-from contextlib import suppress
 from functools import partial
+from itertools import cycle
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -27,17 +26,18 @@ from safety.long_run import Growth, Sample, growth, told_growth
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Exit statuses: all passed, pytest was interrupted in its session, or before or after it.
-_ENDS = (0, 2, -signal.SIGINT)
-#: A frame of a traceback.
-_FRAME = re.compile(rb'File "([^"]+)", line')
+#: The exit status of a run of pytest that was interrupted.
+_INTERRUPTED = 2
 _SUITE = """
+import os
 import pytest
 import torch
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 MODEL = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+SCALE = float(os.environ.get("SCALE", "1"))
+MODEL[2].register_forward_hook(lambda module, args, output: output * SCALE)
 
 @pytest.mark.parametrize("number", range({tests}))
 @pytest.mark.overflow_free(dtype="float16")
@@ -59,9 +59,21 @@ def pytest_runtest_protocol(item, nextitem):
         print(*sample(started), file=file)
     return result
 """
-#: Runs pytest for ever in children that it forks, so that a Ctrl-C costs no import of torch.
+#: Where Ctrl-C is pressed -> whose code runs then, and the arguments of the run; its model is another one each time.
+_PHASES = {
+    "collection": ("/_pytest/python.py", "--tf-golden=update"),
+    "trace": ("/pytest_tfdebug/tracing/record/", "--tf-golden=check"),
+    "compare": ("/pytest_tfdebug/parity/tensors/", "--tf-golden=check"),
+    "explain": ("/pytest_tfdebug/parity/explain/", "--tf-golden=check"),
+    "report": ("/pytest_tfdebug/report/", "--tf-golden=check"),
+    "write": ("/pytest_tfdebug/tracing/file/", "--tf-golden=update"),
+    "replace": ("/pytest_tfdebug/tracing/record/replacing.py", "--tf-golden=update"),
+    "terminal summary": ("/pytest_tfdebug/goldens/session/summary.py", "--tf-golden=update"),
+}
+#: Runs pytest for ever in children that it forks, so that a Ctrl-C costs no import of torch. It is pressed at so many
+#: calls of functions of a file, or of files in a folder.
 _RUNNER = """
-import os, sys, signal, warnings
+import json, os, sys, signal, warnings
 import pytest, torch
 import pytest_tfdebug.goldens.check.golden_check
 warnings.simplefilter("ignore")
@@ -69,10 +81,16 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        class Told:
-            def pytest_sessionstart(self):
-                os.write(int(sys.argv[1]), f"{os.getpid()}\\n".encode())
-        os._exit(pytest.main(["-q", "-p", "no:cacheprovider", "--tf-golden=update"], plugins=[Told()]))
+        place, count, mode, os.environ["SCALE"] = json.loads(line)
+        def press(frame, event, _):
+            global count
+            if event == "call" and place in frame.f_code.co_filename:
+                count -= 1
+                if not count:
+                    sys.setprofile(None)
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.setprofile(press)
+        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", "it[1]", mode]))
     os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\\n".encode())
 """
 
@@ -107,8 +125,8 @@ def growth_of_run(folder: Path, tests: int) -> Growth:
 
 
 def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
-    """Press Ctrl-C so often in a run that updates goldens, and return what was left in disorder."""
-    tests, moments, problems = 50, random.Random(seed), []
+    """Press Ctrl-C so often, in each phase of a run in turn, and return what was left in disorder."""
+    tests, moments, problems = 2, random.Random(seed), []
     _write(folder, tests)
     _start(folder, "--tf-golden=update").communicate()
     master, terminal = pty.openpty()
@@ -133,34 +151,20 @@ def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
         os.close(tell)
         if runner.stdin is None:
             raise RuntimeError("there is no pipe")
-        for number in range(times):
+        for number, (phase, (place, mode)) in zip(range(times), cycle(_PHASES.items()), strict=False):
             shown.clear()
-            runner.stdin.write("go\n")
+            runner.stdin.write(json.dumps([place, moments.randint(1, 8), mode, str(2 + number)]) + "\n")
             runner.stdin.flush()
-            child = int(answers.readline())
-            time.sleep(moments.uniform(0, 1.5))
-            with suppress(ProcessLookupError):  # it is done
-                os.kill(child, signal.SIGINT)
             code = int(answers.readline())
             time.sleep(0.05)  # for what it wrote
             printed = b"".join(shown)
-            is_own = code in _ENDS or _raised_by_pytest(printed)
-            found = [] if is_own else [f"exit status {code}: {printed[-300:].decode(errors='replace')}"]
+            is_told = code == _INTERRUPTED and b"Traceback" not in printed
+            found = [] if is_told else [f"exit status {code}: {printed[-1500:].decode(errors='replace')}"]
             found += [] if not printed or printed.endswith(b"\n") else ["its last line is not ended"]
             found += [] if termios.tcgetattr(terminal) == attributes else ["the terminal has other settings"]
-            problems += [f"Ctrl-C {number}: {problem}" for problem in [*found, *_left(folder, tests)]]
+            problems += [f"Ctrl-C in {phase}: {problem}" for problem in [*found, *_left(folder, tests)]]
         runner.stdin.close()
     return problems
-
-
-def _raised_by_pytest(printed: bytes) -> bool:
-    """Tell whether pytest itself failed: under Python 3.11 it reads the line of a frame that has none.
-
-    A frame that is interrupted between two lines has no number. The run ends with status 1 then, and what matters, that
-    everything is in order, is looked at all the same.
-    """
-    frames = _FRAME.findall(printed)
-    return bool(frames) and b"/_pytest/" in frames[-1]
 
 
 def _write(folder: Path, tests: int) -> None:
