@@ -45,14 +45,14 @@ $(VENV)/.libraries: $(VENV)/.installed
 	touch $@
 
 test-libraries: $(VENV)/.libraries  ## models of peft, torchao, diffusers and torchvision
-	PYTHONPATH=$(abspath $(VENV))/libraries $(BIN)/python -m pytest tests/libraries
+	PYTHONPATH=$(abspath $(VENV))/libraries $(BIN)/python -m pytest -n 2 tests/libraries
 
 $(VENV)/.runtimes: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/runtimes --group runtimes
 	touch $@
 
 test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to transformers' models
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python -m pytest tests/runtimes
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python -m pytest -n 2 tests/runtimes
 
 runtimes: $(VENV)/.runtimes  ## how many ports of mlx-lm are quiet, and how many random edits are named
 	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_clean.py
