@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from measuring.figures import Settings
     from measuring.work import Kind, Work
 
-DEPTHS = (2, 4, 8, 16, 32)
+DEPTHS = (2, 32)
 TIMED = ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
 _KEEPING = ("trace", "hooks that clone")
 #: What is compared to see what a failure costs: the logits of 256 tokens and 32,000 words, 33 MB.
