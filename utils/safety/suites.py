@@ -89,8 +89,10 @@ for line in sys.stdin:
                 if not count:
                     sys.setprofile(None)
                     os.kill(os.getpid(), signal.SIGINT)
-        sys.setprofile(press)
-        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", "it[1]", mode]))
+        class Pressing:
+            def pytest_sessionstart(self):
+                sys.setprofile(press)
+        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", "it[1]", mode], plugins=[Pressing()]))
     os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\\n".encode())
 """
 
