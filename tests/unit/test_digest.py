@@ -1,12 +1,15 @@
 """What is kept of a tensor that is not kept whole, and what a comparison with it sees."""
 
 import math
+import sys
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.goldens.store.golden_file import load, save
 from pytest_tfdebug.parity.tensors import sampled
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
@@ -261,3 +264,17 @@ def test_the_norm_of_numbers_whose_squares_leave_float64_is_one():
 
     assert digest.norm == pytest.approx(1e300 * 700**0.5)
     assert norm_of(tensor) == digest.norm
+
+
+@pytest.mark.parametrize("value", [1e200, 1e300, -1e308])
+def test_a_golden_of_numbers_whose_squares_leave_float64_has_their_norm(tmp_path, value):
+    model = torch.nn.Linear(1, 70_000, bias=False, dtype=torch.float64)
+    torch.nn.init.constant_(model.weight, value)
+    recorded = trace(model, torch.ones(1, 1, dtype=torch.float64))
+    save(tmp_path / "golden", recorded, model, "test_it.py::test_it")
+
+    golden = load(tmp_path / "golden").trace
+    (norm,) = (record.digest.norm for call in golden for record in call.outputs)
+
+    assert norm == pytest.approx(min(abs(value) * 70_000**0.5, sys.float_info.max))
+    assert compare(golden, recorded).ok

@@ -9,6 +9,7 @@ squares of the differences of the sums add up, on average, to the squares of the
 from __future__ import annotations
 
 import math
+import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -99,10 +100,10 @@ def signed_sums(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def norm_of(tensor: torch.Tensor) -> float:
-    """Return the root of the sum of the squares of a tensor's finite elements; 0 for whole numbers."""
+    """Return the root of the sum of the squares of a tensor's finite elements, a float64; 0 for whole numbers."""
     if not tensor.is_floating_point() and not tensor.is_complex():
         return 0.0
-    return math.hypot(*(_norm(rows) for rows, _ in rows_of(_flat(tensor), BUCKETS)))
+    return min(math.hypot(*(_norm(rows) for rows, _ in rows_of(_flat(tensor), BUCKETS))), sys.float_info.max)
 
 
 def _sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -114,7 +115,7 @@ def _sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
     for rows, signs in rows_of(flat, BUCKETS):
         sums += signs.double() @ rows
         norm = math.hypot(norm, _norm(rows))
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES), norm
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES), min(norm, sys.float_info.max)
 
 
 def _norm(rows: torch.Tensor) -> float:
