@@ -13,12 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unittest import mock
 
-import torch
-
 from command import ROOT
-from pytest_tfdebug import GoldenError, Trace, trace
 from pytest_tfdebug.git import GitError, git
-from pytest_tfdebug.goldens.store.golden_file import save
 from pytest_tfdebug.goldens.store.modes import is_ci
 
 if TYPE_CHECKING:
@@ -87,20 +83,6 @@ def _is_run_by_git(root: Path, key: str) -> bool:
     return ran.exists()
 
 
-def play_huge_numbers(folder: Path) -> list[str]:
-    """Record values whose squares overflow, more than a golden keeps whole; return which cannot be read again."""
-    problems = []
-    for value in (1e200, 1e300, -1e308):
-        path, model = folder / f"{value}.safetensors", torch.nn.Sequential(torch.nn.Identity(), torch.nn.Identity())
-        x = torch.full((70_000,), value, dtype=torch.float64)
-        save(path, trace(model, x), model, "test_it.py::test_it")
-        try:
-            Trace.load(path)
-        except GoldenError as error:
-            problems.append(str(error))
-    return problems
-
-
 def play_ci(folder: Path) -> list[str]:
     """Run on each CI server with goldens that the ini file says to update; return where one was written unasked."""
     (folder / "test_it.py").write_text(_FAILING)
@@ -159,7 +141,6 @@ def play_tests(folder: Path, selection: str) -> tuple[int, list[str]]:
 PLAYS: dict[str, tuple[int, Callable[[Path], list[str]]]] = {
     "entries in a root with modules of Python's names": (len(_ENTRIES), play_shadowed_modules),
     "programs that a repository configures": (len(_RUN_BY_GIT), play_programs_of_git),
-    "values whose squares overflow": (3, play_huge_numbers),
     "CI servers, updates unasked": (len(_CI), play_ci),
     "a full disk": (2, play_full_disk),
 }
@@ -168,6 +149,7 @@ TESTS = {
     "links out of a root, git, deep nests, backslashes": "tests/scan/test_safety.py",
     "repositories and baselines of strangers": "tests/scan/test_hostile.py -k 'baseline or cache or terminal or pipe'",
     "S3 and web servers under faults": "tests/unit/test_remote.py",
+    "values whose squares overflow": "tests/unit/test_digest.py -k leave_float64",
     "other threads during a trace": "tests/unit/test_as_run_threads.py",
     "prunes": "tests/integration/test_golden_prune.py -k 'elsewhere or behind or device or gone or symlink'",
     "a backward after a trace": "tests/unit/test_as_run_state.py -k backward",
