@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.
 _ROUNDING, _AS_NEAR = 0.4, 2.0
-#: How many times as far as is allowed an array in half precision may be by rounding.
-_NEARLY = 3.0
+#: How many times as far as is allowed an array in half precision may be by rounding: 33 right ports come to 6.
+_NEARLY = 6.0
 #: A wrong array is a form of a value that is no farther than this.
 _SIMILAR = 0.1
 #: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
