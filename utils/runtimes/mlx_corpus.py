@@ -97,7 +97,7 @@ TYPES: dict[str, dict[str, Any]] = {
     },
     "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32, "moe_layer_start_index": 1},
     "glm4_moe_lite": {**_DEEPSEEK},
-    "olmo3": {"sliding_window": 4},
+    "olmo3": {"sliding_window": 4, "num_hidden_layers": 4},  # every fourth has full attention, and mlx-lm asks for one
     "internlm3": {"head_dim": 16},
 }
 QUIET = [*TYPES][:33]
