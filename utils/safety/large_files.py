@@ -98,14 +98,13 @@ def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]
 def _caches(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
     home = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(folder)
-    cache = Cache(folder, "")
-    path, key = cache._path, cache._key("it")  # noqa: SLF001 - where it is
+    path = Cache(folder, "")._path  # noqa: SLF001 - where it is
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as the cache names it
     for name, unit in _JSON.items():
         for length in (size, 16_900_000):  # the second is as long as is read
             text = _list_of(unit, length).encode()
             with open(path, "wb") as file:  # noqa: PTH123 - as the cache names it
-                file.write(b"\n".join([cache._version, key, b"%08x %b" % (zlib.crc32(text), text)]))  # noqa: SLF001
+                file.write(b"%08x %b" % (zlib.crc32(text), text))
             yield f"cache, {name}", lambda: Cache(folder, "").head("it")
     os.environ.pop("XDG_CACHE_HOME") if home is None else os.environ.update(XDG_CACHE_HOME=home)
 

@@ -1,8 +1,8 @@
 """What the last scans of a repository found, in one file of the user's cache directory.
 
-The file is replaced, never added to, and holds the last few answers. Each line is plain JSON with a checksum: the
-version, then what each answer answers, and the answer. What is read is treated as untrusted input: a line that is not
-whole, or not of the right types, is ignored, and the scan starts cold.
+The file is replaced, never added to, and holds the last few answers: a checksum and JSON. What is read is treated as
+untrusted input: a file that is not whole, or an answer that is not of the right types, is ignored, and the scan starts
+cold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import zlib
 from contextlib import suppress
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.read.files import check_json, read, replace
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.read.tree import Record
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 100 kB.
-_ANSWERS, _MOST = 8, 16_000_000
+_ANSWERS, _MOST = 8, 17_000_000
 _MARK = "pytest-tfdebug scan 2"
 #: The errors that may come of reading what this package did not write.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)
@@ -47,47 +47,41 @@ class Cache:
     """The cache of one repository, with a models directory that the user named or an empty one."""
 
     def __init__(self, root: str | os.PathLike[str], models_dir: str) -> None:
-        name = digest(os.path.realpath(root).encode(errors="surrogateescape"))
+        name = digest(f"{os.path.realpath(root)}\n{models_dir}".encode(errors="surrogateescape"))
         self._path = os.path.join(directory(), f"{name}.answers")
-        self._version, self._models_dir = _line([_MARK, _version()]), models_dir
-        self._heads: dict[bytes, bytes] = {}
-        with suppress(OSError):
-            version, *lines = read(self._path, _MOST + _MOST // 16).split(b"\n")
-            if version == self._version:
-                self._heads = dict(zip(*[iter(lines)] * 2, strict=False))
+        self._version, self._heads = [_MARK, _version()], dict[str, Any]()
+        with suppress(OSError, *MISTAKES):
+            version, heads = json.loads(_whole(read(self._path, _MOST)))
+            self._heads = dict(heads) if version == self._version else {}
 
     def head(self, name: str) -> Head | None:
-        """Return what is kept of an answer; None where there is none, or it is not whole."""
+        """Return what is kept of an answer; None where there is none, or it is not what it should be."""
         with suppress(*MISTAKES):
-            return _head(json.loads(_whole(self._heads[self._key(name)])))
+            return _head(self._heads[name])
         return None
 
     def keep(self, name: str, head: Head) -> None:
         """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""
-        own = self._key(name)
-        self._heads = {own: _line(head)} | {key: each for key, each in self._heads.items() if key != own}
-        sizes = accumulate(map(len, self._heads.values()))
-        kept = zip(islice(self._heads.items(), _ANSWERS), sizes, strict=False)
-        lines = [line for answer, size in kept if size <= _MOST for line in answer]
-        with suppress(OSError):
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            replace(self._path, [b"\n".join([self._version, *lines])])
-
-    def _key(self, name: str) -> bytes:
-        return _line([name, self._models_dir])
+        others = {other: kept for other in self._heads if other != name and (kept := self.head(other)) is not None}
+        self._heads = dict(islice({name: head, **others}.items(), _ANSWERS))
+        text = _text([self._version, self._heads])
+        if len(text) <= _MOST:
+            with suppress(OSError):
+                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+                replace(self._path, [text])
 
 
-def _line(value: object) -> bytes:
-    """Return a line of the file: a checksum and JSON."""
+def _text(value: object) -> bytes:
+    """Return the text of the file: a checksum and JSON."""
     text = json.dumps(value, separators=(",", ":")).encode()
     return b"%08x %b" % (zlib.crc32(text), text)
 
 
-def _whole(line: bytes) -> bytes:
-    """Return the JSON of a line; a ValueError says that its checksum is wrong, or that it holds too many values."""
-    if line[:9] != b"%08x " % zlib.crc32(check_json(line)[9:]):
+def _whole(content: bytes) -> bytes:
+    """Return the JSON of the file; a ValueError says that its checksum is wrong, or that it holds too many values."""
+    if content[:9] != b"%08x " % zlib.crc32(check_json(content)[9:]):
         raise ValueError("not whole")
-    return line[9:]
+    return content[9:]
 
 
 def _head(found: Any) -> Head:
