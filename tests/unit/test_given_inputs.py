@@ -62,6 +62,22 @@ def test_what_a_forward_takes_by_way_of_its_keywords_is_no_mistake(llama):
     refuse_unknown_inputs(Wrapper(llama), names, OPTIONS)
 
 
+class HandsOn(nn.Module):
+    """Hands its keywords on to another method, as models made for DataParallel do."""
+
+    def forward(self, kind=None, **kwargs):
+        return kind, self.both(**kwargs)
+
+    def both(self, src, src_mask):
+        return src, src_mask
+
+
+def test_what_a_forward_hands_on_to_another_method_is_no_mistake():
+    refuse_unknown_inputs(HandsOn(), ["kind", "src", "src_mask"], OPTIONS)
+
+    assert "Did you mean src_mask=?" in refused(HandsOn(), "src_masks")
+
+
 def test_where_another_model_may_take_it_only_what_is_near_an_option_is_refused(llama):
     refuse_unknown_inputs(llama, ["pixel_values"], OPTIONS, others_may=True)
 

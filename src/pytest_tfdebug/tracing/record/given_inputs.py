@@ -48,20 +48,30 @@ def refuse_unknown_inputs(
 
 @lru_cache(maxsize=4096)
 def _taken(kind: type) -> frozenset[str]:
-    """Return the keywords that a class's forward takes: its parameters, and what it looks for in its ``**kwargs``."""
+    """Return the keywords that a class's forward takes.
+
+    These are its parameters, what it looks for in its ``**kwargs``, and the parameters of its other methods that it
+    calls, which may be handed these.
+    """
     names = set(named_parameters(kind))
     if collects_keywords(kind):
-        names.update(_looked_for(kind.forward))  # type: ignore[attr-defined] # a class of modules
+        for function in _unwrapped(kind.forward):  # type: ignore[attr-defined] # a class of modules
+            names.update(text for text in function.__code__.co_consts if type(text) is str)
+            called = (getattr(kind, name, None) for name in function.__code__.co_names)
+            names.update(
+                name for method in filter(inspect.isfunction, called) for name in inspect.signature(method).parameters
+            )
         for parameter in forward_parameters(kind).values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 names.update(_typed(parameter.annotation, kind))
     return frozenset(names)
 
 
-def _looked_for(forward: Any) -> Iterator[str]:  # noqa: ANN401 - a function, in its decorators
-    """Yield the texts in the code of a forward and its decorators: ``kwargs.pop("return_dict")`` takes that keyword."""
+def _unwrapped(forward: Any) -> Iterator[Any]:  # noqa: ANN401 - a function, in its decorators
+    """Yield the functions of a forward: its decorators, and itself."""
     while forward is not None:
-        yield from (text for text in getattr(forward, "__code__", _looked_for.__code__).co_consts if type(text) is str)
+        if hasattr(forward, "__code__"):
+            yield forward
         forward = getattr(forward, "__wrapped__", None)
 
 
