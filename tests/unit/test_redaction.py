@@ -165,3 +165,15 @@ def test_time_grows_with_the_length_of_the_text(part):
     redact(part * (100_000 // len(part)))
 
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "q_rot, q_pass = q[..., :size], q[..., size:]",
+        "query_rot, query_pass = (",
+        "token = self.embed(ids)",
+    ],
+)
+def test_a_line_of_a_model_is_shown_as_it_is(line):
+    assert redact(line) == line

@@ -49,6 +49,8 @@ _VALUE = re.compile(
 )
 #: The rest of a password that has spaces: up to a sign that ends it, the next ``name=``, or the end of the line.
 _REST = re.compile(r"(?:[ \t]+(?![\w.-]+[ \t]*[=:])[^\s'\"`&,;<>]+)+")
+#: How an expression begins: a call, an item, or a bracket that its line does not close.
+_EXPRESSION = re.compile(r"[A-Za-z_][\w.]*[\[(]|[(\[{]$")
 _OPTION = re.compile(r"(?<![\w-])(--?(?P<name>[A-Za-z][\w-]*)\s+)(?P<value>'[^']*'|\"[^\"]*\"|(?!-)[^\s'\"]+)")
 
 #: What is asked of an address: no value of it is shown, for nobody knows which of them lets one in.
@@ -209,7 +211,7 @@ def _without_named(text: str) -> str:
         if found.start() < position or not _is_secret_pair(found):
             continue
         value = _VALUE.match(text, found.end())
-        if value is None or _is_harmless(value[0]) or _is_prose(found, value[0]):
+        if value is None or _is_harmless(value[0]) or _is_prose(found, value[0]) or _is_code(found, value[0]):
             continue
         closing = found_quote[0] if (found_quote := re.match(_QUOTE, value[0])) else ""
         parts += [text[position : value.start()], closing, MASK, closing]
@@ -233,6 +235,11 @@ def _is_secret_pair(found: re.Match[str]) -> bool:
 def _is_prose(found: re.Match[str], value: str) -> bool:
     """Tell whether a token is one of a text, as in "First token: position 3 of row 0"."""
     return found["name"].lower() == "token" and found["sep"] == ": " and value.isalpha() and value.islower()
+
+
+def _is_code(found: re.Match[str], value: str) -> bool:
+    """Tell whether a value is an expression, as in ``query_pass = query[..., size:]`` of a rotary embedding."""
+    return found["sep"] == " = " and _EXPRESSION.match(value) is not None
 
 
 def _is_harmless(value: str) -> bool:
