@@ -234,6 +234,17 @@ def test_a_step_too_many_is_told_as_that_where_more_is_wrong_behind_it(parts, pa
     assert culprit.wrong == "does a step that the reference does not"
 
 
+@pytest.mark.parametrize("own", [{"scale": 0.37}, {"divisor": 1 / 0.37}, {"scale": 0.5}])
+def test_numbers_that_the_reference_alone_holds_are_told(own):
+    reference, port = Reference(), Port(ForgetsFeed)
+    reference.layers[0].scale, reference.layers[0].drop_rate, reference.layers[0].count = 0.37, 0.1, 7
+    vars(port).update(own)
+
+    told = [note for note in report_of(reference, port).notes if note.startswith("No module")]
+
+    assert told == (["No module here holds the reference's scale 0.37."] if own == {"scale": 0.5} else [])
+
+
 def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it():
     culprit = report_of(ParallelReference(), Port(ParallelBlock, ffn=ForgetsGelu)).culprit
 

@@ -181,3 +181,15 @@ def test_the_number_of_unlike_things_is_no_layer(count):
     assert [name for name in odd.partners if odd.is_misplaced(name)] == (
         ["layers.0.attentions.0.w", "layers.1.attentions.0.w"] if count > 2 else []
     )
+
+
+def test_parameters_of_the_reference_that_the_port_does_not_hold_are_told():
+    theirs = table(final__weight=A, h__0__w=B, h__1__w=C)
+    used = {"final.weight", "h.0.w", "h.1.w"}
+    told = ["No parameter here holds the reference's final.weight, without which its outputs differ."]
+
+    assert list(pair_weights(table(layers__0__w=B, layers__1__w=C), theirs).unused({"layers.0.w"}, used)) == told
+    assert list(pair_weights(table(layers__0__w=B), theirs).unused({"layers.0.w"}, used - {"h.1.w"})) == told
+    assert not list(
+        pair_weights(table(w=B, own=random(9, 6, 4)), theirs).unused({"w", "own"}, used)
+    )  # it may hold them otherwise

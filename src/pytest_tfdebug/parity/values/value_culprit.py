@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
+from math import isclose
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.values.blame_values import find_fault
 from pytest_tfdebug.parity.values.forward_pair import ForwardPair
 from pytest_tfdebug.records import Culprit, SourceRange
@@ -15,6 +18,8 @@ from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_tfdebug.parity.values.finding import Finding
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, Kind
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 _WIDEST = 8
 #: Fingerprints of two outputs that agree differ by less.
 AGREE = 2e-5
+
+#: A number as text.
+_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 #: Said where the second forward is not the first.
 NOT_AGAIN = (
@@ -93,8 +101,35 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.apart), seen, total, pair=pair)
     culprit = culprit_of(finding, pair)
-    notes = [*pair.weights.unused(pair.port.used, pair.reference.used), *pair.weights.conventions(finding.weights)]
+    notes = [
+        *pair.weights.unused(pair.port.used, pair.reference.used),
+        *_not_held(actual, expected),
+        *pair.weights.conventions(finding.weights),
+    ]
     return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
+
+
+def _not_held(actual: Values, expected: Values) -> Iterator[str]:
+    """Say which scales, epsilons and the like the reference's modules hold and no module of the port does."""
+    own = {abs(number) for _, number in _numbers(actual)}
+    own |= {1 / number for number in own if number}
+    missing = [
+        f"{name} {number:g}"
+        for name, number in sorted(_numbers(expected))
+        if not number.is_integer() and not any(isclose(abs(number), each, rel_tol=1e-6) for each in own)
+    ]
+    if own and missing:
+        yield f"No module here holds the reference's {listed(missing)}."
+
+
+def _numbers(table: Values) -> set[tuple[str, float]]:
+    """Return name and value of each number that a module holds; rates of dropout are no part of a checked forward."""
+    return {
+        (name, float(text))
+        for path, held in table.attributes.items()
+        for name, text in held.items()
+        if _NUMBER.fullmatch(text) and "drop" not in f"{path}.{name}"
+    }
 
 
 def _outputs(table: Values) -> list[int]:

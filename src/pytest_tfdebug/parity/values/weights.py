@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.fingerprints import Fingerprint, distance
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Weights:
         yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
 
     def unused(self, own: Collection[str], other: Collection[str]) -> Iterator[str]:
-        """Say in a sentence each which parameters change no output, in no layer, though the other side's do."""
+        """Say in a sentence each which parameters change no output, in no layer, or are not there, though theirs do."""
         alike = set(map(self._own.starred, own))
         told = {
             self._own.starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined
@@ -149,6 +150,11 @@ class Weights:
         for name, partner in told.items():
             if name not in alike and partner in other:
                 yield f"{name!r} changes no output here; {self._other.starred(partner)!r} does in the reference."
+        if not self.unknown:  # each of the port's own is found, so what is left has no place in it
+            held = {partner for partners in self.partners.values() for partner in partners}
+            missing = sorted({self._other.starred(name) for name in other if name not in held})
+            if missing:
+                yield f"No parameter here holds the reference's {listed(missing)}, without which its outputs differ."
 
     @property
     def known(self) -> frozenset[str]:
