@@ -125,10 +125,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_show_failed_check(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the answer of a failed check."""
+    """Show the answer of a failed check, and the user's lines of a model that raised in one."""
     report = yield
-    if report.failed and call.excinfo is not None and isinstance(call.excinfo.value, (CheckError, TFDebugError)):
+    error = call.excinfo.value if report.failed and call.excinfo is not None else None
+    if isinstance(error, (CheckError, TFDebugError)):
         import_module("pytest_tfdebug.publish.failure").show(item, report, call.excinfo)
+    elif error is not None and _came_through_us(error) and not item.config.getoption("fulltrace"):
+        import_module("pytest_tfdebug.publish.failure").fold_libraries(report, call.excinfo)
     return report
 
 
@@ -159,6 +162,10 @@ def _is_of_user(error: BaseException) -> bool:
     from pytest_tfdebug.frames import is_users
 
     return any(is_users(frame) for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _came_through_us(error: BaseException) -> bool:
+    return any(_is_own(frame.f_globals) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _is_own(module: dict[str, Any]) -> bool:

@@ -148,3 +148,33 @@ def test_an_error_of_the_model_is_shown_with_the_line_of_the_model(run):
     )
 
     result.stdout.fnmatch_lines([">       raise ValueError('mine')", "E       ValueError: mine"])
+
+
+LLAMA = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def hand(model, **inputs):
+    return pytest_tfdebug.trace(model, **inputs)
+
+
+def test_it():
+    hand(LlamaForCausalLM(LlamaConfig(vocab_size=32, **SIZES)), inputs_embeds=torch.ones(1, 4, 16), input_ids=X)
+"""
+
+
+def test_the_calls_of_libraries_that_lead_to_the_error_of_a_model_are_one_line(run):
+    result = run(LLAMA)
+
+    result.stdout.fnmatch_lines(
+        [
+            ">       hand(LlamaForCausalLM(*",
+            "    return pytest_tfdebug.trace(model, **inputs)",
+            "... * calls of libraries, with --full-trace",
+            ">           raise ValueError(*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*/torch/nn/modules/module.py:*")
+    assert run(LLAMA, "--full-trace").stdout.str().count("torch/nn/modules/module.py:") > 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,26 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
         _rewrite(item.config, shown, excinfo, at)
 
 
+def fold_libraries(report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Show one line in place of the libraries' calls between the user's own lines and the line that raised."""
+    shown = report.longrepr
+    if not isinstance(shown, ExceptionChainRepr):
+        return
+    own = {(entry.path.name, entry.lineno + 1) for entry in excinfo.traceback if is_users(entry.frame.raw)}
+    *before, last = shown.reprtraceback.reprentries
+    folded: list[Any] = []
+    for is_own, some in groupby(before, lambda entry: _place(entry) in own):
+        calls = list(some)
+        told = f"... {len(calls)} calls of libraries, with --full-trace"
+        folded += calls if is_own or len(calls) == 1 else [ReprEntry([told], None, None, None, "short")]
+    shown.reprtraceback.reprentries = [*folded, last]
+
+
+def _place(entry: Any) -> tuple[str, int] | None:  # noqa: ANN401 - an entry of a traceback
+    location = getattr(entry, "reprfileloc", None)
+    return None if location is None else (Path(location.path).name, location.lineno)
+
+
 def width_of(config: pytest.Config) -> int:
     """Return the columns of the terminal; a worker of pytest-xdist gets them from the process that prints."""
     width: int | None = told(config, TOLD_WIDTH)
@@ -107,10 +128,9 @@ def _end_at_the_users_call(shown: ExceptionChainRepr, excinfo: pytest.ExceptionI
         return
     line, path = calls[-1].lineno + 1, str(calls[-1].path)
     for place, entry in enumerate(entries[:-1]):
-        location = getattr(entry, "reprfileloc", None)
-        if location is not None and location.lineno == line and Path(location.path).name == Path(path).name:
+        if _place(entry) == (Path(path).name, line):
             entry.lines = [*entry.lines, *(text for text in entries[-1].lines if text.startswith(_FAIL))]
-            at.path, at.lineno, location.message = path, line, excinfo.typename
+            at.path, at.lineno, entry.reprfileloc.message = path, line, excinfo.typename
             shown.reprtraceback.reprentries = entries[: place + 1]
             return
 
