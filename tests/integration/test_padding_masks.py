@@ -97,7 +97,7 @@ def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told)
     culprit = caught.value.culprit
     assert (culprit.path, culprit.kind) == (path, "glue")
     assert line in "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
-    assert f"Diagnosis: {told}" in str(caught.value)
+    assert told.rstrip(".") in str(caught.value).splitlines()[0]
 
 
 def test_a_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it():
@@ -107,16 +107,18 @@ def test_a_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it(
         assert_padding_invariant(dropped().eval(), given, side="left", position_ids="never")
 
     assert (caught.value.culprit.path, caught.value.culprit.kind) == ("Dropped", "glue")
-    assert "Diagnosis: 'model' takes a mask and was given none, although 'Dropped' had one." in str(caught.value)
+    told = "; probably 'model' takes a mask and was given none, although 'Dropped' had one"
+    assert str(caught.value).splitlines()[0].endswith(told)
 
 
 def test_a_leak_outside_of_attention_is_not_put_down_to_attention():
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(Centred().eval(), INPUTS, side="right")
 
-    told = "Diagnosis: the pads are taken in there like real tokens, without a look at attention_mask."
+    told = "; probably the pads are taken in there like real tokens, without a look at attention_mask"
     assert caught.value.culprit.path == "Centred"
-    assert told in str(caught.value)
+    assert str(caught.value).count(told.removeprefix("; probably ")) == 1
+    assert str(caught.value).splitlines()[0].endswith(told)
 
 
 def test_a_call_with_gradients_is_repeated_with_gradients():
@@ -132,4 +134,4 @@ def test_a_call_with_gradients_is_repeated_with_gradients():
     assert fast.isnan().any()
     assert not output.isnan().any()
     assert outcome.culprit.path == "Inverted"
-    assert "Diagnosis: its key_padding_mask is False at" in outcome.failure
+    assert "; probably its key_padding_mask is False at" in outcome.failure

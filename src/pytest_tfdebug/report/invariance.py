@@ -50,7 +50,7 @@ def change_text(
             ]
     elif found is not None:
         why.append(f"Where it happens could not be placed: {found.reason}")
-    if diagnosis:
+    if _brief(diagnosis) != diagnosis.rstrip("."):  # it says more than the first line
         why.append(f"Diagnosis: {diagnosis}")
     if observed:
         circumstances.append(f"Observed: {observed}")
