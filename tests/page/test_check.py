@@ -47,6 +47,23 @@ def test_both_sources_are_shown_with_their_lines_marked(check_page, checks):
     assert "modeling_llama.py" in page.locator("#source figure").nth(1).inner_text()
 
 
+def test_code_that_is_wider_than_its_box_wraps_and_every_character_of_it_is_seen(check_page):
+    page = check_page("test_scale_of_attention", viewport={"width": 360, "height": 700})
+
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('#source .lines')].map(box => [box.scrollWidth, box.clientWidth])"
+    )
+    heights = page.evaluate(
+        "[...document.querySelectorAll('#source .lines tr')].map(row => [row.innerText.length, row.clientHeight])"
+    )
+
+    assert boxes
+    assert all(needed <= seen for needed, seen in boxes)
+    longest, shortest = max(heights), min(heights)
+    assert longest[0] > 60
+    assert longest[1] >= 2 * shortest[1]  # its row is as high as two lines are
+
+
 def test_the_curve_is_drawn_and_read_with_the_keyboard(check_page, checks):
     page = check_page("test_activation_under_names")
     calls = checks["test_activation_under_names"]["forward"]["own"]
