@@ -11,6 +11,7 @@ import pytest_tfdebug
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import cleaned
+from pytest_tfdebug.invariance.checks.registry import CHECKS
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SMALL, vocab_size=64, num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0)
@@ -303,6 +304,17 @@ def test_a_model_that_is_not_configured_for_training_has_no_gradients_to_give():
     assert finding.absent == "it cannot be asked that way (set num_buckets to train)"
 
 
+@pytest.mark.parametrize("promise", ["padding", "batch", "cache"])
+def test_an_error_while_no_module_runs_is_not_a_refusal_of_the_model(promise, monkeypatch):
+    def broken(self):
+        raise IndexError("of the check")
+
+    monkeypatch.setattr(CHECKS[promise], "check", broken)
+
+    with pytest.raises(IndexError, match="of the check"):
+        found(LlamaForCausalLM, promise)
+
+
 def test_the_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_pad():
     class LlamaForConditionalGeneration(LlamaForCausalLM):
         pass
@@ -310,12 +322,12 @@ def test_the_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_
     assert not found(LlamaForConditionalGeneration, "padding", input_ids=IDS, labels=IDS).failure
 
 
-def test_a_row_of_pads_alone_gets_a_real_token():
+def test_half_of_each_row_is_real():
     mask = torch.tensor([[1, 1, 1], [0, 0, 0]])
 
     made = cleaned({"input_ids": torch.tensor([[5, 6, 7], [8, 9, 10]]), "attention_mask": mask}, LLAMA)
 
-    assert made["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert made["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
 class StacksItsLayers(LlamaForCausalLM):

@@ -253,6 +253,29 @@ def test_a_model_that_refuses_pads_alone_fails_at_the_line_that_raised():
     assert lines_of(error.culprit).strip() == 'raise IndexError("no pads")'
 
 
+class Gated(torch.nn.Module):
+    """Weighs its tokens by one number each, and takes the mean over pads too."""
+
+    def __init__(self):
+        super().__init__()
+        self.gates = Gates()
+
+    def forward(self, input_ids, attention_mask=None):
+        weighed = input_ids * self.gates(input_ids.float()).view_as(input_ids)
+        return weighed[..., None] - weighed[..., None].mean(1, keepdim=True)
+
+
+class Gates(torch.nn.Module):
+    def forward(self, states):
+        return (states - states.mean(1, keepdim=True)).flatten()
+
+
+def test_one_number_for_each_token_of_a_batch_is_compared():
+    error = raised(assert_padding_invariant, Gated(), {"input_ids": torch.tensor([[3, 4, 5], [6, 7, 9]])})
+
+    assert (error.culprit.path, error.culprit.class_name) == ("gates", "Gates")
+
+
 def test_rows_that_end_where_no_pad_token_stands_are_placed_at_the_head():
     """The mixture of experts sorts its tokens, in another order for a row alone: that is no difference."""
     model, inputs = padding_models.build("mixtral-classifier")
@@ -284,6 +307,16 @@ def test_images_up_to_the_last_token_leave_no_step():
     error = raised(assert_invariant, model, inputs, "cache")
 
     assert "no token of text follows its images, so there is no step to decode" in str(error)
+
+
+def test_one_real_token_leaves_no_step():
+    model, inputs = padding_models.build("llama")
+    mask = torch.zeros_like(inputs["input_ids"])
+    mask[:, 0] = 1
+
+    error = raised(assert_invariant, model, {**inputs, "attention_mask": mask}, "cache")
+
+    assert "it was given no sequence of two tokens or more to decode" in str(error)
 
 
 def test_a_cache_of_a_model_that_attends_in_both_directions_does_not_apply():

@@ -49,14 +49,14 @@ class Promise:
             return PromiseFinding(absent=absent)
         try:
             return self.run(subject)
-        except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+        except Exception as error:
             text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
+            frames = [*traceback.walk_tb(error.__traceback__)]
             if self.has_other_shapes:
+                if not any(isinstance(frame.f_locals.get("self"), torch.nn.Module) for frame, _ in frames):
+                    raise  # no module was running, so it is not the model that refuses
                 return PromiseFinding(absent=f"it cannot be asked that way ({text})")
-            places = [
-                SourceRange(frame.f_code.co_filename, line, line)
-                for frame, line in traceback.walk_tb(error.__traceback__)
-            ]
+            places = [SourceRange(frame.f_code.co_filename, line, line) for frame, line in frames]
             own = next((place for place in reversed(places) if not is_library(place.file)), "")
             return PromiseFinding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {own}")
 

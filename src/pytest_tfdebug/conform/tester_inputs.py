@@ -111,16 +111,16 @@ def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any inpu
 
 
 def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask with the same number of real tokens in each row, all at its beginning.
+    """Return a mask with the same number of real tokens in each row, but half of them at least, all at its beginning.
 
-    A mask without holes is left as it is. A row of pads alone gets one real token: attention that may look at nothing
-    looks at everything.
+    A mask without holes that hides no more than that is left as it is. What a mask hides is held to no promise, and
+    attention that may look at nothing looks at everything.
     """
     changes = (mask[:, 1:] != mask[:, :-1]).sum(dim=1)
-    if bool((changes <= 1).all()) and bool(mask.any(dim=1).all()):
+    count, half = (mask != 0).sum(dim=1, keepdim=True), (mask.shape[1] + 1) // 2
+    if bool((changes <= 1).all()) and bool((count >= half).all()):
         return mask
-    count = (mask != 0).sum(dim=1, keepdim=True).clamp(min=1)
-    return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count).to(mask.dtype)
+    return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count.clamp(min=half)).to(mask.dtype)
 
 
 def _without_strays(ids: torch.Tensor, special: set[int], places: set[int]) -> torch.Tensor:

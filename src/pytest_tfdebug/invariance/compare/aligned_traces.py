@@ -150,9 +150,9 @@ class _Aligner:
         if not expected.is_floating_point() or expected.shape[1:] != actual.shape[1:]:
             return False
         tolerance = self._tolerances.of("", dtype_name(expected.dtype))
-        some = expected[:_SOME].flatten(1).double()
-        nearest = torch.cdist(some, actual.flatten(1).double(), p=float("inf")).min(1)
-        is_there = nearest.values <= tolerance.atol + tolerance.rtol * some.abs().amax(1)
+        rows, all_rows = (tensor.double().reshape(len(tensor), -1) for tensor in (expected[:_SOME], actual))
+        nearest = torch.cdist(rows, all_rows, p=float("inf")).min(1)
+        is_there = nearest.values <= tolerance.atol + tolerance.rtol * rows.abs().amax(1)
         return bool(is_there.all()) and bool((nearest.indices.diff() != 1).any())
 
     def _blank(self, record: TensorRecord, tensor: torch.Tensor | None, aligned: Aligned) -> TensorRecord:
