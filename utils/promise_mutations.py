@@ -67,7 +67,7 @@ class Seen(NamedTuple):
     @property
     def decodes(self) -> bool:
         """Whether it is an attention that fills a cache, in a model that generates."""
-        return self.attends and self.takes(*_CACHES) and bool(self.model.can_generate())
+        return self.attends and _cache_of(self.given) is not None and bool(self.model.can_generate())
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,10 @@ def _unsaved(seen: Seen) -> Iterator[Any]:
 
 
 def _holds_parameters(seen: Seen) -> bool:
-    return not _is_root(seen) and next(seen.own.named_parameters(recurse=False), None) is not None
+    """Tell whether its first parameter is saved under its own name alone."""
+    first = next(seen.own.parameters(recurse=False), None)
+    same = [other for _, other in seen.model.named_parameters(remove_duplicate=False) if other is first]
+    return not _is_root(seen) and len(same) == 1
 
 
 def _ties_its_head(seen: Seen) -> bool:
