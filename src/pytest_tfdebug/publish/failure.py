@@ -66,7 +66,7 @@ def fold_libraries(report: pytest.TestReport, excinfo: pytest.ExceptionInfo[Base
     shown = report.longrepr
     if not isinstance(shown, ExceptionChainRepr):
         return
-    own = {(entry.path.name, entry.lineno + 1) for entry in excinfo.traceback if is_users(entry.frame.raw)}
+    own = {(Path(entry.path).name, entry.lineno + 1) for entry in excinfo.traceback if is_users(entry.frame.raw)}
     *before, last = shown.reprtraceback.reprentries
     folded: list[Any] = []
     for is_own, some in groupby(before, lambda entry: _place(entry) in own):
@@ -123,7 +123,8 @@ def _rewrite(
 def _end_at_the_users_call(shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """End the traceback at the user's call that failed a check, without the lines of torch and this package below."""
     calls = [entry for entry in excinfo.traceback if is_users(entry.frame.raw)]
-    entries, at = list(shown.reprtraceback.reprentries), shown.reprcrash
+    entries: list[Any] = list(shown.reprtraceback.reprentries)
+    at = shown.reprcrash
     if not calls or at is None:
         return
     line, path = calls[-1].lineno + 1, str(calls[-1].path)
