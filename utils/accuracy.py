@@ -45,7 +45,7 @@ from bugs import BUGS
 from edits import head, is_narrow
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.tracing.file.samples import sampled
+from pytest_tfdebug.tracing.file.kept import sampled
 
 if TYPE_CHECKING:
     import argparse

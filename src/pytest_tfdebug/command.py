@@ -12,7 +12,7 @@ from importlib import import_module
 _COMMANDS = {
     "scan": ("pytest_tfdebug.scan.__main__", "which common tests does each model of a repository skip, and why"),
     "review": ("pytest_tfdebug.review", "how the goldens here differ from a git revision, in words"),
-    "env": ("pytest_tfdebug.env", "the environment that a result depends on"),
+    "env": ("pytest_tfdebug.environment", "the environment that a result depends on"),
 }
 
 

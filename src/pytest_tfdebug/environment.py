@@ -6,6 +6,8 @@ version comes from the installed distribution, a flag from the library only wher
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import re
@@ -13,14 +15,15 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.redaction import printable, redact, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
 
 _QUERY_SECONDS = 5
 #: The only environment variables that are ever shown; each is a place, a switch or a device list.
@@ -222,3 +225,20 @@ def _ask(*command: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the environment as text, or as one JSON object with ``--json``."""
+    parser = argparse.ArgumentParser(prog="tfdebug env", description="Print the environment.")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    as_json = parser.parse_args(arguments).json
+    if util.find_spec("torch") is not None:
+        import_module("torch")  # its flags are part of the answer
+    described = environment(with_git=True, with_driver=True)
+    text = json.dumps(described.to_dict(), indent=2) if as_json else "\n".join(lines(described))
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,6 +1,13 @@
-"""Workflow commands, which GitHub shows at lines of a pull request."""
+"""What GitHub shows at lines of a pull request."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.check_record import CheckRecord
 
 
 def workflow_command(level: str, text: str, **properties: object) -> str:
@@ -17,3 +24,25 @@ def workflow_command(level: str, text: str, **properties: object) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def annotation(record: CheckRecord, root: str) -> str:
+    """Return the workflow command of a failed check.
+
+    It is shown at the culprit's lines if they are in the repository, and otherwise at the line of the test.
+    """
+    culprit = record.culprit
+    where: dict[str, object] = {}
+    for lines in (record.at, culprit.source if culprit is not None else None):
+        file = _inside(lines.file, root) if lines is not None else ""
+        if lines is not None and file:
+            where = {"file": file, "line": lines.first, "endLine": lines.last}
+    told = f"\n{culprit.explanation}" if culprit is not None and culprit.explanation else ""
+    return workflow_command("error", f"{record.headline}{told}", **where, title=f"{record.check}: {record.test}")
+
+
+def _inside(file: str, root: str) -> str:
+    """Return a file's path below the root; empty if it is not there."""
+    path = Path(os.path.abspath(file))  # noqa: PTH100 - links stay what they are
+    folder = Path(os.path.abspath(root))  # noqa: PTH100
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) and path.exists() else ""

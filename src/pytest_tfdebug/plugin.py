@@ -116,7 +116,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     It is no wrapper: pytest gives the error of a ``unittest.TestCase`` to the call only in a hook of its own.
     """
     if _NOTES in sys.modules:
-        import_module("pytest_tfdebug.publish.item_properties").add(item)
+        import_module(_NOTES).add_properties(item)
     if call.excinfo is not None and _is_mistake(call.excinfo) and not item.config.getoption("fulltrace"):
         _hide_own_lines(call.excinfo.value)
 

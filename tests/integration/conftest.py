@@ -10,7 +10,7 @@ _LOADED_ONCE = (
     "pytest_tfdebug.goldens.fixture",
     "pytest_tfdebug.goldens.session.summary",
     "pytest_tfdebug.overflow.marker",
-    "pytest_tfdebug.overflow.recorded_check",
+    "pytest_tfdebug.overflow.marker",
     "pytest_tfdebug.triage.plugin",
 )
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 import transformers
 
-from pytest_tfdebug.env import main
+from pytest_tfdebug.environment import main
 
 
 def test_module_prints_the_environment(capsys):

@@ -13,8 +13,8 @@ import pytest_tfdebug
 from injections import edit
 from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
+from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.tracing.record.leaves import duplicate
 

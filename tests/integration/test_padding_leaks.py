@@ -9,8 +9,8 @@ import torch
 import padding_models
 from models import IS_V5
 from padding_leaks import LEAKS
+from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
 
 

@@ -12,8 +12,8 @@ from pytest_tfdebug import (
     assert_invariant,
     assert_padding_invariant,
 )
+from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
 
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 1, 0, 0, 1, 1, 1]])

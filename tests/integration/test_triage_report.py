@@ -225,7 +225,7 @@ def test_nothing_is_imported_before_a_failure(pytester, monkeypatch):
         def test_it():
             assert not HEAVY & set(sys.modules)
             ours = {name for name in sys.modules if name.startswith("pytest_tfdebug")}
-            assert not {name for name in ours if name.startswith(("pytest_tfdebug.triage", "pytest_tfdebug.env"))}
+            assert not {name for name in ours if name.startswith(("pytest_tfdebug.triage", "pytest_tfdebug.environment"))}
         """
     )
 

@@ -10,7 +10,7 @@ from torch import nn
 import pytest_tfdebug
 from pytest_tfdebug import TFDebugError, Trace
 from pytest_tfdebug.parity.tensors.tolerance import FLOORS
-from pytest_tfdebug.tracing.file.samples import sampled
+from pytest_tfdebug.tracing.file.kept import sampled
 from pytest_tfdebug.tracing.values.floors import measure_floors
 
 HIDDEN = torch.linspace(-1, 1, 4 * 16 * 64).view(4, 16, 64).sin()

@@ -7,7 +7,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.tracing.record.given_inputs import refuse_no_tensors, refuse_unknown_inputs
+from pytest_tfdebug.tracing.record.signatures import refuse_no_tensors, refuse_unknown_inputs
 
 OPTIONS = ("reference", "tolerance", "rename", "outputs", "name")
 

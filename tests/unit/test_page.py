@@ -5,11 +5,10 @@ import json
 import re
 
 from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, ValueRecord, read_checks
+from pytest_tfdebug.github import annotation
 from pytest_tfdebug.records import CulpritRecord, SourceRange
-from pytest_tfdebug.report.annotations import annotation
-from pytest_tfdebug.report.page.markdown import issue
 from pytest_tfdebug.report.page.render import render_check, render_index
-from pytest_tfdebug.report.page.view import card
+from pytest_tfdebug.report.page.view import card, issue
 
 RUN = {"command": ["pytest", "tests/a b.py"], "environment": {"torch": "2.13", "cuda": None}}
 

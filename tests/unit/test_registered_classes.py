@@ -10,7 +10,7 @@ from torch.utils import _pytree
 
 from pytest_tfdebug import Trace, compare, trace
 from pytest_tfdebug.tracing.record.caches import CacheWatch
-from pytest_tfdebug.tracing.record.kept_call import kept
+from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
 
 

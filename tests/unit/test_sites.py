@@ -12,7 +12,7 @@ from torch import nn
 from pytest_tfdebug import trace
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import forward_source
-from pytest_tfdebug.tracing.values.glue import glue_lines
+from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 X = torch.ones(2, 4)
 

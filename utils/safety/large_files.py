@@ -127,7 +127,7 @@ def _save_document(path: Path, text: bytes) -> None:
     from safetensors import safe_open
     from safetensors.torch import save_file
 
-    from pytest_tfdebug.tracing.file.checksums import with_checksums
+    from pytest_tfdebug.tracing.file.codec import with_checksums
 
     trace(torch.nn.Linear(2, 2), torch.ones(1, 2)).save(path)
     with safe_open(path, "pt") as file:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SHADOWS = """
 contextlib warnings types collections functools operator keyword reprlib importlib typing json re enum dataclasses
 """.split()  # noqa: SIM905 - a table to read
-_ENTRIES = ("pytest_tfdebug", "pytest_tfdebug.scan", "pytest_tfdebug.env", "pytest_tfdebug.review")
+_ENTRIES = ("pytest_tfdebug", "pytest_tfdebug.scan", "pytest_tfdebug.environment", "pytest_tfdebug.review")
 _RUN_BY_GIT = ("core.sshCommand", "core.fsmonitor", "filter.x.clean", "filter.x.process", "diff.external")
 _CI = {"GITHUB_ACTIONS": "true", "JENKINS_URL": "https://ci.example", "TF_BUILD": "True", "CI": "true"}
 _FAILING = """

@@ -13,7 +13,7 @@ import torch
 from pytest_tfdebug.conform import answers, weights
 from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import ActivationOverflowError
-from pytest_tfdebug.invariance.checks.registry import CHECKS
+from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.records import SourceRange

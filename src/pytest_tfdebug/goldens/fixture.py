@@ -17,8 +17,7 @@ from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.store.paths import variants
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.tracing.record.given_inputs import refuse_no_tensors, refuse_unknown_inputs
-from pytest_tfdebug.tracing.record.signatures import bound
+from pytest_tfdebug.tracing.record.signatures import bound, refuse_no_tensors, refuse_unknown_inputs
 from pytest_tfdebug.tracing.trace import check_model
 from pytest_tfdebug.tracing.values.rerun import Rerun
 

@@ -1,4 +1,4 @@
-"""The checks as functions: one call of one model, without pytest."""
+"""The checks by name: for the markers, and as functions for one call of one model, without pytest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,103 @@ import torch
 
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS, asked, judge
+from pytest_tfdebug.invariance.checks.attention import AttentionCheck
+from pytest_tfdebug.invariance.checks.base import Outcome
+from pytest_tfdebug.invariance.checks.batch import BatchCheck
+from pytest_tfdebug.invariance.checks.cache import CacheCheck
+from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
+from pytest_tfdebug.invariance.checks.padding import PaddingCheck
+from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.marker_arguments import did_you_mean
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.checks.base import Check
+
+
+CHECKS: dict[str, type[Check]] = {
+    "padding": PaddingCheck,
+    "batch": BatchCheck,
+    "cache": CacheCheck,
+    "attention": AttentionCheck,
+    "save_load": SaveLoadCheck,
+    "dtype": DtypeCheck,
+}
+#: The check of what a test loads, which repeats no call; it has hooks of its own.
+CLEAN_LOAD = "clean_load"
+_OPTIONS = {**{name: check.options for name, check in CHECKS.items()}, CLEAN_LOAD: ("allow",)}
+
+
+def title(name: str) -> str:
+    """Return how a check is asked for: ``padding_invariant`` has a marker of its own."""
+    return "padding_invariant" if name == "padding" else f"invariant({name!r})"
+
+
+def asked(
+    function: str, names: Sequence[object], given: Mapping[str, Any], args: Sequence[object] = ()
+) -> dict[str, Settings]:
+    """Return the settings of each check that was asked for."""
+    valid = ", ".join(_OPTIONS)
+    if not names:
+        raise TFDebugError(f"{function} needs the names of checks, as in 'batch', 'cache'; there are {valid}.")
+    wrong = [
+        f"{function} has no check {name!r}; there are {valid}.{did_you_mean(str(name), _OPTIONS)}"
+        for name in names
+        if name not in _OPTIONS
+    ]
+    options = dict.fromkeys(option for name in names for option in _OPTIONS.get(str(name), ()))
+    try:
+        settings = Settings.of(function, args, given, options or Settings.__dataclass_fields__)
+    except TFDebugError as error:
+        wrong += str(error).splitlines()
+    if wrong:
+        raise TFDebugError("\n".join(wrong))
+    return {str(name): settings for name in names}
+
+
+def judge(
+    name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
+) -> Outcome:
+    """Check every call, and return what that comes to."""
+    names = settings.inputs or {}
+    unknown = _unknown(names, calls)
+    if unknown:
+        raise InvarianceError(f"{title(name)}: {unknown}")
+    whole = Outcome(skipped=list(refusals))
+    for call in calls:
+        outcome = CHECKS[name].run(call.under_names(names), settings)
+        if outcome.text:
+            raise InvarianceError(outcome.text, outcome.culprit, call, outcome)
+        whole.repeats += outcome.repeats
+        whole.notes += [told for told in outcome.notes if told not in whole.notes]
+        whole.skipped += outcome.skipped
+    if not whole.repeats:
+        raise InvarianceError("\n".join(_nothing(name, whole.skipped, is_marker=is_marker)))
+    return whole
+
+
+def _unknown(names: Mapping[str, str], calls: Sequence[ObservedCall]) -> str:
+    """Return which name no forward takes, and which they take; empty when all are known."""
+    taken = {each: None for call in calls for each in (*call.parameters, *call.inputs)}
+    own = next((each for each in names if each not in taken), None)
+    if own is None or not taken:
+        return ""
+    return f"inputs= names {own!r}, which the forward does not take; it takes {', '.join(taken)}."
+
+
+def _nothing(name: str, skipped: list[str], *, is_marker: bool) -> Iterator[str]:
+    place = "this test" if is_marker else "the function"
+    yield f"{title(name)} checked nothing: no model call of {place} could be repeated."
+    reasons = list(dict.fromkeys(skipped))
+    yield from (f"  {reason}" for reason in reasons)
+    if not reasons:
+        yield f"  {place.capitalize()} called no torch.nn.Module."
+    yield f"{CHECKS[name].needs}{', or remove the marker' if is_marker else ''}."
 
 
 def assert_padding_invariant(

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import CleanLoadError
-from pytest_tfdebug.invariance.checks.registry import CLEAN_LOAD, asked
+from pytest_tfdebug.invariance.api import CLEAN_LOAD, asked
 from pytest_tfdebug.invariance.checks.save_load import recorded, told_keys, without
 from pytest_tfdebug.publish.note import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step

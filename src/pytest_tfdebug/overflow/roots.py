@@ -20,7 +20,7 @@ from pytest_tfdebug.tracing.record.recorder import Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.overflow.passes import Pass
+    from pytest_tfdebug.overflow.judge import Pass
     from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.record.leaves import Leaf

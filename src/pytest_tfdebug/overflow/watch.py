@@ -14,8 +14,7 @@ from pytest_tfdebug.overflow.diagnosis import details
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.headroom import Headroom
-from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow.passes import Pass
+from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.records import Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, underflow_text
 from pytest_tfdebug.running import RUNNING

@@ -112,6 +112,6 @@ class ParityReport:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each compared tensor: where it is, whether it agrees, and its differences."""
-        from pytest_tfdebug.report.rows import COMPARISON_COLUMNS, comparison_rows, table
+        from pytest_tfdebug.report.tables import COMPARISON_COLUMNS, comparison_rows, table
 
         return table(comparison_rows(self.calls), COMPARISON_COLUMNS)

@@ -16,19 +16,19 @@ import pytest
 
 from pytest_tfdebug.check_record import plain, read_checks
 from pytest_tfdebug.environment import environment
+from pytest_tfdebug.github import annotation
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.files import checks_file, make_folder, write_text
 from pytest_tfdebug.publish.note import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.report.annotations import annotation
 from pytest_tfdebug.workers import is_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_tfdebug.check_record import CheckRecord
-    from pytest_tfdebug.publish.site import Pages
+    from pytest_tfdebug.publish.files import Pages
 
 #: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.
 CARRIED = "tfdebug_checks"
@@ -74,7 +74,7 @@ class Publisher:
         """The pages; None if none are asked for."""
         if self._html is None:
             return None
-        from pytest_tfdebug.publish.site import Pages
+        from pytest_tfdebug.publish.files import Pages
 
         return Pages(self._html)
 

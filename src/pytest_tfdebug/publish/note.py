@@ -1,4 +1,4 @@
-"""Keeps the records of finished checks until the report of their test is made."""
+"""Keeps the records of finished checks until the report of their test is made, and adds them to its properties."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import pytest
 
 from pytest_tfdebug.frames import is_users, package_of
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
     from pytest_tfdebug.check_record import CheckRecord
     from pytest_tfdebug.errors import CheckError
     from pytest_tfdebug.records import SourceRange
+
 
 #: Packages that call every test.
 _RUNNERS = frozenset({"_pytest", "pluggy"})
@@ -54,3 +57,26 @@ def calling_line() -> SourceRange | None:
             return SourceRange(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def add_properties(item: pytest.Item) -> None:
+    """Add the results of a phase's checks to the properties of the test, each once."""
+    records = item.stash.get(NOTED, [])
+    for record in records:
+        found = [(name, redact(value)) for name, value in _properties(record)]
+        item.user_properties += [pair for pair in found if pair not in item.user_properties]
+    if not item.config.pluginmanager.has_plugin(PUBLISHER):
+        records.clear()
+
+
+def _properties(record: CheckRecord) -> Iterator[tuple[str, str]]:
+    """Yield names and values: ``culprit``, ``file``, ``lines``, ``kind`` and ``coverage``, those that are known."""
+    culprit = record.culprit
+    if record.status == "failed" and culprit is not None:
+        yield "culprit", culprit.path
+        if culprit.source is not None:
+            yield "file", culprit.source.file
+            yield "lines", culprit.source.numbers
+        yield "kind", culprit.kind
+    if record.coverage is not None:
+        yield "coverage", f"{record.coverage.compared}/{record.coverage.expected}"

@@ -113,6 +113,6 @@ class SweepReport:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each field: verdict, values, and how far each side moved."""
-        from pytest_tfdebug.report.rows import table
+        from pytest_tfdebug.report.tables import table
 
         return table((tuple(getattr(row, name) for name in _COLUMNS) for row in self.rows), _COLUMNS)

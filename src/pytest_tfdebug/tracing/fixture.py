@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.report.tree import render_tree
+from pytest_tfdebug.report.tables import render_tree
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import Trace, check_model, record
 

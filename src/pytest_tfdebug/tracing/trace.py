@@ -14,13 +14,12 @@ import torch
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.tensors import tensor_record
-from pytest_tfdebug.tracing.file.samples import Samples
+from pytest_tfdebug.tracing.file.kept import Samples
 from pytest_tfdebug.tracing.record.capture import Captures
-from pytest_tfdebug.tracing.record.given_inputs import refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.ranks import record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection, selection
-from pytest_tfdebug.tracing.record.signatures import forward_parameters
+from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.skeleton import skeleton
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
@@ -87,7 +86,7 @@ class Trace:
         return f"<Trace of {self.model_class}: {len(self.calls)} calls, {sum(1 for _ in self.records())} tensors>"
 
     def __str__(self) -> str:
-        from pytest_tfdebug.report.tree import render_tree
+        from pytest_tfdebug.report.tables import render_tree
 
         self._summarize()
         return "\n".join(render_tree(self.calls, self.notes))
@@ -111,7 +110,7 @@ class Trace:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
-        from pytest_tfdebug.report.rows import COLUMNS, table, trace_rows
+        from pytest_tfdebug.report.tables import COLUMNS, table, trace_rows
 
         self._summarize()
         return table(trace_rows(self.calls), COLUMNS)

@@ -13,8 +13,7 @@ from pytest_tfdebug.goldens.store.provenance import fingerprint, provenance
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
-from pytest_tfdebug.tracing.file.redact import redacted, string_inputs
-from pytest_tfdebug.tracing.file.samples import sampled
+from pytest_tfdebug.tracing.file.kept import redacted, sampled, string_inputs
 from pytest_tfdebug.tracing.file.values_file import encode_values
 from pytest_tfdebug.tracing.record.globs import nearest
 from pytest_tfdebug.tracing.trace import Trace

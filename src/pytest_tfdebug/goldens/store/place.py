@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.tracing.file.checksums import ADVICE
+from pytest_tfdebug.tracing.file.codec import ADVICE
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 if TYPE_CHECKING:

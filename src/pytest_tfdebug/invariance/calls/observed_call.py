@@ -11,8 +11,7 @@ import torch
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tensors import version
-from pytest_tfdebug.tracing.record.capture import capture
-from pytest_tfdebug.tracing.record.kept_call import KeptCall, kept
+from pytest_tfdebug.tracing.record.capture import KeptCall, capture, kept
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk
 from pytest_tfdebug.tracing.record.state import preserved
 

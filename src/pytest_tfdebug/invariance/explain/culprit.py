@@ -17,7 +17,7 @@ from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.mask_names import input_name, is_mask
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
-from pytest_tfdebug.tracing.values.glue import glue_lines
+from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -78,7 +78,7 @@ class ArraysReport(ParityReport):
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each array: label, shape, dtype, how it was paired, and how far it is from its partner."""
-        from pytest_tfdebug.report.rows import table
+        from pytest_tfdebug.report.tables import table
 
         return table([(it.label, it.shape, it.dtype, it.how, it.distance) for it in self.arrays], _COLUMNS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.tracing.file.redact import REDACTED
+from pytest_tfdebug.tracing.file.kept import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

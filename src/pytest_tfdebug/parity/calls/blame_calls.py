@@ -41,7 +41,7 @@ from pytest_tfdebug.parity.tensors.failing_tensors import (
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
 from pytest_tfdebug.parity.tensors.uncompared import blame_uncompared
 from pytest_tfdebug.records import FAILING, Culprit, Divergence
-from pytest_tfdebug.tracing.values.glue import glue_lines
+from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.report.page.render import fill_template
 from pytest_tfdebug.report.page.view import on_log_scale, share
-from pytest_tfdebug.report.tree import told_of
+from pytest_tfdebug.report.tables import told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.fingerprints import Fingerprinter, distance
-from pytest_tfdebug.tracing.record.kept_call import kept
+from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
