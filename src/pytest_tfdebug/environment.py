@@ -13,7 +13,6 @@ import platform
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module, metadata, util
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.redaction import printable, redact, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 _QUERY_SECONDS = 5
@@ -36,84 +35,53 @@ _DEVICES = re.compile(r"(?:-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]{4,80}|:\d{1,8}:\d
 _NOT_SHOWN = "(set, not shown)"
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The environment of a run; every field is a JSON value, ``None`` where it does not apply or was not asked for.
+def environment(model: object = None, *, with_git: bool = False, with_driver: bool = False) -> dict[str, Any]:
+    """Describe the present process; None where something does not apply or was not asked for.
 
     ``cuda`` is the version that torch was built with; ``gpu`` and ``driver`` are the machine's.
     """
-
-    python: str
-    torch: str | None
-    cuda: str | None
-    transformers: str | None
-    safetensors: str | None
-    huggingface_hub: str | None
-    tokenizers: str | None
-    pytest_tfdebug: str | None
-    os: str
-    cpu: str
-    gpu: list[str] | None
-    driver: str | None
-    default_dtype: str | None
-    tf32: dict[str, bool | str] | None
-    deterministic: dict[str, bool | str] | None
-    threads: dict[str, int] | None
-    attention_implementation: str | None
-    offline: dict[str, str]
-    cache: dict[str, str]
-    devices: dict[str, str]
-    git_commit: str | None
-    git_dirty: bool | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as one JSON-able dictionary."""
-        return asdict(self)
-
-
-def environment(model: object = None, *, with_git: bool = False, with_driver: bool = False) -> Environment:
-    """Describe the present process."""
     commit, dirty = git_state() if with_git else (None, None)
     gpus, driver = _driver() if with_driver else (None, None)
     torch = sys.modules.get("torch")
-    return Environment(
-        python=platform.python_version(),
-        torch=_version("torch"),
-        cuda=None if torch is None else torch.version.cuda,
-        transformers=_version("transformers"),
-        safetensors=_version("safetensors"),
-        huggingface_hub=_version("huggingface_hub"),
-        tokenizers=_version("tokenizers"),
-        pytest_tfdebug=_version("pytest-tfdebug"),
-        os=f"{platform.system()} {platform.release()} ({platform.machine()})",
-        cpu=_cpu(),
-        gpu=gpus if gpus is not None else _visible_gpus(torch),
-        driver=driver,
-        default_dtype=None if torch is None else str(torch.get_default_dtype()).removeprefix("torch."),
-        tf32=None if torch is None else _tf32(torch),
-        deterministic=None if torch is None else _deterministic(torch),
-        threads=None if torch is None else {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()},
-        attention_implementation=_attention(model),
-        offline=_shown(_OFFLINE_FLAGS, _SWITCH),
-        cache=redacted(cache_locations()),
-        devices=_shown(_DEVICE_VARIABLES, _DEVICES),
-        git_commit=commit,
-        git_dirty=dirty,
-    )
+    return {
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "cuda": None if torch is None else torch.version.cuda,
+        "transformers": _version("transformers"),
+        "safetensors": _version("safetensors"),
+        "huggingface_hub": _version("huggingface_hub"),
+        "tokenizers": _version("tokenizers"),
+        "pytest_tfdebug": _version("pytest-tfdebug"),
+        "os": f"{platform.system()} {platform.release()} ({platform.machine()})",
+        "cpu": _cpu(),
+        "gpu": gpus if gpus is not None else _visible_gpus(torch),
+        "driver": driver,
+        "default_dtype": None if torch is None else str(torch.get_default_dtype()).removeprefix("torch."),
+        "tf32": None if torch is None else _tf32(torch),
+        "deterministic": None if torch is None else _deterministic(torch),
+        "threads": None
+        if torch is None
+        else {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()},
+        "attention_implementation": _attention(model),
+        "offline": _shown(_OFFLINE_FLAGS, _SWITCH),
+        "cache": redacted(cache_locations()),
+        "devices": _shown(_DEVICE_VARIABLES, _DEVICES),
+        "git_commit": commit,
+        "git_dirty": dirty,
+    }
 
 
-def lines(described: Environment) -> Iterator[str]:
+def lines(described: Mapping[str, Any]) -> Iterator[str]:
     """Yield the environment as text, one ``name: value`` a line, what is not known left out."""
-    for name, value in described.to_dict().items():
-        if value is None or value == {}:
-            continue
-        if isinstance(value, dict):
-            shown = ", ".join(f"{key}={item}" for key, item in value.items())
-        elif isinstance(value, list):
-            shown = ", ".join(value) or "none"
-        else:
-            shown = str(value)
-        yield f"{name}: {printable(shown)}"
+    known = {name: value for name, value in described.items() if value not in (None, {})}
+    yield from (f"{name}: {printable(as_text(value))}" for name, value in known.items())
+
+
+def as_text(value: object) -> str:
+    """Return a field of the environment as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 
 def cache_locations() -> dict[str, str]:
@@ -235,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if util.find_spec("torch") is not None:
         import_module("torch")  # its flags are part of the answer
     described = environment(with_git=True, with_driver=True)
-    text = json.dumps(described.to_dict(), indent=2) if as_json else "\n".join(lines(described))
+    text = json.dumps(described, indent=2) if as_json else "\n".join(lines(described))
     sys.stdout.write(f"{text}\n")
     return 0
 

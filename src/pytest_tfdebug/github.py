@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def annotation(record: CheckRecord, root: str) -> str:
 
 def _inside(file: str, root: str) -> str:
     """Return a file's path below the root; empty if it is not there."""
+    from pathlib import Path
+
     path = Path(os.path.abspath(file))  # noqa: PTH100 - links stay what they are
     folder = Path(os.path.abspath(root))  # noqa: PTH100
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) and path.exists() else ""

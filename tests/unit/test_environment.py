@@ -13,7 +13,7 @@ from pytest_tfdebug.goldens.store.provenance import changes
 
 
 def test_environment_is_json():
-    described = environment().to_dict()
+    described = environment()
 
     assert json.loads(json.dumps(described)) == described
 
@@ -25,17 +25,17 @@ def test_two_calls_agree():
 def test_flags_of_torch_are_those_in_force():
     described = environment()
 
-    assert described.default_dtype == str(torch.get_default_dtype()).removeprefix("torch.")
-    assert described.threads == {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()}
-    assert described.deterministic["algorithms"] == torch.are_deterministic_algorithms_enabled()
-    assert described.tf32["matmul_precision"] == torch.get_float32_matmul_precision()
+    assert described["default_dtype"] == str(torch.get_default_dtype()).removeprefix("torch.")
+    assert described["threads"] == {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()}
+    assert described["deterministic"]["algorithms"] == torch.are_deterministic_algorithms_enabled()
+    assert described["tf32"]["matmul_precision"] == torch.get_float32_matmul_precision()
 
 
 def test_attention_implementation_is_the_models():
     model = SimpleNamespace(config=SimpleNamespace(_attn_implementation="sdpa"))
 
-    assert environment(model).attention_implementation == "sdpa"
-    assert environment().attention_implementation is None
+    assert environment(model)["attention_implementation"] == "sdpa"
+    assert environment()["attention_implementation"] is None
 
 
 def test_git_and_driver_are_asked_only_on_request(monkeypatch):
@@ -43,7 +43,7 @@ def test_git_and_driver_are_asked_only_on_request(monkeypatch):
 
     described = environment()
 
-    assert (described.git_commit, described.git_dirty, described.driver) == (None, None, None)
+    assert (described["git_commit"], described["git_dirty"], described["driver"]) == (None, None, None)
 
 
 def test_git_state_is_that_of_the_working_directory(tmp_path, monkeypatch):
@@ -58,9 +58,9 @@ def test_git_state_is_that_of_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("two")
     dirty = environment(with_git=True)
 
-    assert len(clean.git_commit) == 40
-    assert clean.git_dirty is False
-    assert dirty.git_dirty is True
+    assert len(clean["git_commit"]) == 40
+    assert clean["git_dirty"] is False
+    assert dirty["git_dirty"] is True
 
 
 def test_git_runs_no_program_of_the_repository_and_writes_nothing(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_git_runs_no_program_of_the_repository_and_writes_nothing(tmp_path, monk
     os.utime(tmp_path / "file", (1, 1))  # git would note the new time in its index
     index = (tmp_path / ".git" / "index").read_bytes()
 
-    assert environment(with_git=True).git_dirty is True
+    assert environment(with_git=True)["git_dirty"] is True
 
     assert not (tmp_path / "ran").exists()
     assert (tmp_path / ".git" / "index").read_bytes() == index
@@ -86,7 +86,7 @@ def test_outside_of_git_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
 
-    assert environment(with_git=True).git_commit is None
+    assert environment(with_git=True)["git_commit"] is None
 
 
 def test_driver_is_read_from_its_tool(monkeypatch):
@@ -95,8 +95,8 @@ def test_driver_is_read_from_its_tool(monkeypatch):
 
     described = environment(with_driver=True)
 
-    assert described.gpu == ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"]
-    assert described.driver == "560.35.03"
+    assert described["gpu"] == ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"]
+    assert described["driver"] == "560.35.03"
 
 
 def test_nothing_heavy_is_imported():

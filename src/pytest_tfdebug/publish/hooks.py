@@ -187,7 +187,7 @@ def _run(config: pytest.Config, status: int) -> dict[str, Any]:
             "rootdir": str(config.rootpath),
             "exit_status": status,
             "python": sys.version.partition(" ")[0],
-            "environment": environment(with_git=True).to_dict(),
+            "environment": environment(with_git=True),
         }
     )
     return described

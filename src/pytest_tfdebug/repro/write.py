@@ -61,7 +61,7 @@ def write_repro(
             made = Path(folder, "made")
             made.mkdir()
             _write_inputs(made, args, kwargs)
-            known = redacted(environment(model, with_git=True).to_dict())
+            known = redacted(environment(model, with_git=True))
             (made / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
             (made / "repro.py").write_text(_script(item, what), encoding="utf-8")
             if os.path.lexists(directory):  # of an earlier run, or a link to somewhere else, which is not followed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
-from pytest_tfdebug.environment import Environment, environment
+from pytest_tfdebug.environment import environment
 from pytest_tfdebug.errors import GoldenError, TFDebugWarning
 from pytest_tfdebug.goldens.session.collected import has_twin as is_twin
 from pytest_tfdebug.goldens.session.unclaimed import Unclaimed, find_unclaimed
@@ -61,7 +61,7 @@ class WorkerPart(NamedTuple):
     outcomes: list[GoldenOutcome]
     claims: dict[str, str]
     unclaimed: Unclaimed
-    environment: Environment | None
+    environment: dict[str, Any] | None
     rules: dict[str, str | None]
 
 
@@ -77,7 +77,7 @@ class GoldenSession:
     clashes: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)  # goldens that were deleted
     swept: set[Path] = field(default_factory=set)  # folders that were searched for files that killed runs had left
-    environment: Environment | None = None  # the environment in which a check failed first
+    environment: dict[str, Any] | None = None  # the environment in which a check failed first
     # globs of the ini file's tolerances -> None where a check matched it, else a hint on it
     rules: dict[str, str | None] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from pytest_tfdebug.environment import environment, git_state
+from pytest_tfdebug.environment import as_text, environment, git_state
 from pytest_tfdebug.redaction import redacted
 from pytest_tfdebug.tensors import dtype_name, readable
 from pytest_tfdebug.tracing.record.wrappers import named_tensors
@@ -27,7 +27,7 @@ _FIELDS = (
 
 def provenance(model: torch.nn.Module) -> dict[str, Any]:
     """Return versions, device, dtype, numeric flags, seed and commit, as JSON values."""
-    known = environment(model).to_dict()
+    known = environment(model)
     first = next(iter((*model.parameters(), *model.buffers())), None)
     commit, dirty = _commit(Path.cwd())
     return {
@@ -51,15 +51,8 @@ def changes(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator
     for name in (*_FIELDS, "device", "dtype"):
         is_chosen = name != "attention_implementation" or None not in (recorded.get(name), present.get(name))
         if name in recorded and recorded[name] != present.get(name) and is_chosen:  # a port may have no choice of it
-            yield f"{name} {_text(recorded[name])} -> {_text(present.get(name))}"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)
+            old, new = ("none" if it is None else as_text(it) for it in (recorded[name], present.get(name)))
+            yield f"{name} {old} -> {new}"
 
 
 #: 64-bit words in a row of the table whose row and column sums are hashed.

@@ -8,6 +8,7 @@ from math import isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.check_record import ForwardRecord
+from pytest_tfdebug.environment import as_text
 from pytest_tfdebug.report.parity import rename_argument
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def card(check: CheckRecord) -> dict[str, Any]:
 def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the head of the index says about all checks."""
     states = Counter(each["status"] for each in cards)
-    environment = {name: _text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
+    environment = {name: as_text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
     return {
         "failed": states["failed"],
         "passed": states["passed"],
@@ -185,12 +186,6 @@ def first_line(code: str) -> str:
 def short(file: str) -> str:
     """Return the last part of a path."""
     return str(file).replace("\\", "/").rpartition("/")[2]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def issue(check: CheckRecord, command: str) -> str:
