@@ -241,7 +241,7 @@ def pytest_colour_failed_checks(terminalreporter: pytest.TerminalReporter) -> Ge
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what became of the goldens, and what passing checks have to say."""
     if _golden_session(config) is not None:
-        goldens = import_module("pytest_tfdebug.goldens.session.summary")
+        goldens = import_module("pytest_tfdebug.goldens.session.session")
         _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):

@@ -6,9 +6,8 @@ import weakref
 import torch
 from torch import nn
 
-from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import OverflowSettings
-from pytest_tfdebug.overflow.watch import Watch
+from pytest_tfdebug.overflow.watch import Roots, Watch
 
 ONES = torch.ones(2, 4)
 

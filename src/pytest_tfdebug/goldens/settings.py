@@ -14,7 +14,7 @@ from pytest_tfdebug.marker_arguments import several, unknown
 from pytest_tfdebug.parity.calls.internal import Internal
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
-from pytest_tfdebug.tracing.record.globs import checked
+from pytest_tfdebug.tracing.record.selection import checked
 from pytest_tfdebug.tracing.values.half_precision import checked_dtypes
 
 if TYPE_CHECKING:

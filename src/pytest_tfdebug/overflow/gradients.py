@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.overflow.diagnosis import details, gradient_hints
-from pytest_tfdebug.overflow.extremes import Reducer
+from pytest_tfdebug.overflow.extremes import Reducer, details, gradient_hints
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path

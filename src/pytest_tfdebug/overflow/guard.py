@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
-from pytest_tfdebug.overflow.diagnosis import details
-from pytest_tfdebug.overflow.roots import ModelHooks
+from pytest_tfdebug.overflow.extremes import details
 from pytest_tfdebug.overflow.settings import OverflowSettings
-from pytest_tfdebug.overflow.watch import Watch
+from pytest_tfdebug.overflow.watch import ModelHooks, Watch
 from pytest_tfdebug.report.overflow import render_count, render_probe
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.trace import check_model

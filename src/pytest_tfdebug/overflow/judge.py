@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.overflow.diagnosis import details, hints, weight_facts
-from pytest_tfdebug.overflow.extremes import Reducer
+from pytest_tfdebug.overflow.extremes import Reducer, details, hints, weight_facts
 from pytest_tfdebug.overflow.records import Extremes, Fault, FaultKind, Frame
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.tracing.record.globs import matches_any
-from pytest_tfdebug.tracing.record.mask_names import is_mask_input, is_mask_name
+from pytest_tfdebug.tracing.record.selection import matches_any
+from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 

@@ -8,7 +8,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, several
-from pytest_tfdebug.tracing.record.globs import checked
+from pytest_tfdebug.tracing.record.selection import checked
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 

@@ -13,15 +13,13 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.session.session import WORKER_KEY, GoldenSession, WorkerPart
 from pytest_tfdebug.goldens.store.modes import TYPED, is_typed
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
-from pytest_tfdebug.ranks.launch import Ranks
-from pytest_tfdebug.ranks.process_group import GROUP, by_torchrun, start_group, stop_group
+from pytest_tfdebug.ranks.launch import GROUP, Ranks, by_torchrun, start_group, stop_group
 from pytest_tfdebug.workers import read
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pytest_tfdebug.ranks.launch import Rank
-    from pytest_tfdebug.ranks.process_group import Launched
+    from pytest_tfdebug.ranks.launch import Launched, Rank
 
 _PHASES = ("setup", "call", "teardown")
 

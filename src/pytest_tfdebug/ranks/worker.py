@@ -52,7 +52,7 @@ class Worker:
     def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
         """Collect the file of the one test, and be as quiet as a worker."""
         config = yield
-        from pytest_tfdebug.ranks.process_group import GROUP, Launched
+        from pytest_tfdebug.ranks.launch import GROUP, Launched
 
         for name, value in _OFF.items():
             if hasattr(config.option, name):

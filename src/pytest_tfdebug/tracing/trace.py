@@ -16,11 +16,11 @@ from pytest_tfdebug.records import Write
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.file.kept import Samples
 from pytest_tfdebug.tracing.record.capture import Captures
+from pytest_tfdebug.tracing.record.leaves import skeleton
 from pytest_tfdebug.tracing.record.ranks import record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection, selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
-from pytest_tfdebug.tracing.record.skeleton import skeleton
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
 from pytest_tfdebug.tracing.values.statistics import summarize
@@ -92,7 +92,7 @@ class Trace:
         return "\n".join(render_tree(self.calls, self.notes))
 
     def _repr_html_(self) -> str:
-        from pytest_tfdebug.report.page.notebook import trace_html
+        from pytest_tfdebug.report.page.render import trace_html
 
         self._summarize()
         return trace_html(repr(self), self.calls, self.notes)

@@ -15,9 +15,9 @@ from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.kept import redacted, sampled, string_inputs
 from pytest_tfdebug.tracing.file.values_file import encode_values
-from pytest_tfdebug.tracing.record.globs import nearest
+from pytest_tfdebug.tracing.record.selection import nearest
 from pytest_tfdebug.tracing.trace import Trace
-from pytest_tfdebug.tracing.values.floors import measure_floors
+from pytest_tfdebug.tracing.values.float64 import measure_floors
 from pytest_tfdebug.tracing.values.half_precision import add_floors
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import torch
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache, lay
 from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.tensors import dtype_name
-from pytest_tfdebug.tracing.record.mask_names import is_mask_input
+from pytest_tfdebug.tracing.record.signatures import is_mask_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, off
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
-from pytest_tfdebug.tracing.record.mask_names import input_name, is_mask
+from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
 from pytest_tfdebug.tracing.values.slicing import glue_lines

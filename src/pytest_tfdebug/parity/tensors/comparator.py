@@ -20,8 +20,8 @@ from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
 from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
 from pytest_tfdebug.tensors import readable, tensor_record, version
+from pytest_tfdebug.tracing.record.leaves import skeleton
 from pytest_tfdebug.tracing.record.ranks import record_here
-from pytest_tfdebug.tracing.record.skeleton import skeleton
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType, field
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write
 from pytest_tfdebug.tracing.file.stored_tensors import TensorEntry, TensorReader, TensorWriter
-from pytest_tfdebug.tracing.record.skeleton import ends
+from pytest_tfdebug.tracing.record.leaves import ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.tracing.record.skeleton import safe
+from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:

@@ -6,20 +6,32 @@ angles, routers) the cast is to float64, and a tensor of lower precision that it
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
+from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
+from pytest_tfdebug.tracing.values.digest import norm_of, signed_sums
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_tfdebug.records import Call, TensorRecord
+    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tracing.trace import Trace
 
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -85,3 +97,139 @@ def _read_only(func: Any) -> frozenset[int | str]:  # noqa: ANN401 - an operator
 
 def _widened(value: Any) -> Any:  # noqa: ANN401 - an argument of an operator
     return value.to(_WIDE[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in _WIDE else value
+
+
+#: Elements below which a tensor may be near its float64 form by luck.
+_FEW = 64
+#: A floor above this, or above the root of the dtype's epsilon, is no rounding: a choice (an expert, a random number)
+#: falls otherwise in float64.
+_OF_ROUNDING = 0.03
+_DIGITS = 2
+
+
+@dataclass
+class Floors:
+    """What the floors of a forward came to."""
+
+    found: list[tuple[float, str]] = field(default_factory=list)  # floor and module path of each tensor that has one
+    # module paths of tensors that float64 gives otherwise, by more than rounding does
+    other_way: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a person is told of them."""
+        if self.found:
+            greatest, path = max(self.found)
+            middle = median(floor for floor, _ in self.found)
+            yield f"floors of {len(self.found)} tensors: median {middle:.1e}, greatest {greatest:.1e} at {path}"
+        if self.other_way:
+            paths = [*dict.fromkeys(self.other_way)]
+            more = f" and {len(paths) - 1} more modules" if len(paths) > 1 else ""
+            yield f"in float64 {paths[0]}{more} give something else: the tolerance of the dtype holds there"
+
+
+def has_floors(trace: Trace) -> bool:
+    """Tell whether the floors of a forward were measured."""
+    return any(record.floor is not None for record in trace.records())
+
+
+def measure_floors(trace: Trace) -> Floors:
+    """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that."""
+    again = trace.again
+    if not isinstance(again, Rerun):
+        raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")
+    beside = _Beside(trace)
+    try:
+        with in_float64(again.model, again.inputs()) as (wide, inputs):
+            again.seed()
+            with Recorder(wide, beside, None, beside.wrote) as recorder:
+                recorder.run(again.method, *inputs)
+    except Exception as error:
+        where = f"{beside.failed} raises " if beside.failed else ""
+        raise TFDebugError(
+            f"{trace.model_class} cannot be run in float64: {where}{type(error).__name__}: {_first_line(error)}\n"
+            'Record it without tolerance="fp64".'
+        ) from error
+    return beside.finish()
+
+
+class _Beside:
+    """The consumer that holds a forward in float64 beside the recorded one."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._calls = {(call.path, call.call): call for call in trace.calls}
+        self._records = list(trace.records())
+        self._floors: dict[int, tuple[float, str]] = {}
+        self.failed = ""
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
+        self._look(call, leaves, lambda recorded: recorded.inputs)
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
+        self._look(call, leaves, lambda recorded: recorded.outputs or ())
+
+    def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
+        self._look(call, leaves, lambda recorded: [each.record for each in recorded.writes if each.before == before])
+
+    def fail(self, call: Call) -> None:
+        """Note the innermost call that raised, which is told first."""
+        self.failed = self.failed or call.path
+
+    def _look(self, call: Call, leaves: list[Leaf], of: Callable[[Call], Sequence[TensorRecord]]) -> None:
+        recorded = self._calls.get((call.path, call.call))
+        records = {} if recorded is None else {record.leaf: record for record in of(recorded)}
+        for leaf in leaves:
+            record = records.get(leaf.path)
+            values = None if record is None or id(record.held) in self._floors else readable(leaf.tensor)
+            if record is not None and values is not None and record.held is not None:
+                self._floors[id(record.held)] = _floor(record, values), call.path
+
+    def finish(self) -> Floors:
+        """Write the floors into the records, and return them."""
+        floors = Floors()
+        usual = median([floor for floor, _ in self._floors.values() if floor <= _OF_ROUNDING] or [0.0])
+        seen: set[int] = set()
+        for record in self._records:
+            floor, path = self._floors.get(id(record.held), (math.nan, ""))
+            is_new = id(record.held) not in seen
+            seen.add(id(record.held))
+            if floor <= _most(record.dtype):
+                least = usual if math.prod(record.shape) < _FEW else 0.0
+                record.floor = float(f"{max(floor, least):.{_DIGITS - 1}e}")
+                floors.found += [(record.floor, path)] if is_new else []
+            elif is_new and floor > 0 and record.dtype not in ("float64", "complex128"):
+                floors.other_way.append(path)
+        return floors
+
+
+def _floor(record: TensorRecord, wide: torch.Tensor) -> float:
+    """Return the norm of the difference over that of the float64 tensor; inf where they cannot be subtracted.
+
+    Of a digest it is estimated from its sums; whole numbers and truth values are equal, or not.
+    """
+    if record.shape != tuple(wide.shape):
+        return math.inf
+    sums = None if record.digest is None else record.digest.sums
+    if not (wide.is_floating_point() or wide.is_complex()):
+        known = sums if record.tensor is None else signed_sums(record.tensor)
+        return 0.0 if known is not None and torch.equal(known.cpu(), signed_sums(wide).cpu()) else math.inf
+    if record.tensor is not None:
+        off = (record.tensor.to(wide.device) - wide).flatten()
+    else:
+        off = torch.zeros(1) if sums is None else sums.double() - signed_sums(wide).cpu()
+    apart, norm = float(torch.linalg.vector_norm(off)), norm_of(wide)
+    if not norm or not math.isfinite(apart):
+        return math.nan  # nothing to be relative to: the tolerance of the dtype holds
+    return apart / norm
+
+
+@lru_cache
+def _most(dtype: str) -> float:
+    """Return the greatest floor that may be rounding; below 0 for what has none: float64, integers and booleans."""
+    kind = getattr(torch, dtype)
+    is_wide = kind in (torch.float64, torch.complex128)
+    is_inexact = kind.is_floating_point or kind.is_complex
+    return min(_OF_ROUNDING, math.sqrt(torch.finfo(kind).eps)) if is_inexact and not is_wide else -1.0
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
