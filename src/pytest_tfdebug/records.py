@@ -152,6 +152,12 @@ class Call:
         """Module path, with the call index from the second call on: ``shared#1``."""
         return f"{self.path}#{self.call}" if self.call else self.path
 
+    def leaves(self, direction: Direction) -> Sequence[TensorRecord]:
+        """Return the leaves of its inputs, of its outputs, or of what it wrote into caches."""
+        if direction == "write":
+            return [write.record for write in self.writes]
+        return self.inputs if direction == "input" else self.outputs or ()
+
     def with_records(self, change: Callable[[TensorRecord, Direction], TensorRecord]) -> Call:
         """Return the call with other records: of its inputs, of what it wrote, and of its outputs, in this order."""
         return replace(
@@ -348,9 +354,14 @@ class Culprit(CulpritRecord):
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:
     """Order calls by their end: a call ends after the last of the calls inside it."""
-    last_inside = {item.call.index: item.call.index for item in calls}
-    for item in reversed(calls):
-        parent = item.call.parent
-        if parent is not None:
-            last_inside[parent] = max(last_inside[parent], last_inside[item.call.index])
-    return sorted(calls, key=lambda item: (last_inside[item.call.index], -item.call.depth))
+    ends = ends_of([item.call for item in calls])
+    return sorted(calls, key=lambda item: ends[item.call.index])
+
+
+def ends_of(calls: Sequence[Call]) -> dict[int, tuple[int, int]]:
+    """Return when each call ended, by its ``index``, as what sorts by it."""
+    last_inside = {call.index: call.index for call in calls}
+    for call in reversed(calls):
+        if call.parent is not None:
+            last_inside[call.parent] = max(last_inside[call.parent], last_inside[call.index])
+    return {call.index: (last_inside[call.index], -call.depth) for call in calls}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_tfdebug import TFDebugError
 from pytest_tfdebug.parity.pair import rename
+from pytest_tfdebug.tracing.record import selection
 from pytest_tfdebug.tracing.record.selection import checked, matches, nearest
 
 parts = st.text(alphabet="ab0", min_size=1, max_size=3)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pytest_tfdebug.records import Call, TensorRecord
+    from pytest_tfdebug.records import Call, Direction, TensorRecord
     from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.record.ranks import Group
 
@@ -103,6 +103,11 @@ class Trace:
             yield from call.inputs
             yield from (write.record for write in call.writes)
             yield from call.outputs or ()
+
+    def tensor(self, path: str, call: int, direction: Direction, leaf: str) -> torch.Tensor | None:
+        """Return a leaf of the ``call``-th call of a module; None where there is none, or its elements are not kept."""
+        found = (each for each in self.calls if (each.path, each.call) == (path, call))
+        return next((it.tensor for each in found for it in each.leaves(direction) if it.leaf == leaf), None)
 
     def has_tensors(self) -> bool:
         """Tell whether anything is kept of any tensor."""

@@ -22,6 +22,7 @@ from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import watched_forward
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name, selection
+from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
-    from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.record.progress import Progress
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
@@ -267,38 +267,13 @@ def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:
         yield from ((item.call, leaf) for leaf in item.outputs if leaf.problem == "values")
 
 
-class _KeepOne:
-    """The consumer that keeps one tensor of a forward."""
-
-    def __init__(self, call: Call, leaf: LeafComparison) -> None:
-        self._wanted, self._direction, self._leaf = (call.path, call.call), leaf.direction, leaf.leaf
-        self.kept: torch.Tensor | None = None
-
-    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
-        self._look("input", call, leaves)
-
-    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
-        self._look("output", call, leaves)
-
-    def fail(self, call: Call) -> None:
-        """Nothing to keep."""
-
-    def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:  # noqa: ARG002
-        self._look("write", call, leaves)
-
-    def _look(self, direction: str, call: Call, leaves: list[Leaf]) -> None:
-        if direction == self._direction and (call.path, call.call) == self._wanted and self.kept is None:
-            self.kept = next((leaf.tensor.clone() for leaf in leaves if leaf.path == self._leaf), None)
-
-
 def _made_again(model: torch.nn.Module, inputs: Inputs, call: Call, leaf: LeafComparison) -> torch.Tensor | None:
-    keeper = _KeepOne(call, leaf)
-    picked = Selection(include=(call.path,)) if call.parent is not None else Selection(level="layers")
+    picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
     try:
-        watched_forward(model, keeper, picked, keeper.wrote, inputs)
+        recorded = recorded_forward(model, *inputs, picked)
     except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
         return None
-    return keeper.kept
+    return recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)
 
 
 def _ids(inputs: Inputs) -> tuple[int, ...]:

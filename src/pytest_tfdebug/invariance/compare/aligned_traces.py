@@ -58,13 +58,9 @@ def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -
     return torch.where(e == a, 0.0, off)
 
 
-def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
+def tensor_of(trace: Trace, of: Divergence) -> torch.Tensor | None:
     """Return the tensor of one side that a divergence is about."""
-    for call in trace:
-        if (call.path, call.call) == (divergence.path, divergence.call):
-            leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
-            return next((item.tensor for item in leaves if item.leaf == divergence.leaf), None)
-    return None
+    return trace.tensor(of.path, of.call, of.direction, of.leaf)
 
 
 def compare_traces(

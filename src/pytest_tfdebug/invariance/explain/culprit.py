@@ -13,7 +13,7 @@ from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, off_by, tensor_of
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
@@ -211,11 +211,8 @@ def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
 
 def _first_nan(trace: Trace) -> Culprit | None:
     """Return the innermost call that was the first to return NaN, if its inputs had none."""
-    last_inside = {call.index: call.index for call in trace}
-    for call in reversed(trace.calls):
-        if call.parent is not None:
-            last_inside[call.parent] = max(last_inside[call.parent], last_inside[call.index])
-    for call in sorted(trace, key=lambda call: (last_inside[call.index], -call.depth)):
+    ends = ends_of(trace.calls)
+    for call in sorted(trace, key=lambda call: ends[call.index]):
         if not _has_nan(call.outputs or ()) and not _has_nan(call.inputs):
             continue
         at = trace.calls[call.parent] if _has_nan(call.inputs) and call.parent is not None else call

@@ -78,19 +78,16 @@ def rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def widened_trace(trace: Trace) -> Trace:
-    """Make the half-precision tensors of a trace float32, so that their values can be compared; return the trace."""
+    """Make the half-precision tensors of a trace float32, so that their values can be compared."""
     known: dict[int, torch.Tensor] = {}
 
-    def widened(record: TensorRecord) -> TensorRecord:
+    def widened(record: TensorRecord, _direction: str) -> TensorRecord:
         tensor = record.tensor
         if tensor is None or tensor.dtype not in (torch.float16, torch.bfloat16):
             return record
         return replace(record, tensor=known.setdefault(id(tensor), tensor.float()), dtype="float32")
 
-    for call in trace:
-        call.inputs = tuple(map(widened, call.inputs))
-        call.outputs = None if call.outputs is None else tuple(map(widened, call.outputs))
-    return trace
+    return replace(trace, calls=[call.with_records(widened) for call in trace.calls])
 
 
 class OwnError(NamedTuple):
