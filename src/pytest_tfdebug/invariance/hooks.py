@@ -98,7 +98,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
     except InvarianceError as error:
         note(item, failed_record(item.nodeid, name, error, observer.at, in_detail=wants_details(item.config)))
         call = error.call
-        told = write_repro(item, title(name), call.model, call.args, call.inputs) if call is not None else ""
+        told = write_repro(item, title(name), call.model, (), call.inputs) if call is not None else ""
         if not told:
             raise
         text = f"{error}\n{told}" if error.text is None else error.text.with_repro(told)

@@ -19,7 +19,7 @@ from pytest_tfdebug.publish.note import calling_line, note, raised, wants_detail
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 from pytest_tfdebug.repro.write import write_repro
-from pytest_tfdebug.tracing.record.capture import KeptCall
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -49,21 +49,21 @@ class _Calls:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        self._latest: KeptCall | None = None
+        self._latest: Rerun | None = None
         self.at: SourceRange | None = None
 
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""
         self.at = self.at or calling_line()
         if Options.of(self._item.config).repro:
-            self._latest = KeptCall.of(model, args, kwargs)
+            self._latest = Rerun(model, args, kwargs)
 
     def with_repro(self, report: CheckText | None) -> CheckText | None:
         """Return a report with where its repro is."""
         call = self._latest
         if report is None or call is None:
             return report
-        return report.with_repro(write_repro(self._item, _NAME, call.model, call.args, call.kwargs))
+        return report.with_repro(write_repro(self._item, _NAME, call.model, *call.inputs()))
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -52,11 +52,9 @@ def check_arrays(
         advice="Fix the runtime's model; the golden is its reference's.",
         facts=[*found.facts, f"Golden: {shown_path}"],
     )
-    coverage = report.coverage
     status = "checked" if report.ok else "failed"
-    GoldenSession.of(item.config).outcomes.append(
-        GoldenOutcome(str(place), item.nodeid, status, (), "", coverage.compared, coverage.expected)
-    )
+    outcome = GoldenOutcome(str(place), item.nodeid, status, (), coverage=report.coverage)
+    GoldenSession.of(item.config).outcomes.append(outcome)
     model, at = golden.trace.model_class, calling_line()
     record = parity_record(item.nodeid, report, in_detail=False, model=model, golden=shown_path, at=at)
     note(item, replace(record, text=str(report)))

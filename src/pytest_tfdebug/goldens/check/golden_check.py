@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
@@ -92,9 +91,9 @@ class GoldenCheck:
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
         blind, is_ok = blind_spots(golden), report.ok
-        GoldenSession.of(config).outcomes.append(
-            _outcome(str(self.place), self.item.nodeid, report, called.note, blind, is_ok=is_ok)
-        )
+        status, outputs = "checked" if is_ok else "failed", "; ".join(report.output_notes)
+        known = called.note, report.coverage, report.worst, outputs, blind
+        GoldenSession.of(config).outcomes.append(GoldenOutcome(str(self.place), self.item.nodeid, status, (), *known))
         for warning in warnings_of(report, type(self.model).__name__) if is_ok else ():
             warnings.warn(warning, stacklevel=3)
         report = report if is_ok else self._advised(report, called)
@@ -149,25 +148,6 @@ class GoldenCheck:
             repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
             facts=[*report.facts, f"Golden: {shown(str(self.place), config)}"],
         )
-
-
-def _outcome(
-    path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...], *, is_ok: bool
-) -> GoldenOutcome:
-    coverage, worst = report.coverage, report.worst
-    return GoldenOutcome(
-        path,
-        test,
-        "checked" if is_ok else "failed",
-        (),
-        note,
-        coverage.compared,
-        coverage.expected,
-        None if worst is None else worst.share,
-        "" if worst is None else worst.path,
-        "; ".join(report.output_notes),
-        blind,
-    )
 
 
 def read_golden(item: pytest.Item, place: GoldenPlace, root: str | None = None) -> TraceFile:

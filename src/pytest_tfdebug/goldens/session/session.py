@@ -19,6 +19,7 @@ from pytest_tfdebug.goldens.store.modes import golden_mode
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable, redact
 from pytest_tfdebug.tracing.file.codec import read_extra
 from pytest_tfdebug.tracing.record.replacing import sweep
@@ -48,11 +49,8 @@ class GoldenOutcome:
     status: str  # ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``
     review: tuple[str, ...]  # what changed, in lines
     note: str = ""  # how the port was called, where that is not how its reference is; a sentence
-    compared: int = 0  # calls of the golden that a check compared
-    expected: int = 0  # calls of the golden
-    # greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared
-    share: float | None = None
-    worst: str = ""  # module path of that tensor
+    coverage: Coverage | None = None  # how much of the golden a check compared
+    worst: Worst | None = None  # the tensor that agrees and comes closest to its tolerance
     outputs: str = ""  # how each output of the reference was compared
     blind: tuple[BlindRecord, ...] = ()  # fields of the reference's configuration that the golden cannot see
 
@@ -275,12 +273,13 @@ def covered(config: pytest.Config) -> Iterator[str]:
     passed = [item for item in GoldenSession.of(config).outcomes if item.status == "checked"]
     if not passed:
         return
-    compared, expected = sum(item.compared for item in passed), sum(item.expected for item in passed)
+    found = [item.coverage for item in passed if item.coverage is not None]
+    compared, expected = sum(each.compared for each in found), sum(each.expected for each in found)
     line = f"{counted(len(passed), 'golden')}: {compared} of {counted(expected, 'call')} compared"
-    measured = [(item.share, item.worst) for item in passed if item.share is not None]
+    measured = [item.worst for item in passed if item.worst is not None]
     if measured:
-        share, path = max(measured)
-        line += f", worst {share:.2g} of tolerance" + (f" at {path}" if share else "")
+        worst = max(measured, key=lambda each: each.share)
+        line += f", worst {worst.share:.2g} of tolerance" + (f" at {worst.path}" if worst.share else "")
     yield line
     if config.get_verbosity() > 0:
         for told, count in Counter(item.outputs for item in passed if item.outputs).items():

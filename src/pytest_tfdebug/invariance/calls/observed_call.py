@@ -11,9 +11,9 @@ import torch
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tensors import version
-from pytest_tfdebug.tracing.record.capture import KeptCall, capture, kept
+from pytest_tfdebug.tracing.record.capture import capture, kept
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk
-from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.state import autocast_of, preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +23,12 @@ Leaves = dict[str, torch.Tensor]
 
 
 @dataclass(eq=False)
-class ObservedCall(KeptCall):
+class ObservedCall:
     """One outermost forward of a test: the module, its inputs by name, its output and the state it ran in."""
 
+    model: torch.nn.Module  # the module that was called
+    inputs: dict[str, Any]  # its inputs as they were, by the names of transformers
+    autocast: tuple[str, torch.dtype] | None  # device type and dtype of the autocast that was on; None when it was off
     output: Leaves = field(default_factory=dict)  # leaves of its output, as they were
     site: str = ""  # where it was called, `test_model.py:12`; empty where that is not known
     # state of torch's random number generators before the call, by device
@@ -36,11 +39,6 @@ class ObservedCall(KeptCall):
     versions: list[int] = field(default_factory=list)
     # what the forward calls an input, by the name that transformers gives it, where these differ
     own_names: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The inputs as they were, by the names of transformers."""
-        return self.kwargs
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -55,7 +53,7 @@ class ObservedCall(KeptCall):
     def under_names(self, names: Mapping[str, str]) -> ObservedCall:
         """Return the call with its inputs under the names of transformers."""
         inputs = {names.get(own, own): value for own, value in self.inputs.items()}
-        return replace(self, kwargs=inputs, own_names={name: own for own, name in names.items()})
+        return replace(self, inputs=inputs, own_names={name: own for own, name in names.items()})
 
     @property
     def name(self) -> str:
@@ -99,12 +97,10 @@ def observe(
     inputs = _named(model, args, kwargs)
     if isinstance(inputs, str):
         return inputs, proceed()
-    before = KeptCall.of(model, (), inputs)
     call = ObservedCall(
         model,
-        (),
-        before.kwargs,
-        before.autocast,
+        {name: kept(value) for name, value in inputs.items()},
+        autocast_of(model),
         site=str(calling_line() or ""),
         rng=_rng(model),
         modes=[(module, module.training) for module in model.modules()],

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_tfdebug.check_record import plain
 from pytest_tfdebug.report.page import view
@@ -14,7 +13,7 @@ from pytest_tfdebug.report.page.view import on_log_scale, share
 from pytest_tfdebug.report.tables import told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from jinja2 import Environment
 
@@ -75,74 +74,44 @@ def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
     return Markup(text)  # noqa: S704 - what could end the element is escaped above
 
 
+_AnyCall = TypeVar("_AnyCall", "Call", "CallRecord")
 #: More calls than this are counted: a notebook keeps what it shows.
 _MOST = 2000
 #: Shares of the tolerance from the bottom of the curve to its top, with the tolerance halfway.
 _TOP = 1e3
 
 
-@dataclass
-class ShownCall:
-    """A call in the tree, with those inside it."""
-
-    name: str
-    class_name: str
-    told: str
-    state: str = ""
-    is_culprit: bool = False
-    inside: list[ShownCall] = field(default_factory=list)
-
-    @property
-    def leads_on(self) -> bool:
-        """Whether the culprit is inside."""
-        return any(each.is_culprit or each.leads_on for each in self.inside)
-
-
 def trace_html(title: str, calls: Sequence[Call], notes: Iterable[str]) -> str:
     """Return a trace: its tree, with what raised or is not finite marked."""
-    rows = (
-        (
-            call.index,
-            call.parent,
-            ShownCall(call.name, call.class_name, told_of(call), "differs" if _fails(call) else ""),
-        )
-        for call in calls[:_MOST]
-    )
-    left_out = len(calls[_MOST:])
-    return fill_template(
-        "notebook.html", title=title, code=(), sentences=notes, curve=(), calls=_tree(rows), left_out=left_out
-    )
+    tree = _tree(calls, lambda call: (call.name, told_of(call), "differs" if _fails(call) else ""))
+    return fill_template("notebook.html", title=title, code=(), sentences=notes, curve=(), **tree)
 
 
 def comparison_html(text: CheckText, forward: ForwardRecord) -> str:
     """Return a comparison: the culprit first, then the drift along depth and the tree."""
-    rows = (
-        (
-            call.index,
-            call.parent,
-            ShownCall(_name(call), call.class_name, _share(call), call.state, call.index == forward.culprit),
-        )
-        for call in forward.own[:_MOST]
-    )
     measured = sorted((call for call in forward.own if call.share is not None), key=lambda call: call.ended)
-    return fill_template(
-        "notebook.html",
-        title=text.answer,
-        code=text.code,
-        sentences=(*text.why, *text.advice),
-        curve=list(_points(measured)),
-        calls=_tree(rows),
-        left_out=len(forward.own[_MOST:]),
-    )
+    tree = _tree(forward.own, lambda call: (_name(call), _share(call), call.state), forward.culprit)
+    sentences, curve = (*text.why, *text.advice), list(_points(measured))
+    return fill_template("notebook.html", title=text.answer, code=text.code, sentences=sentences, curve=curve, **tree)
 
 
-def _tree(rows: Iterable[tuple[int, int | None, ShownCall]]) -> list[ShownCall]:
-    """Return the outermost calls, each with those inside it."""
-    known: dict[int | None, list[ShownCall]] = {None: []}
-    for index, parent, branch in rows:
-        known[index] = branch.inside
-        known[parent].append(branch)
-    return known[None]
+def _tree(
+    calls: Sequence[_AnyCall], told: Callable[[_AnyCall], tuple[str, str, str]], culprit: int | None = None
+) -> dict[str, Any]:
+    """Return the outermost calls, each with those inside it, and how many are left out."""
+    parents = {call.index: call.parent for call in calls}
+    leading, at = set[int](), parents.get(culprit) if culprit is not None else None
+    while at is not None:
+        leading.add(at)
+        at = parents[at]
+    inside: dict[int | None, list[dict[str, Any]]] = {None: []}
+    for call in calls[:_MOST]:
+        name, what, state = told(call)
+        inside[call.index] = []
+        shown = {"name": name, "class_name": call.class_name, "told": what, "state": state}
+        marks = {"is_culprit": call.index == culprit, "leads_on": call.index in leading}
+        inside[call.parent].append({**shown, **marks, "inside": inside[call.index]})
+    return {"calls": inside[None], "left_out": len(calls[_MOST:])}
 
 
 def _points(calls: Sequence[CallRecord]) -> Iterator[dict[str, object]]:

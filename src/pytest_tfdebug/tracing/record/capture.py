@@ -9,17 +9,15 @@ not seen; such storages refuse, and are copied. What a model owns is copied too:
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 from pytest_tfdebug.tensors import PLAIN, is_plain, readable, storage_id, version
 from pytest_tfdebug.tracing.record.leaves import replaced
-from pytest_tfdebug.tracing.record.state import autocast_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
 
 _T = TypeVar("_T")
@@ -99,22 +97,6 @@ class Captures:
 def still_shares(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor still shares its storage with a capture: a write, also one through ``.data``, ends that."""
     return _is_cow is not None and not _functorch.is_gradtrackingtensor(tensor) and bool(_is_cow(tensor))
-
-
-@dataclass(eq=False)
-class KeptCall:
-    """A call, its inputs as they were."""
-
-    model: torch.nn.Module  # the module that was called
-    args: tuple[Any, ...]  # its positional inputs
-    kwargs: dict[str, Any]  # its keyword inputs
-    autocast: tuple[str, torch.dtype] | None  # device type and dtype of the autocast that was on; None when it was off
-
-    @classmethod
-    def of(cls, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KeptCall:
-        """Keep a call that is about to be made."""
-        inputs = {name: kept(value) for name, value in kwargs.items()}
-        return cls(model, tuple(map(kept, args)), inputs, autocast_of(model))
 
 
 def kept(value: Any) -> Any:  # noqa: ANN401 - any input
