@@ -99,7 +99,7 @@ class TensorRecord:
     # the values as they were when they were recorded; None when they cannot be kept (meta tensors), or a golden holds a
     # digest of them
     tensor: Tensor | None = field(repr=False)
-    # known summary, or None until :func:`pytest_tfdebug.tracing.values.statistics.summarize` fills it
+    # known summary, or None until :func:`pytest_tfdebug.tracing.values.digest.summarize` fills it
     statistics: Statistics | None = field(default=None, repr=False)
     digest: Digest | None = field(default=None, repr=False)  # what is kept in place of the tensor
     # how far it is from what the same forward gives in float64: norm of the difference over that of the tensor. None

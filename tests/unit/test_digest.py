@@ -23,9 +23,9 @@ from pytest_tfdebug.tracing.values.digest import (
     places,
     rows_of,
     signed_sums,
+    summarize,
     top_places,
 )
-from pytest_tfdebug.tracing.values.statistics import summarize
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

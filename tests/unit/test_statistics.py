@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.tensors import widen
-from pytest_tfdebug.tracing.values.statistics import statistics, summarize
+from pytest_tfdebug.tracing.values.digest import statistics, summarize
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.int64, torch.bool]
@@ -106,7 +106,7 @@ def test_what_is_summarized_in_pieces_has_the_numbers_of_the_whole(monkeypatch, 
     tensor = (torch.randn(7, 31, generator=torch.Generator().manual_seed(0)) * 3 + 5).to(dtype)
     (whole,) = statistics([tensor])
 
-    monkeypatch.setattr("pytest_tfdebug.tracing.values.statistics._PIECE", 10)
+    monkeypatch.setattr("pytest_tfdebug.tracing.values.digest._PIECE", 10)
     (found,) = statistics([tensor.T])
 
     assert found == pytest.approx(whole, rel=1e-5)

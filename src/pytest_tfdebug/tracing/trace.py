@@ -22,8 +22,8 @@ from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection, selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.digest import summarize
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
-from pytest_tfdebug.tracing.values.statistics import summarize
 
 if TYPE_CHECKING:
     import os

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.rules import LOG_RULES, Classification, fill
+from pytest_tfdebug.triage.rules import LOG_RULES, Classification
 
 if TYPE_CHECKING:
     import logging
     from types import FrameType
 
-    from pytest_tfdebug.triage.rules import LogRule, Templates
+    from pytest_tfdebug.triage.rules import FailureRule
 
 _MAX_NOTES = 200
 _MAX_MESSAGE = 40_000
@@ -36,6 +36,7 @@ _SHAPES = re.compile(
 )
 #: The advice of rules for a checkpoint that may have been saved from another class.
 _OTHER_CLASS = "load it with the class that saved it"
+_SAVE_AGAIN = "keep {cls}, which saved it: save the checkpoint again with all its weights, or correct its keys"
 #: Gravest first.
 _STATUSES = {
     "MISSING": "missing (random now)",
@@ -59,7 +60,7 @@ class Owner:
 class Note:
     """One message that a rule knows, without colours, and for whom it was logged."""
 
-    rule: LogRule
+    rule: FailureRule
     matched: re.Match[str]
     owner: Owner
 
@@ -172,21 +173,13 @@ def _finding(entry: Note) -> Classification:
         f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
     )
     architecture = _architecture(groups.get("path", ""))  # names are cut to a line
-    fix: Templates = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
-    if architecture and architecture == names.get("cls") and _OTHER_CLASS in entry.rule.fix:
-        fix = ("keep {cls}, which saved it: save the checkpoint again with all its weights, or correct its keys",)
+    rule = entry.rule
+    if architecture and architecture == names.get("cls") and _OTHER_CLASS in rule.fix[0]:
+        rule = replace(rule, fix=(_SAVE_AGAIN,))
     elif architecture:
         names["architecture"] = architecture
     facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
-    return Classification(
-        entry.rule.name,
-        entry.rule.bucket,
-        "the transformers log",
-        fill((entry.rule.what,), names),
-        fill(fix, names),
-        fill((entry.rule.then,), names),
-        facts,
-    )
+    return rule.found("the transformers log", names, facts)
 
 
 def _weights_in(key: str) -> int:

@@ -16,7 +16,7 @@ from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts import READERS
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.log_watch import findings_of
-from pytest_tfdebug.triage.rules import RULES, Classification, Facts, fill
+from pytest_tfdebug.triage.rules import RULES, Classification, Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -105,16 +105,7 @@ def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification
     if facts is None:
         return None
     names = {**_names(failure), **{name: text.value(found or "") for name, found in matched.groupdict().items()}}
-    names |= facts.names
-    return Classification(
-        rule.name,
-        rule.bucket,
-        failure.phase,
-        fill(rule.what, names),
-        fill(rule.fix, names),
-        fill(rule.then, names),
-        facts.lines,
-    )
+    return rule.found(failure.phase, names | facts.names, facts.lines)
 
 
 def _read(rule: FailureRule, failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:

@@ -27,7 +27,7 @@ Templates = tuple[str, ...]
 
 @dataclass(frozen=True)
 class FailureRule:
-    """One kind of failure.
+    """One kind of failure, or of message that transformers logs where it might have raised.
 
     ``what``, ``fix`` and ``then`` are templates over the named groups of ``text``, the facts, and ``{code}``,
     ``{site}``, ``{nodeid}`` and ``{rerun}``; the first template whose names are all known is used, so the last one
@@ -36,12 +36,13 @@ class FailureRule:
 
     bucket: str
     name: str  # identity, for tests and for people who talk about it
-    raised: tuple[str, ...]  # names of exception classes; one must be among the exception's class and its bases
-    text: str  # searched in the exception's message
+    # names of exception classes; one must be among the exception's class and its bases. None of what is logged.
+    raised: tuple[str, ...]
+    text: str  # searched in the exception's message, or in the logged one, colours removed
     what: Templates  # what happened, one line
     fix: Templates  # the smallest fix, a command or a line of code
     then: Templates  # the next diagnostic step
-    source: str  # where the text comes from: the function that raises it, or a public address
+    source: str  # where the text comes from: the function that raises or logs it, or a public address
     because: str = ""  # searched in the exception and its causes, as ``Type: message``; for rules that share a text
     # packages that raise it from Python. A ``raise`` elsewhere only quotes the text and does not match. If none are
     # named, a ``raise`` in the user's code does not match.
@@ -49,18 +50,10 @@ class FailureRule:
     # the reader of the live objects, a key of ``facts.READERS``; it may find that the rule does not apply
     facts: str = ""
 
-
-@dataclass(frozen=True)
-class LogRule:
-    """One kind of message that transformers logs where it might have raised."""
-
-    name: str
-    text: str  # searched in the logged message, colours removed
-    what: str  # what happened, one line; a template over the named groups
-    fix: str  # the smallest fix
-    then: str  # the next diagnostic step
-    source: str  # the function that logs it
-    bucket: str = SILENT
+    def found(self, phase: str, names: dict[str, str], lines: tuple[str, ...]) -> Classification:
+        """Return a failure of this kind, with what is known of it filled in."""
+        what, fix, then = (fill(templates, names) for templates in (self.what, self.fix, self.then))
+        return Classification(self.name, self.bucket, phase, what, fix, then, lines)
 
 
 @dataclass(frozen=True)
@@ -123,4 +116,4 @@ _TABLE = table("rules.toml")
 RULES = tuple(
     _rule(bucket, name, row) for bucket, rows in _TABLE.items() if bucket != _LOGGED for name, row in rows.items()
 )
-LOG_RULES = tuple(LogRule(name, **row) for name, row in _TABLE[_LOGGED].items())
+LOG_RULES = tuple(_rule(SILENT, name, row) for name, row in _TABLE[_LOGGED].items())

@@ -13,8 +13,7 @@ from pytest_tfdebug.goldens.store.provenance import changes as changed_environme
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.records import as_they_ended
 from pytest_tfdebug.tracing.file.document import outline
-from pytest_tfdebug.tracing.values.digest import digest_of
-from pytest_tfdebug.tracing.values.statistics import summarize
+from pytest_tfdebug.tracing.values.digest import digest_of, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

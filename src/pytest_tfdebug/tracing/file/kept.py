@@ -17,8 +17,7 @@ from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
 from pytest_tfdebug.tracing.record.leaves import ends, with_texts
-from pytest_tfdebug.tracing.values.digest import digest_of, top_places
-from pytest_tfdebug.tracing.values.statistics import statistics
+from pytest_tfdebug.tracing.values.digest import digest_of, statistics, top_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
