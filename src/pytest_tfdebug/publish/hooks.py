@@ -136,7 +136,7 @@ class Publisher:
         if self._waiting is not None:
             self._waiting.write(f"{text}\n")
         [check] = read_checks([json.loads(text)])
-        if is_on_github() and check.status == "failed":
+        if os.environ.get("GITHUB_ACTIONS") == "true" and check.status == "failed":
             self._annotations.append(
                 annotation(check, os.environ.get("GITHUB_WORKSPACE") or str(self._config.rootpath))
             )
@@ -170,11 +170,6 @@ class Publisher:
             terminalreporter.write_line(f"tfdebug checks: {self._json}")
         for line in self._annotations:
             terminalreporter.write_line(line)
-
-
-def is_on_github() -> bool:
-    """Tell whether this runs under GitHub Actions."""
-    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:

@@ -153,11 +153,8 @@ def _made(item: pytest.Item, told: Rank, ranks: list[Rank]) -> list[pytest.TestR
 
 
 def _states(ranks: list[Rank]) -> str:
-    return "\n".join(f"rank {rank.number} {_state(rank)}" for rank in ranks)
-
-
-def _state(rank: Rank) -> str:
-    return rank.lost or ("failed" if rank.has_failed else "ended without a failure")
+    states = {rank.number: "failed" if rank.has_failed else "ended without a failure" for rank in ranks}
+    return "\n".join(f"rank {rank.number} {rank.lost or states[rank.number]}" for rank in ranks)
 
 
 def _warn_again(item: pytest.Item, warning: dict[str, Any]) -> None:

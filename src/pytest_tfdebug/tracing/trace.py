@@ -19,7 +19,7 @@ from pytest_tfdebug.tracing.record.capture import Captures
 from pytest_tfdebug.tracing.record.leaves import skeleton
 from pytest_tfdebug.tracing.record.ranks import record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
-from pytest_tfdebug.tracing.record.selection import Level, Selection, selection
+from pytest_tfdebug.tracing.record.selection import Level, Selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.values.digest import summarize
@@ -245,7 +245,7 @@ def record(
     Raises:
         TFDebugError: If a glob matches nothing.
     """
-    with _recording(model, selection(include, exclude, level), _keep(model)) as (recorded, _):
+    with _recording(model, Selection(include, exclude, level), _keep(model)) as (recorded, _):
         yield recorded
 
 
@@ -284,7 +284,7 @@ def trace(
     check_model(model, own, "trace")
     if method == "forward":
         refuse_unknown_inputs(model, kwargs, own)
-    return recorded_forward(model, args, kwargs, selection(include, exclude, level), method=method)
+    return recorded_forward(model, args, kwargs, Selection(include, exclude, level), method=method)
 
 
 def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it

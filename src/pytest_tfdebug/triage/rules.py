@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_tfdebug.marker_arguments import several
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:  # pytest brings it there
@@ -101,15 +103,9 @@ def table(name: str) -> dict[str, Any]:
 _LOGGED = "logged"
 
 
-def _several(value: str | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 def _rule(bucket: str, name: str, row: dict[str, Any]) -> FailureRule:
-    several: dict[str, Any] = {
-        key: _several(row.pop(key, [])) for key in ("raised", "libraries", "what", "fix", "then")
-    }
-    return FailureRule(bucket, name, **several, **row)
+    lists: dict[str, Any] = {key: several(row.pop(key, [])) for key in ("raised", "libraries", "what", "fix", "then")}
+    return FailureRule(bucket, name, **lists, **row)
 
 
 _TABLE = table("rules.toml")

@@ -21,7 +21,7 @@ from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, exp
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import watched_forward
-from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name, selection
+from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
@@ -112,7 +112,7 @@ class _Forwards:
         """Run the model, and return what was compared and the output."""
         settings, modules = self._settings, modules_of(self._model)
         known = renamed(names, modules.by_path)
-        picked = selection(
+        picked = Selection(
             settings.include,
             settings.exclude,
             settings.level,

@@ -20,7 +20,7 @@ from pytest_tfdebug.tracing.file.codec import shown_size
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.progress import Progress
 from pytest_tfdebug.tracing.record.ranks import present_group
-from pytest_tfdebug.tracing.record.selection import selection
+from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import recorded_forward
@@ -60,7 +60,7 @@ def record(
         seen.add(call.path)
         progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
 
-    picked = selection(settings.include, settings.exclude, settings.level)
+    picked = Selection(settings.include, settings.exclude, settings.level)
     group = present_group()
     recorded = recorded_forward(
         model,

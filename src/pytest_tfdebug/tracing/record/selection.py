@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tracing.record.wrappers import bare, class_of, hidden_by_compiler, named_modules, root_of
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class Selection:
     """Modules picked by path and by level; the root is always recorded."""
 
     # globs over module paths, see :func:`~pytest_tfdebug.tracing.record.selection.matches`; empty for all
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()  # globs of modules to leave out, stronger than ``include``
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()  # globs of modules to leave out, stronger than ``include``
     # ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a ``ModuleList`` or
     # ``Sequential``
     level: Level = "all"
@@ -106,6 +107,8 @@ class Selection:
     elsewhere: Collection[str] = ()
 
     def __post_init__(self) -> None:
+        for name in ("include", "exclude"):
+            object.__setattr__(self, name, several(getattr(self, name)))
         if self.level not in get_args(Level):
             raise TFDebugError(f"level={self.level!r} is not one of {', '.join(get_args(Level))}.")
         for glob in (*self.include, *self.exclude):
@@ -140,19 +143,6 @@ class Selection:
             yield path, module
 
 
-def selection(
-    include: str | Iterable[str],
-    exclude: str | Iterable[str],
-    level: Level,
-    names: Mapping[str, str] | None = None,
-    *,
-    among: Collection[str] | None = None,
-    elsewhere: Collection[str] = (),
-) -> Selection:
-    """Build a selection from what a user types: one glob or several."""
-    return Selection(_globs(include), _globs(exclude), level, names or {}, among, elsewhere)
-
-
 class Modules(NamedTuple):
     """The submodules of a model."""
 
@@ -183,10 +173,6 @@ def root_name(model: torch.nn.Module) -> str:
 def names_of(model: torch.nn.Module) -> set[str]:
     """Return every path of a model's modules, and the root's name."""
     return {root_name(model), *(named.path for named in named_modules(model) if named.path)}
-
-
-def _globs(value: str | Iterable[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _items_of_containers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:

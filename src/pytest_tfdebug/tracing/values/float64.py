@@ -144,9 +144,10 @@ def measure_floors(trace: Trace) -> Floors:
             with Recorder(wide, beside, None, beside.wrote) as recorder:
                 recorder.run(again.method, *inputs)
     except Exception as error:
+        first = str(error).strip().partition("\n")[0]
         where = f"{beside.failed} raises " if beside.failed else ""
         raise TFDebugError(
-            f"{trace.model_class} cannot be run in float64: {where}{type(error).__name__}: {_first_line(error)}\n"
+            f"{trace.model_class} cannot be run in float64: {where}{type(error).__name__}: {first}\n"
             'Record it without tolerance="fp64".'
         ) from error
     return beside.finish()
@@ -229,7 +230,3 @@ def _most(dtype: str) -> float:
     is_wide = kind in (torch.float64, torch.complex128)
     is_inexact = kind.is_floating_point or kind.is_complex
     return min(_OF_ROUNDING, math.sqrt(torch.finfo(kind).eps)) if is_inexact and not is_wide else -1.0
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -65,7 +65,7 @@ class Function:
                 continue
             if not _written(statement) & needed:
                 continue
-            if not isinstance(statement, ast.AugAssign) and not _is_nested(self.node, statement):
+            if not isinstance(statement, ast.AugAssign) and statement in self.node.body:  # others may not run
                 needed -= _assigned(statement)
             if _is_bare_call(statement, calls):
                 continue
@@ -148,11 +148,6 @@ def _innermost(tree: ast.Module, kinds: tuple[type[ast.stmt], ...], first: int, 
 def _extents(tree: ast.Module, kinds: tuple[type[ast.stmt], ...]) -> list[tuple[int, int]]:
     """Return first and last line of every statement of some kinds: a file is asked about many of its lines."""
     return [(node.lineno, node.end_lineno or node.lineno) for node in ast.walk(tree) if isinstance(node, kinds)]
-
-
-def _is_nested(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt | ast.expr) -> bool:
-    """Tell whether a statement stands under a condition or loop, so that an earlier value may survive it."""
-    return statement not in function.body
 
 
 def _assigned(statement: ast.AST) -> set[str]:
