@@ -292,6 +292,11 @@ class Divergence:
     comparison: LeafComparison
 
     @property
+    def name(self) -> str:
+        """Module path, with the call index from the second call on."""
+        return f"{self.path}#{self.call}" if self.call else self.path
+
+    @property
     def direction(self) -> Direction:
         """Input or output of the call, or what it wrote into a cache."""
         return self.comparison.direction

@@ -114,12 +114,8 @@ def facts_of(divergence: Divergence) -> list[str]:
     which = f"{leaf.direction} {leaf.leaf}".rstrip() + " of"
     if leaf.direction == "write":
         which = f"{leaf.leaf} as written by"
-    tensor = f"Tensor: {which} {_call_name(divergence)!r}, shape {leaf.shape}, {leaf.dtype}"
+    tensor = f"Tensor: {which} {divergence.name!r}, shape {leaf.shape}, {leaf.dtype}"
     return [f"  {line}" for line in (tensor, *describe(leaf))]
-
-
-def _call_name(divergence: Divergence) -> str:
-    return f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
 
 
 def describe(leaf: LeafComparison) -> Iterator[str]:
@@ -192,4 +188,4 @@ def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComp
 def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
     yield "  Every tensor outside tolerance, in the order of computation:"
     for item in divergences:
-        yield f"    {_call_name(item)} {item.direction} {item.leaf}: {'; '.join(describe(item.comparison))}"
+        yield f"    {item.name} {item.direction} {item.leaf}: {'; '.join(describe(item.comparison))}"

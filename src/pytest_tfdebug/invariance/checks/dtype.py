@@ -25,7 +25,7 @@ from pytest_tfdebug.invariance.explain.rounding import (
     widened_trace,
 )
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.records import Call, Direction
 
 #: An error counts as rounding if rounding the weights alone gives at least an eighth of it.
 _SHARE = 8
@@ -153,13 +153,12 @@ class DtypeCheck(Check):
             if place:
                 yield f"  then {name}: {numbers}"
                 continue
-            site = item.call.inner_site or item.call.site
-            source = item.call.source or (SourceRange(site.file, site.line, site.end_line) if site else None)
+            source = item.call.source or item.call.called_at
             told = f"It adds most of the error: {numbers}."
             self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name)
             yield f"  Worst module: {name}{f', {source}' if source else ''}: {numbers}"
             limits = torch.finfo(getattr(torch, dtype))
-            largest = _largest(calls.get((item.call.path, item.call.call)), "outputs")
+            largest = _largest(calls.get((item.call.path, item.call.call)), "output")
             if 0 < largest < limits.tiny:
                 yield f"    Its output underflows: {largest:.2e} at most, and {dtype} is exact to {limits.tiny:.2e}."
             at = own.gone.call
@@ -170,8 +169,7 @@ class DtypeCheck(Check):
                 yield f"    {told[0].upper()}{told[1:]}"
 
 
-def _largest(call: Call | None, direction: str) -> float:
+def _largest(call: Call | None, direction: Direction) -> float:
     """Return the largest absolute value among a call's inputs or outputs; 0 without any."""
-    records = (getattr(call, direction) if call else None) or ()
-    tensors = [record.tensor for record in records if record.tensor is not None]
+    tensors = [record.tensor for record in (call.leaves(direction) if call else ()) if record.tensor is not None]
     return max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.invariance.repeat.inputs import Repetition
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-    from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
+    from pytest_tfdebug.records import CallComparison, Direction, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
     #: What gives one of two answers: named inputs and a model -> its output.
@@ -96,7 +96,7 @@ class OwnError(NamedTuple):
     error: float  # relative L2 error; inf where the first values arise that are not finite
     item: CallComparison  # the call
     gone: CallComparison  # the call whose tensors show those values: this one, or the one that it calls with them
-    direction: Literal["inputs", "outputs"] = "outputs"  # whether they are in that call's inputs or outputs
+    direction: Direction = "output"  # whether they are in that call's inputs or outputs
 
 
 def error_of(leaves: Sequence[LeafComparison]) -> float:
@@ -128,7 +128,7 @@ def _between_children(item: CallComparison, children: list[CallComparison]) -> O
         if _is_gone(given):
             return None
         if _is_gone(child.inputs):
-            return OwnError(inf, item, child, "inputs")
+            return OwnError(inf, item, child, "input")
         given += child.outputs
     return None
 

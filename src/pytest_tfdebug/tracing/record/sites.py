@@ -60,13 +60,15 @@ def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:
 
 def forward_source(module: torch.nn.Module) -> SourceRange | None:
     """Return the lines of a module's own forward; None for modules that are part of torch."""
-    code = _forward_code(module)
-    return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
+    return _source_outside_torch(_forward_code(module))
 
 
 def source_of(function: object) -> SourceRange | None:
     """Return the lines of a function; None for one that is part of torch or has no lines."""
-    code = _code_of(function)
+    return _source_outside_torch(_code_of(function))
+
+
+def _source_outside_torch(code: CodeType | None) -> SourceRange | None:
     return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
 
 
