@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from checks_schema import checks_schema
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord
 from pytest_tfdebug.records import CulpritRecord, SourceRange
-from pytest_tfdebug.report.checks_schema import checks_schema
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "checks.schema.json"
 RECORD = CheckRecord(

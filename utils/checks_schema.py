@@ -1,4 +1,4 @@
-"""The JSON schema of ``--tf-json``, made from the records: ``python -m pytest_tfdebug.report.checks_schema`` prints it.
+"""The JSON schema of ``--tf-json``, made from the records: ``python utils/checks_schema.py`` prints it.
 
 Source:
     https://json-schema.org/draft/2020-12
