@@ -14,11 +14,11 @@ def item(*markers):
 
 
 def tolerance(test, arguments, ini=None, path="a.b"):
-    return settle(test, arguments, ini).tolerances.of(path, "float32")[:2]
+    return settle(test, arguments, {"golden_tolerances": ini}).tolerances.of(path, "float32")[:2]
 
 
 def test_defaults_hold_where_nothing_is_said():
-    found = settle(item(), {}, None)
+    found = settle(item(), {}, {})
 
     assert (found.rename, found.include, found.exclude, found.level) == (None, (), (), "all")
     assert tolerance(item(), {}) == (1.3e-6, 1e-5)
@@ -28,9 +28,9 @@ def test_defaults_hold_where_nothing_is_said():
 def test_an_argument_beats_the_closest_marker_and_that_the_next(key):
     test = item({key: "closest"}, {key: "class"})
 
-    assert getattr(settle(test, {key: "argument"}, None), key) == "argument"
-    assert getattr(settle(test, {key: None}, None), key) == "closest"
-    assert getattr(settle(item({}, {key: "class"}), {}, None), key) == "class"
+    assert getattr(settle(test, {key: "argument"}, {}), key) == "argument"
+    assert getattr(settle(test, {key: None}, {}), key) == "closest"
+    assert getattr(settle(item({}, {key: "class"}), {}, {}), key) == "class"
 
 
 def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file():
@@ -61,7 +61,7 @@ def test_a_line_of_another_form_is_a_usage_error(line):
 
 def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
     with pytest.raises(TFDebugError, match=r"^rtol of tolerance\['\*'\] = -1.0 is not a number >= 0.$"):
-        settle(item(), {}, "*: -1 0")
+        settle(item(), {}, {"golden_tolerances": "*: -1 0"})
 
 
 @pytest.mark.parametrize(
@@ -75,27 +75,27 @@ def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
 )
 def test_a_bad_marker_is_a_usage_error(marker, text):
     with pytest.raises(pytest.UsageError) as caught:
-        settle(item(marker), {}, None)
+        settle(item(marker), {}, {})
     assert str(caught.value).startswith(text)
 
 
 def test_what_passes_is_settled_like_the_rest():
     def settled(test, arguments, **ini):
-        return settle(test, arguments, None, **ini).internal
+        return settle(test, arguments, ini).internal
 
     assert settled(item(), {}) == "warn"
-    assert settled(item(), {}, ini_internal="fail") == "fail"
-    assert settled(item({"internal": "fail"}), {"internal": "warn"}, ini_internal="fail") == "warn"
+    assert settled(item(), {}, golden_internal="fail") == "fail"
+    assert settled(item({"internal": "fail"}), {"internal": "warn"}, golden_internal="fail") == "warn"
 
 
 def test_bad_values_of_the_marker_and_the_ini_file_are_usage_errors():
     told = [
         (item({"internal": "no"}), {}, "tf_golden: internal='no' is not one of 'warn', 'fail'."),
-        (item(), {"ini_internal": "no"}, "tf_golden_internal='no' is not one of 'warn', 'fail'."),
+        (item(), {"golden_internal": "no"}, "tf_golden_internal='no' is not one of 'warn', 'fail'."),
     ]
     for test, ini, message in told:
         with pytest.raises(pytest.UsageError) as caught:
-            settle(test, {}, None, **ini)
+            settle(test, {}, ini)
         assert str(caught.value) == message
 
 

@@ -122,17 +122,7 @@ class GoldenChecks:
         is_built = not (reference is None or isinstance(reference, torch.nn.Module))
         takes = reference if isinstance(reference, torch.nn.Module) else module
         refuse_unknown_inputs(takes, kwargs, own, others_may=is_built or method != "forward")
-        settings = settle(
-            self._item,
-            own,
-            self._options.golden_tolerances,
-            ini_internal=self._options.golden_internal,
-            ini_tolerance=self._options.golden_tolerance,
-            ini_store={
-                "store": self._options.golden_store,
-                "max_size": self._options.golden_max_size,
-            },
-        )
+        settings = settle(self._item, own, vars(self._options))
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")

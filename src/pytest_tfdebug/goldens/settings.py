@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "redact", "dtypes")
 #: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
 Store = Literal["values", "full"]
+#: What holds where nothing is said, of keywords that the ini file knows.
+_DEFAULTS = {"internal": "warn", "tolerance": "dtype", "store": "values"}
 #: Keywords that take one of a few words.
 _CHOICES = {"internal": get_args(Internal), "store": get_args(Store)}
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -67,22 +69,9 @@ class CheckSettings:
     explain_seconds: float | None = None
 
 
-def settle(
-    item: pytest.Item,
-    arguments: Mapping[str, Any],
-    ini_tolerances: str | None,
-    *,
-    ini_internal: str | None = None,
-    ini_tolerance: str | None = None,
-    ini_store: Mapping[str, str | None] | None = None,
-) -> CheckSettings:
-    """Merge the arguments of a check (None: not given) with the test's marker and the texts of the ini file."""
-    texts = ini_store or {}
-    defaults = {
-        "internal": ini_internal or "warn",
-        "tolerance": ini_tolerance or "dtype",
-        "store": texts.get("store") or "values",
-    }
+def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, Any]) -> CheckSettings:
+    """Merge the arguments of a check (None: not given) with the test's marker and the options of the run."""
+    defaults = {key: ini.get(f"golden_{key}") or default for key, default in _DEFAULTS.items()}
     places: tuple[Mapping[str, Any], ...] = (arguments, _of_marker(item), defaults)
     chosen: dict[str, Any] = {
         key: next((it[key] for it in places if it.get(key) is not None), None) for key in KEYWORDS
@@ -92,10 +81,10 @@ def settle(
         by_marker = _checked(places[1])
     with _said_by("tf_golden_"):
         _checked(defaults)
-        max_size = parse_size(texts.get("max_size") or MAX_SIZE, "max_size =")
+        max_size = parse_size(ini.get("golden_max_size") or MAX_SIZE, "max_size =")
     ways = (place.get("tolerance") for place in places)
     is_measured = next(way for way in ways if isinstance(way, str)) == "fp64"
-    by_ini = tolerances(overrides=parse_tolerances(ini_tolerances))
+    by_ini = tolerances(overrides=parse_tolerances(ini.get("golden_tolerances")))
     own_globs, ini_globs = (*given.globs, *by_marker.globs), by_ini.globs
     by_ini = replace(by_ini, by="fp64" if is_measured else "dtype")
     redact = chosen["redact"] or ()
