@@ -2,7 +2,7 @@
 
 ``torch.aminmax`` reads a tensor once, at the speed of memory, and hands nan on. On the CPU its results are read as they
 come; on any other device they wait there until :meth:`Reducer.read_back` fetches all of them at once, so that no module
-makes the host wait for the device.
+makes the host wait for the device. Of the culprit more is counted: how much of it is not finite, and where.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A tensor is reduced as it is seen, so a recording holds no more of a deep model than its file will. What the root is
 given is kept whole, unless the forward made it (a cache that goes on to the next step), and so is what it returns, as
-far as that is small.
+far as that is small. The text of string inputs, which is kept beside the tensors, can be left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Nested values -> named tensors.
+"""Nested values -> named tensors, and the shape of the rest as JSON.
 
 Every part of the package that looks into a module's inputs and outputs asks this file: tensors in tuples, lists, dicts,
 ``ModelOutput``, dataclasses, named tuples, transformers caches and any class that is registered with
 ``torch.utils._pytree`` are found; each leaf has a path that says how to reach it. No other file knows torch's registry.
+
+A skeleton keeps what transformers' debugger writes about values that are not tensors: their text, without memory
+addresses and without secrets.
 """
 
 from __future__ import annotations

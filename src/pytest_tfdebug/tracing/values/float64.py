@@ -2,6 +2,7 @@
 
 A copy of the model is cast, and every operator computes in float64: where a forward casts to float32 (norms, rotary
 angles, routers) the cast is to float64, and a tensor of lower precision that it finds is widened before it is used.
+How far a recorded tensor is from that is its floor: what arithmetic alone explains.
 """
 
 from __future__ import annotations

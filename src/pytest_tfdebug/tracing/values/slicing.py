@@ -1,4 +1,4 @@
-"""What feeds what inside one function, read from its source.
+"""What feeds what inside one function, read from its source, and the lines between two calls: glue.
 
 A backward slice over straight-line Python: good enough to find the statements whose values reach a call, and when it
 errs it names a line too many.
