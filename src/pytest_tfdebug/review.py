@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, counted
 from pytest_tfdebug.git import GitError, git
@@ -21,17 +21,6 @@ _SUFFIX = ".safetensors"
 _SHA1 = 40
 
 
-class _NoRevisionError(Exception):
-    """Git cannot say what a revision holds; the message is one line."""
-
-
-class _OldAndNew(NamedTuple):
-    """A golden, and the blob that the revision holds in its place, if any."""
-
-    name: str
-    blob: str | None
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what differs; 0, or 2 where a revision or a file cannot be read."""
     parser = argparse.ArgumentParser(prog="tfdebug review", description=(__doc__ or "").partition(": ")[2])
@@ -41,8 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for line in _text(Path(chosen.text)) if chosen.text else _differences(chosen.revision):
             sys.stdout.write(leaving(line) + "\n")
-    except (GoldenError, _NoRevisionError) as error:
-        sys.stderr.write(leaving(f"error: {error}", keep="\n") + "\n")
+    except (GoldenError, GitError) as error:
+        told = str(error) if isinstance(error, GoldenError) else str(error).partition("\n")[0]
+        sys.stderr.write(leaving(f"error: {told}", keep="\n") + "\n")
         return 2
     return 0
 
@@ -57,28 +47,27 @@ def _text(file: Path) -> Iterator[str]:
 def _differences(revision: str) -> Iterator[str]:
     """Yield a block of lines for each golden that is not as it was, then how many there are."""
     total = 0
-    for pair in _changed(revision):
+    for name, blob in _changed(revision):
         total += 1
-        yield pair.name
-        yield from (f"  {line}" for line in _told(pair))
-    yield (
-        f"{counted(total, 'golden')} differ{'s' if total == 1 else ''} from {revision}."
-        if total
-        else (f"No golden here differs from {revision}.")
+        yield name
+        yield from (f"  {line}" for line in _told(name, blob))
+    told = f"{counted(total, 'golden')} differ{'s' if total == 1 else ''} from {revision}."
+    yield told if total else f"No golden here differs from {revision}."
+
+
+def _changed(revision: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each golden here that is not as in a revision, or only on one side, with the blob there, if any."""
+    commit = git(".", "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    entries = (
+        entry.partition("\t") for entry in os.fsdecode(git(".", "ls-tree", "-r", "-z", commit)).split("\0") if entry
     )
-
-
-def _changed(revision: str) -> Iterator[_OldAndNew]:
-    """Yield the goldens of this directory that a revision holds otherwise, or that only one of the two has."""
-    commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
-    entries = (entry.partition("\t") for entry in os.fsdecode(_git("ls-tree", "-r", "-z", commit)).split("\0") if entry)
     before = {name: about.split()[2] for about, _, name in entries if name.endswith(_SUFFIX)}
-    listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = git(".", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     now = {name for name in os.fsdecode(listed).split("\0") if name.endswith(_SUFFIX) and Path(name).is_file()}
     for name in sorted(before.keys() | now):
         blob = before.get(name)
         if name not in now or blob is None or _blob(Path(name), blob) != blob:
-            yield _OldAndNew(name, blob)
+            yield name, blob
 
 
 def _blob(file: Path, like: str) -> str:
@@ -88,39 +77,31 @@ def _blob(file: Path, like: str) -> str:
     return made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _told(pair: _OldAndNew) -> Iterator[str]:
+def _told(name: str, blob: str | None) -> Iterator[str]:
     from pytest_tfdebug.goldens.store.changes import changes
     from pytest_tfdebug.goldens.store.golden_file import load
 
-    file = Path(pair.name)
+    file = Path(name)
     if not file.is_file():
         yield "deleted"
         return
     try:
         new = load(file)
-        if pair.blob is None:
+        if blob is None:
             outputs = sum(len(call.outputs or ()) for call in new.trace.calls)
             yield f"new: {counted(len(new.trace.calls), 'call')}, {counted(outputs, 'output')}, of {new.extra['test']}"
             return
         with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
             copy = Path(folder) / file.name
-            copy.write_bytes(_git("cat-file", "blob", pair.blob))
+            copy.write_bytes(git(".", "cat-file", "blob", blob))
             try:
                 old = load(copy)
             except GoldenError as error:
-                yield f"not compared, as the old one cannot be read: {str(error).replace(str(copy), pair.name)}"
+                yield f"not compared, as the old one cannot be read: {str(error).replace(str(copy), name)}"
                 return
             yield from changes(old, new.trace, new.extra)
     except GoldenError as error:
         yield f"not compared: {error}"
-
-
-def _git(*arguments: str) -> bytes:
-    """Return what a command of git writes."""
-    try:
-        return git(".", *arguments)
-    except GitError as error:
-        raise _NoRevisionError(str(error).partition("\n")[0]) from error
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 class Running:
     """What runs now; the one global state of the package."""
 
-    def __init__(self) -> None:
-        self.item: pytest.Item | None = None
-        self.watched: ContextVar[Any] = ContextVar("pytest_tfdebug_watched", default=None)
+    item: pytest.Item | None = None  # pytest runs one test at a time, whatever threads that starts
+    watched: ContextVar[Any] = ContextVar("pytest_tfdebug_watched", default=None)  # a forward under watch for overflow
 
 
 RUNNING = Running()

@@ -10,7 +10,7 @@ import inspect
 import sys
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -27,15 +27,11 @@ _TORCH_FOLDER = torch.__file__.rpartition("__init__")[0]
 _SHARDING = "transformers.distributed."
 
 
-class CallPlace(NamedTuple):
-    """Where a module was called."""
+def locate_call(codes: Mapping[int, CodeType]) -> tuple[Site | None, Site | None]:
+    """Return where the running forward of the parent calls the module whose hook is running now.
 
-    forward: Site | None  # the line in the parent's forward, or None for a root
-    helper: Site | None  # the line in a method that the forward called, when the call stands there
-
-
-def locate_call(codes: Mapping[int, CodeType]) -> CallPlace:
-    """Return where the running forward of the parent calls the module whose hook is running now."""
+    The line in the forward, None for a root; and that in a method of the parent, where the call stands in one.
+    """
     fallback: FrameType | None = None
     own: list[FrameType] = []
     for frame in _frames_of_caller():
@@ -45,8 +41,8 @@ def locate_call(codes: Mapping[int, CodeType]) -> CallPlace:
         elif fallback is None and code.co_name != "__call__" and not is_library(code.co_filename):
             fallback = frame
     if not own:
-        return CallPlace(_site(fallback) if fallback else None, None)
-    return CallPlace(_site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None)
+        return _site(fallback) if fallback else None, None
+    return _site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None
 
 
 def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:
