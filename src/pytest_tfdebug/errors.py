@@ -63,17 +63,25 @@ class CheckError(_Shown, AssertionError):
         self.answer = str(self).partition("\n")[0] if self.text is None else printable(self.text.answer)
 
 
-class ParityError(CheckError):
-    """A forward differs from what it is held to.
+class _ReportedError(CheckError):
+    """A check failed that has a report beside its text.
 
     Args:
-        message: The report.
-        report: The ``ParityReport``.
+        message: The report as text.
+        report: The report: of parity a ``ParityReport``, of a sweep a ``SweepReport``.
     """
 
     def __init__(self, message: Any, report: Any = None) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
         self.report = report
+
+
+class ParityError(_ReportedError):
+    """A forward differs from what it is held to."""
+
+
+class SweepError(_ReportedError):
+    """A port does not follow a field of its configuration, or follows one that is known not to be followed."""
 
 
 class ActivationOverflowError(CheckError):
@@ -103,19 +111,6 @@ class InvarianceError(CheckError):
     def __init__(self, message: Any, culprit: Any = None, call: Any = None, outcome: Any = None) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
         self.culprit, self.call, self.outcome = culprit, call, outcome
-
-
-class SweepError(CheckError):
-    """A port does not follow a field of its configuration, or follows one that is known not to be followed.
-
-    Args:
-        message: The report.
-        report: The ``SweepReport``.
-    """
-
-    def __init__(self, message: Any, report: Any = None) -> None:  # noqa: ANN401 - of higher rooms
-        super().__init__(message)
-        self.report = report
 
 
 class CleanLoadError(CheckError):
