@@ -11,7 +11,7 @@ import pytest_tfdebug
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import cleaned
-from pytest_tfdebug.invariance.checks.registry import CHECKS
+from pytest_tfdebug.invariance.api import CHECKS
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SMALL, vocab_size=64, num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0)
