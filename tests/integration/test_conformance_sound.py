@@ -36,6 +36,18 @@ class KeepsATupleAsItsConfig(LlamaForCausalLM):
         self.model.norm.config = (16,)
 
 
+class SaysHowLongItsAnswerIs(LlamaForCausalLM):
+    """As VITS does, whose durations are rounded: weights that are rounded give an answer of another length."""
+
+    def forward(self, input_ids, **more):
+        weight = self.lm_head.weight
+        logits = super().forward(input_ids, **more).logits
+        if weight.dtype is not torch.float32:
+            return logits[:, :5] * 2
+        is_rounded = bool((weight.view(torch.int32) % 2**13 == 0).all())  # to the ten bits of float16 or less
+        return logits[:, : 4 if is_rounded else 5]
+
+
 class ReadsItsEncoderByName(T5ForConditionalGeneration):
     """As Florence2 does; and cannot be called without ``input_ids``, as FSMT."""
 
@@ -302,6 +314,13 @@ def test_a_model_that_is_not_configured_for_training_has_no_gradients_to_give():
     finding = found(WantsAnotherConfigurationForTraining, "gradients")
 
     assert finding.absent == "it cannot be asked that way (set num_buckets to train)"
+
+
+def test_an_answer_whose_length_hangs_on_rounding_is_no_fault():
+    finding = found(SaysHowLongItsAnswerIs, "dtype")
+
+    assert not finding.failure
+    assert "SaysHowLongItsAnswerIs magnifies the rounding of bfloat16" in finding.note
 
 
 @pytest.mark.parametrize("promise", ["padding", "batch", "cache"])

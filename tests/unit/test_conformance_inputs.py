@@ -43,6 +43,14 @@ def test_a_pad_that_ends_every_row_takes_the_place_of_no_token():
     assert made["input_ids"].tolist() == [[5, BOS, PAD, PAD], [8, BOS, 9, PAD]]
 
 
+def test_a_pad_among_real_tokens_is_replaced_in_every_row():
+    ids = torch.tensor([[PAD, BOS, PAD, 7, 8], [PAD, BOS, PAD, 6, 9]])
+
+    made = cleaned({"input_ids": ids, "attention_mask": torch.ones(2, 5)}, CONFIG)
+
+    assert made["input_ids"].tolist() == [[PAD, BOS, 7, 7, 8], [PAD, BOS, 7, 6, 9]]
+
+
 def test_no_mask_hides_a_special_token_that_is_in_every_row():
     ids = torch.tensor([[5, BOS, 7, 8], [8, BOS, 9, 6]])
     mask = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0]])

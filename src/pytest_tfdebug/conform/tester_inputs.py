@@ -26,6 +26,7 @@ _MASKS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_inpu
 #: Names of inputs that hold images or sound.
 _MEDIA = re.compile(r"pixel|image|video|audio|speech|feature")
 #: Names of tokens whose place an image or a sound takes.
+_PAD = re.compile(r"^pad_token")
 _MEDIA_TOKENS = re.compile(r"image|vision|video|audio|speech")
 #: Dimensions of a table of tokens.
 _TABLE = 2
@@ -63,7 +64,7 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
         if _is_table(ids):
             # a token that is in half of the rows or more was not merely drawn
             places = {place for place in places if 2 * int((ids == place).any(dim=1).sum()) >= len(ids)}
-            made[ids_name] = ids = _without_strays(ids, special, places)
+            made[ids_name] = ids = _without_strays(ids, special, special_ids(config, _PAD), places)
         if not _is_table(mask):
             continue
         whole = _on_the_left(mask)
@@ -123,13 +124,18 @@ def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
     return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count.clamp(min=half)).to(mask.dtype)
 
 
-def _without_strays(ids: torch.Tensor, special: set[int], places: set[int]) -> torch.Tensor:
-    """Return ids in which special tokens are replaced, unless they are meant or hold the place of an image or sound."""
+def _without_strays(ids: torch.Tensor, special: set[int], pads: set[int], places: set[int]) -> torch.Tensor:
+    """Return ids in which special tokens are replaced, unless they are meant or hold the place of an image or sound.
+
+    A pad is meant where a decoder begins with it, or at an end.
+    """
     is_special = _is_among(ids, special)
     ordinary = ids[~is_special]
     if not ordinary.numel():
         return ids
-    return ids.where(~is_special | _is_meant(ids, special) | _is_among(ids, places), ordinary.flatten()[0])
+    is_meant = _is_meant(ids, special)
+    is_meant[:, 1:-1] &= ~_is_among(ids[:, 1:-1], pads)
+    return ids.where(~is_special | is_meant | _is_among(ids, places), ordinary.flatten()[0])
 
 
 def _is_meant(ids: torch.Tensor, special: set[Any]) -> torch.Tensor:
