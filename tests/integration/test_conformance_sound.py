@@ -310,6 +310,17 @@ def test_a_parameter_that_only_decides_between_codes_has_no_gradient_to_give():
     assert finding.note.startswith("without effect in this call, and without gradient: model.embed_tokens.weight")
 
 
+def test_a_model_none_of_whose_outputs_has_a_gradient_is_told_so():
+    class Detached(LlamaForCausalLM):
+        def forward(self, input_ids, **more):
+            return super().forward(input_ids, **more).logits.detach()
+
+    finding = found(Detached, "gradients")
+
+    assert finding.failure.startswith("Detached gives no gradient to parameters that change its answer: ")
+    assert finding.culprit.class_name == "Detached"
+
+
 def test_a_model_that_is_not_configured_for_training_has_no_gradients_to_give():
     finding = found(WantsAnotherConfigurationForTraining, "gradients")
 

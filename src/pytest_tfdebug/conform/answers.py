@@ -153,11 +153,13 @@ def each_has_gradient(subject: Subject) -> PromiseFinding:
     with preserved(model), torch.enable_grad():
         torch.manual_seed(0)
         try:
-            outputs = [tensor for _, tensor in walk(model(**inputs))]
-            outputs = [tensor for tensor in outputs if tensor.requires_grad and tensor.is_floating_point()]
-            if not outputs:
-                return PromiseFinding(absent="it returns no floating-point tensor that depends on its parameters")
-            loss = torch.stack([(tensor * torch.rand_like(tensor)).sum().float() for tensor in outputs]).sum()
+            outputs = [tensor for _, tensor in walk(model(**inputs)) if tensor.is_floating_point()]
+            if not outputs or not named:
+                return PromiseFinding(absent="it returns no floating-point tensor, or has no parameter to train")
+            # what is cut off from all of them has no gradient either
+            loss = torch.zeros((), requires_grad=True) + sum(
+                (each * torch.rand_like(each)).sum().float() for each in outputs
+            )
             gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
         except (AssertionError, NotImplementedError) as error:  # Reformer wants another configuration for training
             return PromiseFinding(absent=f"it cannot be asked that way ({redact(str(error)).partition(chr(10))[0]})")
@@ -171,13 +173,14 @@ def each_has_gradient(subject: Subject) -> PromiseFinding:
     if not cut:
         return PromiseFinding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
-    path = _cutter(model, inputs) or cut[0].rpartition(".")[0]
-    culprit = Culprit(path, "module", None, _NO_GRADIENT, type(model.get_submodule(path)).__name__)
+    path = next(_cutters(model, inputs), cut[0].rpartition(".")[0])
+    kind = type(model.get_submodule(path)).__name__
+    culprit = Culprit(path or kind, "module", None, _NO_GRADIENT, kind)
     return PromiseFinding.broken(told, [listed(cut)], _NO_GRADIENT, culprit)
 
 
-def _cutter(model: torch.nn.Module, inputs: dict[str, Any]) -> str:
-    """Return the first module to end that has parameters and began with gradients on, but gives none; empty if none."""
+def _cutters(model: torch.nn.Module, inputs: dict[str, Any]) -> Iterator[str]:
+    """Yield the modules that have parameters and began with gradients on, but give none, as they end."""
     running: list[bool] = []
     found: list[str] = []
 
@@ -190,7 +193,7 @@ def _cutter(model: torch.nn.Module, inputs: dict[str, Any]) -> str:
     with preserved(model), torch.enable_grad(), _watched(model, lambda _: running.append(torch.is_grad_enabled()), end):
         torch.manual_seed(0)
         model(**inputs)
-    return found[0] if found else ""
+    yield from found
 
 
 def _changes(answer: Callable[[], Answer], before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
