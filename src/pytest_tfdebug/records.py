@@ -267,6 +267,7 @@ class CallComparison:
     # what it wrote into caches, and the ``index`` of its child call that began next; with ``missing`` ones
     writes: tuple[tuple[LeafComparison, int | None], ...] = field(default=(), repr=False)
     is_handed_on: bool = False  # whether a caller without an expected call gave it what it was itself given, unchanged
+    is_identity: bool = False  # whether it has no expected call and returned what it was given: dropout in eval mode
 
     @property
     def is_of_one_class(self) -> bool:

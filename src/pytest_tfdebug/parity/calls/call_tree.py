@@ -144,8 +144,10 @@ def _has_paired_inside(expected: list[Call], call: Call, unpaired: set[int]) -> 
 
 
 def only_actual(tree: CallTree, calls: list[CallComparison]) -> list[Call]:
-    """Return the calls without an expected call, those left out that wrap calls with one."""
-    return [item.call for item in calls if item.expected is None and not _wraps_paired(tree, item)]
+    """Return the calls without an expected call, those left out that wrap calls with one, or change nothing."""
+    return [
+        item.call for item in calls if item.expected is None and not item.is_identity and not _wraps_paired(tree, item)
+    ]
 
 
 def _wraps_paired(tree: CallTree, item: CallComparison) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.parity.pair.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.tensors.forms import by_meaning, in_one_form
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
 from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
-
-#: Numbers in a mask: one for what counts, one for what does not.
-_OF_MASK = 2
 
 
 @dataclass
@@ -129,7 +127,7 @@ class Comparator:
             comparison.inputs = self._compared_inputs(call, inputs, comparison.expected)
             if call.parent is None and not comparison.is_of_one_class:
                 held = {record.leaf: record.tensor for record in inputs}
-                comparison.inputs = tuple(_by_meaning(leaf, held.get(leaf.leaf)) for leaf in comparison.inputs)
+                comparison.inputs = tuple(by_meaning(leaf, held.get(leaf.leaf)) for leaf in comparison.inputs)
             self._doubt_unless_right(call, comparison.expected, comparison.inputs)
 
     def _partner(self, call: Call, inputs: tuple[TensorRecord, ...]) -> Call | None:
@@ -145,7 +143,8 @@ class Comparator:
     def _compared_inputs(
         self, call: Call, inputs: tuple[TensorRecord, ...], expected: Call
     ) -> tuple[LeafComparison, ...]:
-        return self._compare("input", call.path, pair_inputs(inputs, expected.inputs, call, expected))
+        pairs = pair_inputs(inputs, expected.inputs, call, expected)
+        return self._compare("input", call.path, pairs, in_any_form=call.path in self._modules)
 
     def _wrote(self, call: Call, writes: Iterable[Write]) -> None:
         comparison = self._by_index[call.index]
@@ -163,6 +162,7 @@ class Comparator:
     def _finish(self, call: Call, outputs: tuple[TensorRecord, ...]) -> None:
         comparison = self._by_index[call.index]
         if comparison.expected is None:
+            comparison.is_identity = bool(outputs) and _identities(outputs) <= self._given[call.index]
             return
         left = self._unwritten.pop(call.index, comparison.expected.writes)
         comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)
@@ -177,7 +177,11 @@ class Comparator:
         if self.group is None and item.call.parent is None and path not in self._modules:
             is_strict = item.is_of_one_class and self._rules.paths is None
             return hold_outputs(actual, expected, partial(self._leaf, "output", path), self._rules, is_strict=is_strict)
-        return self._compare("output", path, pair_outputs(actual, expected, partial(self._apart, path)))
+        is_given_other = any(
+            not leaf.problem and leaf.expected is not None and leaf.shape != leaf.expected.shape for leaf in item.inputs
+        )
+        pairs = pair_outputs(actual, expected, partial(self._apart, path))
+        return self._compare("output", path, pairs, in_any_form=is_given_other)
 
     def _apart(self, path: str, actual: TensorRecord, expected: TensorRecord) -> float:
         """Return the relative difference of two outputs of a module; infinite where they cannot be subtracted."""
@@ -190,14 +194,31 @@ class Comparator:
             self._pairing.doubt(expected)
 
     def _compare(
-        self, direction: Direction, path: str, pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]]
+        self,
+        direction: Direction,
+        path: str,
+        pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]],
+        *,
+        in_any_form: bool = False,
     ) -> tuple[LeafComparison, ...]:
         return tuple(
             _one_sided(direction, actual, expected)
             if actual is None or expected is None
-            else self._leaf(direction, path, actual, expected)
+            else (self._in_any_form if in_any_form else self._leaf)(direction, path, actual, expected)
             for actual, expected in pairs
         )
+
+    def _in_any_form(
+        self, direction: Direction, path: str, actual: TensorRecord, expected: TensorRecord
+    ) -> LeafComparison:
+        """Compare what a module is given, or makes of it: what is in another form may be the same."""
+        found = self._leaf(direction, path, actual, expected)
+        alike = in_one_form(actual, expected) if found.problem else None
+        if alike is None:
+            return found
+        tolerance = self.tolerances.of(path, alike[1].dtype, expected.floor)
+        is_same = not compare_leaf(direction, *alike, tolerance).problem
+        return replace(found, problem="", metrics=None, is_measured=True) if is_same else found
 
     def _leaf(self, direction: Direction, path: str, actual: TensorRecord, expected: TensorRecord) -> LeafComparison:
         """Compare a tensor of a module with its expected one, unless that was done before."""
@@ -248,17 +269,6 @@ class _Known:
 def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:
     """Return which tensors these are, each as it is now."""
     return {(id(record.tensor), version(record.tensor)) for record in records if record.tensor is not None}
-
-
-def _by_meaning(leaf: LeafComparison, actual: torch.Tensor | None) -> LeafComparison:
-    """Return a mask that two models write in other numbers as that: 1 for a real token in one, 0 in the other."""
-    expected = leaf.expected.tensor if leaf.expected is not None else None
-    if leaf.problem != "values" or actual is None or expected is None or actual.shape != expected.shape:
-        return leaf
-    numbers = [torch.unique(tensor).numel() for tensor in (actual, expected)]
-    pairs = torch.unique(torch.stack([actual.double().flatten(), expected.double().flatten()]), dim=1).shape[1]
-    is_mask = max(numbers) <= _OF_MASK and numbers == [pairs, pairs]
-    return replace(leaf, problem="recoded", metrics=None) if is_mask else leaf
 
 
 def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:

@@ -78,6 +78,7 @@ def _merged(
         merge({rank: item.outputs for rank, item in found.items()}),
         tuple(zip(writes, [*befores, *[None] * (len(writes) - len(befores))], strict=True)),
         first.is_handed_on,
+        first.is_identity,
     )
 
 

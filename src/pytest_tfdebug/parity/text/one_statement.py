@@ -64,7 +64,9 @@ class _StatementSearch:
         read = self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
         leading = [each for each in suspects if self._leads_to_seen(each)]
         tried = self._by_values() if self._look.proved and len(leading) != 1 else None
-        constructors = self._constructors()
+        is_of_one_class = self._own is None or self._own.is_of_one_class
+        # of a module of another class the constructor differs as it is, and tells nothing where values do
+        constructors = self._constructors() if self._seen is None or is_of_one_class else []
         return (
             read
             or tried  # a change that mends the port outranks texts that differ in several places

@@ -156,7 +156,7 @@ class _AtTolerance:
     def _one_too_many(self, first: Value) -> Finding | None:
         """Blame a step, or a call, whose result the port uses as the reference does what the step was given."""
         pair, call = self._counterparts, self._port.call_of(first)
-        for made in first.producers:
+        for made in first.producers if not first.is_moved else ():
             partners = set(pair.matches.within(made, pair.tolerance)) if self._port.weighted[made] else set()
             uses = [use for partner in partners for use in self._reference.uses(partner)]
             if any(kind_of(use) == kind_of(first) for use in uses):
@@ -167,7 +167,7 @@ class _AtTolerance:
                 ends |= {index: self._port.calls[call.parent] for _, index in outputs}
             for end, around in ends.items():
                 for mine, use in itertools.product(self._port.uses(end), uses):
-                    own, theirs = pair.operands(mine, use)
+                    own, theirs = pair.apart(mine, use)
                     if kind_of(use) == kind_of(mine) and len(own) == 1 and theirs and partners.issuperset(theirs):
                         return pair.found("extra", around, [first], use)
         return None

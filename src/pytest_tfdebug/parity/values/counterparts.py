@@ -92,10 +92,15 @@ class Counterparts:
         )
         return shared + (1.0 if kind_of(mine) == kind_of(theirs) else 0.0)
 
-    def operands(self, first: Value, other: Value) -> tuple[list[int], list[int]]:
+    def apart(self, first: Value, other: Value) -> tuple[list[int], list[int]]:
         """Return the operands of two values that have no counterpart among the other's."""
         mine = [made for made in first.producers if not any(self.corresponds(made, each) for each in other.producers)]
         theirs = [made for made in other.producers if not any(self.corresponds(each, made) for each in first.producers)]
+        return mine, theirs
+
+    def operands(self, first: Value, other: Value) -> tuple[list[int], list[int]]:
+        """Return likewise those that tell: what comes from parameters, where there is any such."""
+        mine, theirs = self.apart(first, other)
         weighted, reference = self.port.weighted, self.reference.weighted
         mine = [made for made in mine if weighted[made] or self.port.values[made].print.elements > 1]
         mine.sort(key=lambda made: bool(self.port.parameter(made)))  # try what is computed before parameters
