@@ -65,14 +65,8 @@ def ports(names: list[str], *, show: bool = False) -> None:
             continue
         began = time.process_time()
         try:
-            report: SweepReport = pytest_tfdebug.sweep(
-                pair.model_class,
-                pair.config,
-                build=pair.build,
-                load=pair.load,
-                forward=pair.forward,
-                inputs=pair.inputs,
-            )
+            how = {"build": pair.build, "load": pair.load, "forward": pair.forward}
+            report: SweepReport = pytest_tfdebug.sweep(pair.model_class, pair.config, **how)
         except Exception as error:  # noqa: BLE001 - a port that cannot be held is told, and left out
             print(f"{pair.name}: not held: {str(error).splitlines()[0][:150]}")
             continue

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,25 +44,17 @@ class Pair:
     build: Callable[[Any], Any]
     load: Callable[[Any, torch.nn.Module], object]
     forward: Callable[[Any, Mapping[str, Any]], Any]
-    inputs: Mapping[str, Any] | None = None
 
 
-class Loaded:
-    """A port that is loaded from a folder of transformers, once the reference of its configuration is known.
-
-    Args:
-        config: The configuration.
-    """
-
-    def __init__(self, config: Any) -> None:  # noqa: ANN401 - a configuration of transformers
-        self.config = config
-        self.model: Any = None
+def unloaded(config: Any) -> SimpleNamespace:  # noqa: ANN401 - a configuration of transformers
+    """Return what a port is until its reference is known: it is loaded from a folder that this has written."""
+    return SimpleNamespace(config=config, model=None)
 
 
-def from_folder(read: Callable[[Path], Any], *, is_version_4: bool) -> Callable[[Loaded, torch.nn.Module], None]:
+def from_folder(read: Callable[[Path], Any], *, is_version_4: bool) -> Callable[[Any, torch.nn.Module], None]:
     """Return what loads a port from a folder that ``save_pretrained`` writes."""
 
-    def load(port: Loaded, reference: torch.nn.Module) -> None:
+    def load(port: SimpleNamespace, reference: torch.nn.Module) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             reference.save_pretrained(folder)  # type: ignore[operator] # a model of transformers
@@ -112,7 +105,7 @@ def _mlx(folder: Path) -> Any:  # noqa: ANN401
     return import_module("mlx_lm.utils").load_model(folder)[0]
 
 
-def _mlx_forward(port: Loaded, inputs: Mapping[str, Any]) -> torch.Tensor:
+def _mlx_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> torch.Tensor:
     mx, numpy = import_module("mlx.core"), import_module("numpy")
     found = port.model(mx.array(inputs["input_ids"].numpy()))
     return torch.from_numpy(numpy.array(found.astype(mx.float32)))
@@ -123,7 +116,7 @@ def _fms(folder: Path) -> Any:  # noqa: ANN401
         return import_module("fms.models").get_model("hf_pretrained", str(folder), data_type=torch.float32).eval()
 
 
-def _fms_forward(port: Loaded, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _fms_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401
     return port.model(inputs["input_ids"])
 
 
@@ -136,7 +129,7 @@ def _curated(class_name: str) -> Callable[[Path], Any]:
     return read
 
 
-def _curated_forward(port: Loaded, inputs: Mapping[str, Any]) -> torch.Tensor:
+def _curated_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> torch.Tensor:
     mask = import_module("curated_transformers.layers").AttentionMask(
         torch.ones_like(inputs["input_ids"], dtype=torch.bool)
     )
@@ -216,11 +209,11 @@ def _pairs() -> Iterator[Pair]:
     ports += [(f"ibm-fms {kind}", kind, own, _fms, _fms_forward) for kind, own in FMS.items()]
     for name, kind, own, read, forward in ports:
         load = from_folder(read, is_version_4=read is _mlx)
-        yield Pair(name, _of_auto(kind), _config(kind, own), Loaded, load, forward)
+        yield Pair(name, _of_auto(kind), _config(kind, own), unloaded, load, forward)
     for kind, (port, reference, own) in CURATED.items():
         load = from_folder(_curated(port), is_version_4=True)
         reference_class = getattr(transformers, reference)
-        yield Pair(f"curated {kind}", reference_class, _config(kind, own), Loaded, load, _curated_forward)
+        yield Pair(f"curated {kind}", reference_class, _config(kind, own), unloaded, load, _curated_forward)
 
 
 PORTS = tuple(_pairs())
