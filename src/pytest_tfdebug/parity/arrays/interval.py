@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.
 _ROUNDING, _AS_NEAR = 0.4, 2.0
-#: How many times as far as is allowed an array in half precision may be by rounding: 33 right ports come to 6.
+#: How many times as far as is allowed an array in half precision may be by rounding: so far most of right ports are.
 _NEARLY = 6.0
 #: A wrong array is a form of a value that is no farther than this.
 _SIMILAR = 0.1
