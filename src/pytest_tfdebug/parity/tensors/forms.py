@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.tensors import widen
+
 if TYPE_CHECKING:
     from pytest_tfdebug.records import LeafComparison, TensorRecord
 
@@ -56,5 +58,6 @@ def _shown(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor
     if not tensor.is_floating_point():
         return None
-    shown = tensor == 0
-    return shown if bool((shown | (tensor < _HIDDEN)).all()) else None
+    wide = widen(tensor)  # float8 cannot be compared
+    shown = wide == 0
+    return shown if bool((shown | (wide < _HIDDEN)).all()) else None
