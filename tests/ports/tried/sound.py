@@ -126,6 +126,28 @@ def dac(load):
 
 
 def hifigan(load):
+    def generator(kernels, dilations):
+        return load("espnet2.gan_tts.hifigan.hifigan").HiFiGANGenerator(
+            8,
+            channels=16,
+            upsample_scales=[4, 2],
+            upsample_kernel_sizes=[8, 4],
+            resblock_kernel_sizes=kernels,
+            resblock_dilations=dilations,
+            use_weight_norm=False,
+        )
+
+    names = [
+        (r"conv_pre", "input_conv"),
+        (r"conv_post", "output_conv.1"),
+        (r"upsampler\.(\d)", r"upsamples.\1.1"),
+        (r"resblocks\.(\d)\.convs(\d)\.(\d)", r"blocks.\1.convs\2.\3.1"),
+    ]
+    return beside_hifigan(generator, names)
+
+
+def beside_hifigan(generator, names):
+    """Return the generator that is made of the kernels and dilations of its blocks, with the reference's weights."""
     from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
 
     kernels, dilations = [3, 5], [[1, 3, 5], [1, 3, 5]]
@@ -139,22 +161,7 @@ def hifigan(load):
         normalize_before=False,
     )
     reference = shaken(SpeechT5HifiGan(config))
-    port = load("espnet2.gan_tts.hifigan.hifigan").HiFiGANGenerator(
-        8,
-        channels=16,
-        upsample_scales=[4, 2],
-        upsample_kernel_sizes=[8, 4],
-        resblock_kernel_sizes=kernels,
-        resblock_dilations=dilations,
-        use_weight_norm=False,
-    )
-    names = [
-        (r"conv_pre", "input_conv"),
-        (r"conv_post", "output_conv.1"),
-        (r"upsampler\.(\d)", r"upsamples.\1.1"),
-        (r"resblocks\.(\d)\.convs(\d)\.(\d)", r"blocks.\1.convs\2.\3.1"),
-    ]
-    port = carried(port, reference, names)
+    port = carried(generator(kernels, dilations), reference, names)
     mel = torch.randn(2, 10, 8, generator=torch.Generator().manual_seed(1))
     one = lambda out: out.squeeze(1)  # noqa: E731
     return Case(reference, port, (), {"spectrogram": mel}, (mel.transpose(1, 2),), arranged=one)

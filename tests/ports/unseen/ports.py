@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import torch
 from cases import Case, shaken, to_edit, tokens
 from conversion import carried, fused, picture
+from tried.sound import beside_hifigan
 
 
 def granite_speech(load):
@@ -290,34 +291,20 @@ def marian(load):
 
 
 def hifigan(load):
-    from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
+    def generator(kernels, dilations):
+        port = load("speechbrain.lobes.models.HifiGAN").HifiganGenerator(
+            8, 1, "1", dilations, kernels, [8, 4], 16, [4, 2]
+        )
+        strays = [name for name, module in sys.modules.items() if type(module).__name__ == "DeprecatedModuleRedirect"]
+        for name in strays:
+            del sys.modules[name]  # whoever looks at one imports what is not here
+        port.remove_weight_norm()
+        for module in port.modules():
+            if hasattr(module, "padding_mode") and hasattr(module, "conv"):
+                module.padding_mode = "constant"  # the reference's; the package has "reflect"
+        return port
 
-    kernels, dilations = [3, 5], [[1, 3, 5], [1, 3, 5]]
-    config = SpeechT5HifiGanConfig(
-        model_in_dim=8,
-        upsample_initial_channel=16,
-        upsample_rates=[4, 2],
-        upsample_kernel_sizes=[8, 4],
-        resblock_kernel_sizes=kernels,
-        resblock_dilation_sizes=dilations,
-        normalize_before=False,
-    )
-    reference = shaken(SpeechT5HifiGan(config))
-    port = load("speechbrain.lobes.models.HifiGAN").HifiganGenerator(8, 1, "1", dilations, kernels, [8, 4], 16, [4, 2])
-    for name in [name for name, module in sys.modules.items() if type(module).__name__ == "DeprecatedModuleRedirect"]:
-        del sys.modules[name]  # whoever looks at one imports what is not here
-    port.remove_weight_norm()
-    for module in port.modules():
-        if hasattr(module, "padding_mode") and hasattr(module, "conv"):
-            module.padding_mode = "constant"  # the reference's; the package has "reflect"
-    names = [
-        (r"^upsampler", "ups"),
-        (r"\.(weight|bias)$", r".conv.\1"),
-    ]
-    mel = torch.randn(2, 10, 8, generator=torch.Generator().manual_seed(1))
-    one = lambda out: out.squeeze(1)  # noqa: E731
-    port = carried(port, reference, names)
-    return Case(reference, port, (), {"spectrogram": mel}, (mel.transpose(1, 2),), arranged=one)
+    return beside_hifigan(generator, [(r"^upsampler", "ups"), (r"\.(weight|bias)$", r".conv.\1")])
 
 
 def data2vec(load):
