@@ -56,9 +56,17 @@ class Weights:
                 owners.setdefault(other, []).append(name)
         return _numbering(owners)
 
+    @cached_property
+    def _in_layers(self) -> dict[str, list[str]]:
+        """The parameters that the other side has, by what they are called in every layer."""
+        found: dict[str, list[str]] = {}
+        for name in self.partners:
+            found.setdefault(self._own.starred(name), []).append(name)
+        return found
+
     def _alike(self, name: str) -> list[str]:
         """Return the parameters of this name in other layers that the other side has."""
-        return [each for each in self.partners if self._own.starred(each) == self._own.starred(name) and each != name]
+        return [each for each in self._in_layers.get(self._own.starred(name), ()) if each != name]
 
     def _relation(self, own: str, other: str) -> tuple[str, bool]:
         """Return what stays the same from layer to layer: the other's name, and whether the layers' numbers agree."""
