@@ -26,8 +26,8 @@ from safety.long_run import Growth, Sample, growth, told_growth
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The exit status of a run of pytest that was interrupted.
-_INTERRUPTED = 2
+#: The exit status of a run of pytest that was interrupted, and of one that ended before Ctrl-C was pressed.
+_INTERRUPTED, _TOO_LATE = 2, 77
 _SUITE = """
 import os
 import pytest
@@ -68,10 +68,10 @@ _PHASES = {
     "report": ("/pytest_tfdebug/report/", "--tf-golden=check"),
     "write": ("/pytest_tfdebug/tracing/file/", "--tf-golden=update"),
     "replace": ("/pytest_tfdebug/tracing/record/replacing.py", "--tf-golden=update"),
-    "terminal summary": ("/pytest_tfdebug/goldens/session/summary.py", "--tf-golden=update"),
+    "terminal summary": ("/pytest_tfdebug/goldens/session/session.py:summary", "--tf-golden=update"),
 }
 #: Runs pytest for ever in children that it forks, so that a Ctrl-C costs no import of torch. It is pressed at so many
-#: calls of functions of a file, or of files in a folder.
+#: calls of functions of a file, of files in a folder, or of one function.
 _RUNNER = """
 import json, os, sys, signal, warnings
 import pytest, torch
@@ -84,7 +84,7 @@ for line in sys.stdin:
         place, count, mode, os.environ["SCALE"] = json.loads(line)
         def press(frame, event, _):
             global count
-            if event == "call" and place in frame.f_code.co_filename:
+            if event == "call" and place in f"{frame.f_code.co_filename}:{frame.f_code.co_name}":
                 count -= 1
                 if not count:
                     sys.setprofile(None)
@@ -92,7 +92,8 @@ for line in sys.stdin:
         class Pressing:
             def pytest_sessionstart(self):
                 sys.setprofile(press)
-        os._exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", "it[1]", mode], plugins=[Pressing()]))
+        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", "it[1]", mode], plugins=[Pressing()])
+        os._exit(TOO_LATE if count > 0 else code)
     os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\\n".encode())
 """
 
@@ -136,7 +137,7 @@ def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
     Thread(target=lambda: shown.extend(iter(partial(os.read, master, 1 << 12), b"")), daemon=True).start()
     attributes = termios.tcgetattr(terminal)
     told, tell = os.pipe()
-    command = [sys.executable, "-c", _RUNNER, str(tell)]
+    command = [sys.executable, "-c", f"TOO_LATE = {_TOO_LATE}\n{_RUNNER}", str(tell)]
     with (
         os.fdopen(told, encoding="ascii") as answers,
         subprocess.Popen(
@@ -154,10 +155,13 @@ def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
         if runner.stdin is None:
             raise RuntimeError("there is no pipe")
         for number, (phase, (place, mode)) in zip(range(times), cycle(_PHASES.items()), strict=False):
-            shown.clear()
-            runner.stdin.write(json.dumps([place, moments.randint(1, 8), mode, str(2 + number)]) + "\n")
-            runner.stdin.flush()
-            code = int(answers.readline())
+            code = _TOO_LATE
+            for moment in range(moments.randint(1, 8), 0, -1):  # earlier, where the run has fewer such calls
+                if code == _TOO_LATE:
+                    shown.clear()
+                    runner.stdin.write(json.dumps([place, moment, mode, str(2 + number)]) + "\n")
+                    runner.stdin.flush()
+                    code = int(answers.readline())
             time.sleep(0.05)  # for what it wrote
             printed = b"".join(shown)
             is_told = code == _INTERRUPTED and b"Traceback" not in printed
