@@ -247,10 +247,10 @@ def _add_noise(model: torch.nn.Module) -> None:
 def _fix_a_tensor(model: torch.nn.Module) -> None:
     """Let the linear module in the middle give a tensor of another seed, whatever it is given."""
     module = _middle(model)
+    width = module.nf if type(module).__name__ == "Conv1D" else module.out_features
 
     def forward(given: torch.Tensor) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(1)
-        return torch.randn(*given.shape[:-1], module.weight.shape[0], generator=generator)
+        return torch.randn(*given.shape[:-1], width, generator=torch.Generator().manual_seed(1))
 
     module.forward = forward
 
