@@ -10,6 +10,7 @@ each outcome was. What the padding check finds are leaks of the architectures: l
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import sys
 import tempfile
@@ -93,7 +94,7 @@ def _running(config_class: type, model_class: Any, without: tuple[str, ...]) -> 
         raise ValueError(f"{size:,} parameters at these sizes")
     torch.manual_seed(0)
     model = model_class(config).eval()
-    inputs = _inputs(has_decoder=config.is_encoder_decoder)
+    inputs = _inputs(model)
     with torch.no_grad():
         model(**inputs)
     return model, inputs
@@ -223,13 +224,14 @@ def _config(config_class: type, without: tuple[str, ...]) -> Any:  # noqa: ANN40
     return config_class(**settings, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 
-def _inputs(*, has_decoder: bool) -> Inputs:
+def _inputs(model: torch.nn.Module) -> Inputs:
+    """Return the inputs that a model's forward takes by name: its ``**kwargs`` would swallow the others."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, _VOCABULARY, (2, 9), generator=generator)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if has_decoder:
-        inputs["decoder_input_ids"] = torch.randint(5, _VOCABULARY, (2, 6), generator=generator)
-    return inputs
+    inputs["decoder_input_ids"] = torch.randint(5, _VOCABULARY, (2, 6), generator=generator)
+    taken = inspect.signature(model.forward).parameters
+    return {name: value for name, value in inputs.items() if name in taken}
 
 
 def main() -> int:
