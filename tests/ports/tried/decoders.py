@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -301,3 +302,72 @@ def falcon(load):
     ids = tokens(64)
     port = carried(port, reference, names, cut)
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids[..., None],))
+
+
+def gpt2(load):
+    from transformers import GPT2Config, GPT2Model
+
+    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 32}
+    reference = shaken(GPT2Model(GPT2Config(vocab_size=64, **sizes)))
+    package = load("bertviz.transformers_neuron_view.modeling_gpt2")
+    port = package.GPT2Model(package.GPT2Config(vocab_size_or_config_json_file=64, n_ctx=32, **sizes))
+    ids = tokens(64)
+    kinds = tokens(64).flip(1)
+    inputs = {"input_ids": ids, "token_type_ids": kinds}
+    port = carried(port, reference, [(r"^", "")])
+    return Case(reference, port, (), {**inputs, "use_cache": False}, (), inputs)
+
+
+def llama3(load):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaled |= {"original_max_position_embeddings": 8192, "rope_theta": 500000.0}
+    config = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=64,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=131072,
+        rope_parameters=scaled,
+    )
+    reference = shaken(LlamaForCausalLM(config))
+    package = load("llama_models.llama3.model")
+    package.fs_init = SimpleNamespace(get_model_parallel_world_size=lambda: 1)
+    for kind in ("ColumnParallelLinear", "RowParallelLinear"):  # on one device they are what torch has
+        setattr(package, kind, lambda inner, outer, bias, **_: torch.nn.Linear(inner, outer, bias))
+    package.VocabParallelEmbedding = lambda words, size, **_: torch.nn.Embedding(words, size)
+    settings = package.ModelArgs(
+        dim=32,
+        n_layers=2,
+        n_heads=4,
+        n_kv_heads=2,
+        vocab_size=64,
+        multiple_of=32,
+        use_scaled_rope=True,
+        max_batch_size=2,
+        max_seq_len=16,
+    )
+    names = [
+        (r"^model\.embed_tokens", "tok_embeddings"),
+        (r"^lm_head", "output"),
+        (r"^model\.", ""),
+        (r"self_attn\.([qkvo])_proj", r"attention.w\1"),
+        (r"mlp\.gate_proj", "feed_forward.w1"),
+        (r"mlp\.down_proj", "feed_forward.w2"),
+        (r"mlp\.up_proj", "feed_forward.w3"),
+        (r"input_layernorm", "attention_norm"),
+        (r"post_attention_layernorm", "ffn_norm"),
+    ]
+
+    def cut(weights):  # rotary pairs are neighbours in the port, halves in the reference
+        for name in [name for name in weights if re.search(r"self_attn\.[qk]_proj", name)]:
+            weights[name] = weights[name].reshape(-1, 2, 4, 32).transpose(1, 2).reshape(weights[name].shape)
+        return weights
+
+    ids = tokens(64)
+    port = carried(package.Transformer(settings), reference, names, cut)
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -268,3 +269,172 @@ def roformer(load):
     ids[1, 8:], seen[1, 8:] = 0, 0
     port = carried(port, reference, names)
     return Case(reference, port, (), {"input_ids": ids, "attention_mask": seen}, (ids, torch.zeros_like(ids)))
+
+
+def roberta(load):
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes |= {"vocab_size": 24, "max_position_embeddings": 32, "pad_token_id": 0, "hidden_act": "gelu"}
+    config = RobertaConfig(**sizes, type_vocab_size=1, layer_norm_eps=1e-12)
+    reference = shaken(RobertaForMaskedLM(config))
+    settings = SimpleNamespace(
+        **sizes,
+        layer_norm_eps=1e-12,
+        initializer_range=0.02,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    port = load("ablang.model").AbLang(settings)
+    names = [
+        (r"^lm_head", "AbHead"),
+        (r"^roberta\.embeddings", "AbRep.AbEmbeddings"),
+        (r"word_embeddings", "AAEmbeddings"),
+        (r"position_embeddings", "PositionEmbeddings"),
+        (r"^roberta\.encoder\.layer", "AbRep.EncoderBlocks.Layers"),
+        (r"attention\.self\.(query|key|value)", lambda m: f"MultiHeadAttention.Attention.{m[1][0]}_proj"),
+        (r"attention\.output\.dense", "MultiHeadAttention.Attention.out_proj"),
+        (r"attention\.output\.LayerNorm", "MHALayerNorm"),
+        (r"intermediate\.dense", "IntermediateLayer.expand_dense"),
+        (r"output\.dense", "IntermediateLayer.dense_dense"),
+        (r"output\.LayerNorm", "IntermediateLayer.LayerNorm"),
+    ]
+
+    def cut(weights):  # the port has one kind of tokens
+        kind = weights.pop("roberta.embeddings.token_type_embeddings.weight")
+        at = "roberta.embeddings.word_embeddings.weight"
+        return {**weights, at: weights[at] + kind}
+
+    ids, seen = tokens(24), torch.ones(2, 12, dtype=torch.long)
+    ids[1, 9:], seen[1, 9:] = 0, 0
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"input_ids": ids, "attention_mask": seen}, (ids,))
+
+
+def bert(load):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    reference = shaken(BertModel(BertConfig(vocab_size=64, max_position_embeddings=32, **sizes)))
+    package = load("bertviz.transformers_neuron_view.modeling_bert")
+    settings = package.BertConfig(vocab_size_or_config_json_file=64, max_position_embeddings=32, **sizes)
+    settings.layer_norm_eps, settings.output_attentions = 1e-12, False
+    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
+    ids[1, 9:], seen[1, 9:] = 0, 0
+    inputs = {"input_ids": ids, "attention_mask": seen, "token_type_ids": torch.arange(12).ge(5).long().expand(2, 12)}
+    port = carried(package.BertModel(settings), reference, [(r"^", "")])
+    return Case(reference, port, (), inputs, (), inputs)
+
+
+def marian(load):
+    from transformers import MarianConfig, MarianMTModel
+
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_model": 32, "vocab_size": 64}
+    special = {"pad_token_id": 1, "bos_token_id": 2, "decoder_start_token_id": 2, "eos_token_id": 0}
+    config = MarianConfig(
+        **sizes, **special, max_position_embeddings=32, scale_embedding=True, activation_function="relu"
+    )
+    reference = shaken(MarianMTModel(config))
+    sizes = {"hidden_size": 32, "ff_size": 64, "num_layers": 2, "num_heads": 4, "layer_norm": "post"}
+    words = SimpleNamespace(
+        **{f"{name}_index": place for place, name in enumerate(("eos", "pad", "bos", "sep", "unk"))},
+        specials=(),
+        lang_tags=(),
+    )
+    package = load("joeynmt.model")
+    encoder = load("joeynmt.encoders").TransformerEncoder(**sizes)
+    decoder = load("joeynmt.decoders").TransformerDecoder(**sizes, vocab_size=64)
+    tables = [load("joeynmt.embeddings").Embeddings(32, scale=True, vocab_size=64) for _ in range(2)]
+    port = package.Model(encoder, decoder, *tables, words, words)
+    port.loss_function = ("crossentropy", 0.0)
+    for norm in (module for module in port.modules() if isinstance(module, torch.nn.LayerNorm)):
+        norm.eps = 1e-5  # the reference's; the package has 1e-6
+    for part, other in ((encoder, reference.model.encoder), (decoder, reference.model.decoder)):
+        part.pe.pe = other.embed_positions.weight.detach()[None].clone()  # sines of another order
+    names = [
+        (r"^model\.encoder\.embed_tokens", "src_embed.lut"),
+        (r"^model\.decoder\.embed_tokens", "trg_embed.lut"),
+        (r"^lm_head", "decoder.output_layer"),
+        (r"^model\.", ""),
+        (r"encoder\.layers\.(\d)\.self_attn_layer_norm", r"encoder.layers.\1.layer_norm"),
+        (r"self_attn_layer_norm", "x_layer_norm"),
+        (r"encoder_attn_layer_norm", "dec_layer_norm"),
+        (r"final_layer_norm", "feed_forward.layer_norm"),
+        (r"encoder\.layers\.(\d)\.self_attn", r"encoder.layers.\1.src_src_att"),
+        (r"self_attn", "trg_trg_att"),
+        (r"encoder_attn", "src_trg_att"),
+        (r"out_proj", "output_layer"),
+        (r"([qkv])_proj", r"\1_layer"),
+        (r"fc1", "feed_forward.pwff_layer.0"),
+        (r"fc2", "feed_forward.pwff_layer.3"),
+    ]
+    ids, seen, said = tokens(64), torch.ones(2, 12, dtype=torch.long), tokens(64).flip(1)[:, :8]
+    ids[1, 9:], seen[1, 9:] = 1, 0
+    inputs = {"src": ids, "trg_input": said, "src_mask": seen.bool()[:, None], "src_length": torch.tensor([12, 9])}
+    inputs |= {"trg": said, "trg_mask": torch.ones(2, 1, 8, dtype=torch.bool), "return_type": "loss"}
+    return Case(
+        reference,
+        carried(port, reference, names),
+        (),
+        {"input_ids": ids, "attention_mask": seen, "decoder_input_ids": said, "use_cache": False},
+        (),
+        inputs,
+        arranged=lambda out: out[1],
+        main=lambda out: out.logits.log_softmax(-1),
+    )
+
+
+def pegasus_encoder(load):
+    from transformers import PegasusConfig
+    from transformers.models.pegasus.modeling_pegasus import PegasusEncoder
+
+    config = PegasusConfig(
+        vocab_size=64,
+        d_model=32,
+        encoder_layers=2,
+        encoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        activation_function="relu",
+        max_position_embeddings=32,
+        scale_embedding=False,
+    )
+    reference = shaken(PegasusEncoder(config))
+    with torch.no_grad():  # the port's attention has none
+        for name, parameter in reference.named_parameters():
+            if name.endswith("_proj.bias"):
+                parameter.zero_()
+    settings = load("sockeye.transformer").TransformerConfig(
+        model_size=32,
+        attention_heads=4,
+        feed_forward_num_hidden=64,
+        act_type="relu",
+        num_layers=2,
+        dropout_attention=0.0,
+        dropout_act=0.0,
+        dropout_prepost=0.0,
+        positional_embedding_type="fixed",
+        preprocess_sequence="n",
+        postprocess_sequence="dr",
+        max_seq_len_source=32,
+        max_seq_len_target=32,
+    )
+    port = load("sockeye.encoder").TransformerEncoder(settings)
+    port.pos_embedding.scale_up_input = False
+    for norm in (module for module in port.modules() if isinstance(module, torch.nn.LayerNorm)):
+        norm.eps = 1e-5  # the reference's; the package has 1e-6
+    names = [
+        (r"^embed_positions", "pos_embedding"),
+        (r"^layer_norm", "final_process.layer_norm"),
+        (r"self_attn_layer_norm", "pre_self_attention.layer_norm"),
+        (r"self_attn\.qkv_proj\.", "self_attention.ff_in."),
+        (r"self_attn\.out_proj", "self_attention.ff_out"),
+        (r"final_layer_norm", "pre_ff.layer_norm"),
+        (r"fc(\d)", r"ff.ff\1"),
+    ]
+    cut = lambda weights: fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv_proj")  # noqa: E731
+    embedded, seen = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(1)), torch.ones(2, 12)
+    seen[1, 9:] = 0
+    port = carried(port, reference, names, cut)
+    inputs = {"inputs_embeds": embedded, "attention_mask": seen.long()}
+    return Case(reference, port, (), inputs, (embedded, torch.tensor([[12, 0], [9, 0]])))

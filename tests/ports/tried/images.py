@@ -390,3 +390,70 @@ def siglip2(load):
         main=lambda out: out.logits_per_image,
         arranged=lambda out: out.logits_per_image,
     )
+
+
+def chameleon_encoder(load):
+    from transformers import ChameleonVQVAEConfig
+    from transformers.models.chameleon.modeling_chameleon import ChameleonVQVAEEncoder
+
+    config = ChameleonVQVAEConfig(
+        base_channels=32,
+        channel_multiplier=[1, 2],
+        num_res_blocks=1,
+        resolution=16,
+        attn_resolutions=[8],
+        latent_channels=8,
+        double_latent=False,
+        dropout=0.0,
+    )
+    reference = shaken(ChameleonVQVAEEncoder(config))
+    port = load("taming.modules.diffusionmodules.model").Encoder(
+        ch=32,
+        out_ch=3,
+        ch_mult=(1, 2),
+        num_res_blocks=1,
+        attn_resolutions=[8],
+        in_channels=3,
+        resolution=16,
+        z_channels=8,
+        double_z=False,
+    )
+    pixels = picture(16)
+    return Case(reference, carried(port, reference, [(r"^", "")]), (), {"pixel_values": pixels}, (pixels,))
+
+
+def doctr_vit(load):
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=5, layer_norm_eps=1e-5)
+    reference = shaken(ViTForImageClassification(config))
+    with torch.no_grad():  # the port's layers share their norms
+        first = {}
+        for name, parameter in reference.named_parameters():
+            if "layernorm_" in name:
+                parameter.copy_(first.setdefault(name[name.index("layernorm_") :], parameter))
+    package = load("doctr.models.classification.vit.pytorch")
+    port = package.VisionTransformer(32, 3, 4, 2, patch_size=(8, 8), input_shape=(3, 32, 32), num_classes=5)
+    names = [
+        (r"^vit\.layernorm", "1.layer_norm_output"),
+        (r"^vit\.", ""),
+        (r"^embeddings\.cls_token", "0.cls_token"),
+        (r"^embeddings\.position_embeddings", "0.positions"),
+        (r"^embeddings\.patch_embeddings\.projection", "0.projection"),
+        (r"^(?:encoder\.layer|layers)\.\d\.layernorm_before", "1.layer_norm_input"),
+        (r"^(?:encoder\.layer|layers)\.\d\.layernorm_after", "1.layer_norm_attention"),
+        (
+            r"^(?:encoder\.layer|layers)\.(\d)\.attention\.(?:attention\.)?(q|k|v)(?:uery|ey|alue|_proj)",
+            lambda m: f"1.attention.{m[1]}.linear_layers.{'qkv'.index(m[2])}",
+        ),
+        (
+            r"^(?:encoder\.layer|layers)\.(\d)\.attention\.(?:output\.dense|o_proj)",
+            r"1.attention.\1.output_linear",
+        ),
+        (r"^(?:encoder\.layer|layers)\.(\d)\.(?:intermediate\.dense|mlp\.fc1)", r"1.position_feed_forward.\1.0"),
+        (r"^(?:encoder\.layer|layers)\.(\d)\.(?:output\.dense|mlp\.fc2)", r"1.position_feed_forward.\1.3"),
+        (r"^classifier", "2.head"),
+    ]
+    pixels = picture(32)
+    return Case(reference, carried(port, reference, names), (), {"pixel_values": pixels}, (pixels,))

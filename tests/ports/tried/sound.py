@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import torch
 from cases import Case, shaken, tokens
@@ -353,3 +354,149 @@ def mimi(load):
         arranged=lambda out: out.x,
         main=lambda out: out.audio_values,
     )
+
+
+def granite_speech(load):
+    from transformers import GraniteSpeechEncoderConfig
+    from transformers.models.granite_speech.modeling_granite_speech import GraniteSpeechCTCEncoder
+
+    config = GraniteSpeechEncoderConfig(
+        input_dim=32,
+        hidden_dim=32,
+        num_layers=2,
+        num_heads=4,
+        dim_head=8,
+        feedforward_mult=2,
+        conv_kernel_size=7,
+        conv_expansion_factor=2,
+        context_size=12,
+        max_pos_emb=512,
+        output_dim=16,
+    )
+    reference = shaken(GraniteSpeechCTCEncoder(config))
+    generator = torch.Generator().manual_seed(2)
+    for name, buffer in reference.named_buffers():
+        if "running" in name:
+            buffer.add_(torch.rand(buffer.shape, generator=generator))
+    with torch.no_grad():  # the port is the layers alone
+        reference.input_linear.weight.copy_(torch.eye(32))
+        for parameter in (reference.input_linear.bias, *reference.out_mid.parameters()):
+            parameter.zero_()
+    port = load("conformer.conformer").Conformer(
+        32, depth=2, dim_head=8, heads=4, ff_mult=2, conv_expansion_factor=2, conv_kernel_size=7
+    )
+    names = [
+        (r"(ff\d)\.pre_norm", r"\1.fn.norm"),
+        (r"(ff\d)\.up_proj", r"\1.fn.fn.net.0"),
+        (r"(ff\d)\.down_proj", r"\1.fn.fn.net.3"),
+        (r"attn\.pre_norm", "attn.norm"),
+        (r"attn\.(to_|rel)", r"attn.fn.\1"),
+        (r"conv\.norm", "conv.net.0"),
+        (r"conv\.up_conv", "conv.net.2"),
+        (r"conv\.depth_conv", "conv.net.4"),
+        (r"conv\.batch_norm", "conv.net.5"),
+        (r"conv\.down_conv", "conv.net.7"),
+    ]
+    cut = lambda weights: {**weights, **{f"layers.{n}.conv.depth_conv.conv.bias": torch.zeros(64) for n in range(2)}}  # noqa: E731
+    sound = torch.randn(2, 12, 32, generator=generator)
+    return Case(reference, carried(port, reference, names, cut), (), {"hidden_states": sound}, (sound,))
+
+
+def univnet(load):
+    from transformers import UnivNetConfig, UnivNetModel
+
+    config = UnivNetConfig(
+        model_in_channels=64,
+        model_hidden_channels=8,
+        num_mel_bins=10,
+        resblock_kernel_sizes=[3, 3],
+        resblock_stride_sizes=[4, 2],
+        resblock_dilation_sizes=[[1, 3], [1, 3]],
+        kernel_predictor_hidden_channels=64,
+    )
+    reference = shaken(UnivNetModel(config))
+    port = load("tortoise.models.vocoder").UnivNetGenerator(
+        noise_dim=64, channel_size=8, dilations=[1, 3], strides=[4, 2], n_mel_channels=10
+    )
+    port.remove_weight_norm()
+    names = [
+        (r"^resblocks\.(\d)\.resblocks\.(\d)\.conv", r"res_stack.\1.conv_blocks.\2.1"),
+        (r"^resblocks\.(\d)", r"res_stack.\1"),
+        (r"convt_pre", "convt_pre.1"),
+        (r"input_conv", "input_conv.0"),
+        (r"kernel_predictor\.resblocks\.(\d)\.conv1", r"kernel_predictor.residual_convs.\1.1"),
+        (r"kernel_predictor\.resblocks\.(\d)\.conv2", r"kernel_predictor.residual_convs.\1.3"),
+        (r"^conv_post", "conv_post.1"),
+    ]
+    carried(port, reference, names)  # the port's eval() returns nothing
+    generator = torch.Generator().manual_seed(1)
+    mel, noise = torch.randn(2, 5, 10, generator=generator), torch.randn(2, 5, 64, generator=generator)
+    inputs = {"input_features": mel, "noise_sequence": noise}
+    one = lambda out: out.squeeze(1)  # noqa: E731
+    return Case(reference, port, (), inputs, (mel.transpose(1, 2), noise.transpose(1, 2)), arranged=one)
+
+
+def speechbrain_hifigan(load):
+    def generator(kernels, dilations):
+        port = load("speechbrain.lobes.models.HifiGAN").HifiganGenerator(
+            8, 1, "1", dilations, kernels, [8, 4], 16, [4, 2]
+        )
+        strays = [name for name, module in sys.modules.items() if type(module).__name__ == "DeprecatedModuleRedirect"]
+        for name in strays:
+            del sys.modules[name]  # whoever looks at one imports what is not here
+        port.remove_weight_norm()
+        for module in port.modules():
+            if hasattr(module, "padding_mode") and hasattr(module, "conv"):
+                module.padding_mode = "constant"  # the reference's; the package has "reflect"
+        return port
+
+    return beside_hifigan(generator, [(r"^upsampler", "ups"), (r"\.(weight|bias)$", r".conv.\1")])
+
+
+def data2vec(load):
+    from transformers import Data2VecAudioConfig, Data2VecAudioModel
+
+    config = Data2VecAudioConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_dim=(16, 16, 16),
+        conv_kernel=(10, 3, 2),
+        conv_stride=(5, 2, 2),
+        num_conv_pos_embeddings=2,
+        conv_pos_kernel_size=5,
+        num_conv_pos_embedding_groups=4,
+        apply_spec_augment=False,
+        mask_time_prob=0.0,
+    )
+    reference = shaken(Data2VecAudioModel(config))
+    port = load("funasr.models.data2vec.data2vec_encoder").Data2VecEncoder(
+        input_size=1,
+        extractor_mode="layer_norm",
+        conv_feature_layers="[(16, 10, 5), (16, 3, 2), (16, 2, 2)]",
+        encoder_layers=2,
+        encoder_embed_dim=32,
+        encoder_ffn_embed_dim=64,
+        encoder_attention_heads=4,
+        conv_pos=10,
+        conv_pos_groups=4,
+        pos_conv_depth=2,
+        required_seq_len_multiple=1,
+    )
+    port.remove_pretraining_modules()
+    names = [
+        (r"^masked_spec_embed", "mask_emb"),
+        (r"conv_layers\.(\d)\.conv\.", r"conv_layers.\1.0."),
+        (r"conv_layers\.(\d)\.layer_norm\.", r"conv_layers.\1.2.1."),
+        (r"^feature_projection\.layer_norm", "layer_norm"),
+        (r"^feature_projection\.projection", "post_extract_proj"),
+        (r"pos_conv_embed\.layers\.(\d)\.conv", r"pos_conv.\1.0"),
+        (r"\.attention\.", ".self_attn."),
+        (r"(layers\.\d)\.layer_norm", r"\1.self_attn_layer_norm"),
+        (r"feed_forward\.intermediate_dense", "fc1"),
+        (r"feed_forward\.output_dense", "fc2"),
+    ]
+    sound = torch.randn(2, 800, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, names, kept=("mask_emb",))
+    return Case(reference, port, (), {"input_values": sound}, (sound, torch.tensor([800, 800])))
