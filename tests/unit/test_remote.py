@@ -172,6 +172,10 @@ PAGE = b"<html><head><title>Sign in</title></head><body><a href='login'>Sign in<
 PAGES = {
     "a listing": (lambda environ: "list-type" in environ["QUERY_STRING"], ""),
     "a listing that is no XML": (lambda environ: "list-type" in environ["QUERY_STRING"], "cannot be listed: "),
+    "a listing, and 404 for the rest": (
+        lambda environ: "list-type" in environ["QUERY_STRING"],
+        "/test_it cannot be listed: what came is no listing of a bucket but text/html",
+    ),
     "everything": (lambda _: True, "is empty, truncated or not a saf"),
 }
 
@@ -191,7 +195,10 @@ def test_a_page_in_place_of_a_bucket_is_never_a_missing_golden(s3, tmp_path, mon
 
     def faulty(app, environ, start):
         if not is_page(environ):
-            return real(app, environ, start)
+            if "404" not in answered:
+                return real(app, environ, start)
+            start("404 Not Found", [("Content-Length", "0")])
+            return []
         start("200 OK", [("Content-Type", "text/html"), ("Content-Length", str(len(page)))])
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [page]
 
@@ -204,6 +211,11 @@ def test_a_page_in_place_of_a_bucket_is_never_a_missing_golden(s3, tmp_path, mon
 
     assert told.startswith(s3 if message else "Linear")
     assert message in told
+
+
+def test_a_bucket_that_is_not_there_is_no_missing_golden(s3, tmp_path):
+    with pytest.raises(GoldenError, match=r"^s3://nowhere/goldens/test_it cannot be listed: .*bucket does not exist"):
+        RemoteDirectory("s3://nowhere/goldens", tmp_path).has(NAME)
 
 
 @pytest.fixture

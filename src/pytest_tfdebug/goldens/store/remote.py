@@ -112,6 +112,8 @@ class RemoteDirectory:
                 except FileNotFoundError as error:
                     if getattr(error.__cause__, "status", 404) != 404:  # noqa: PLR2004 - aiohttp's, of a broken server
                         raise OSError(str(error.__cause__)) from error
+                    if not listing:
+                        self._check_answer(name.rpartition("/")[0])
                 else:
                     if entry["type"] == "file":
                         listing[base] = entry
@@ -131,6 +133,23 @@ class RemoteDirectory:
                 entry["name"].rpartition("/")[2]: entry for entry in entries if entry["type"] == "file"
             }
         return self._listings[folder]
+
+    def _check_answer(self, folder: str) -> None:
+        """Raise if that of a folder from which nothing was read is no listing.
+
+        A listing of S3 repeats what was asked for; its library reads an empty one from any other well-formed answer.
+        Most other stores answer in JSON, which no page is. A web server has no listings: what it says of the golden
+        counts.
+        """
+        if "s3" not in several(self._files.protocol):
+            return
+        with _Told(redact(f"{self._url}/{folder}"), "listed"):
+            bucket, prefix, _ = self._files.split_path(self._at(folder))
+            asked = {"Bucket": bucket, "Prefix": f"{prefix}/", "MaxKeys": 1, **self._files.req_kw}
+            answer = self._files.call_s3("list_objects_v2", **asked)
+            if "IsTruncated" not in answer:
+                kind = answer["ResponseMetadata"]["HTTPHeaders"].get("content-type", "something else")
+                raise OSError(f"what came is no listing of a bucket but {kind}, as of a proxy that wants a login")
 
 
 class _Told:
