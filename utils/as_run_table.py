@@ -21,8 +21,7 @@ COLUMNS = ("works", "limits", "refused")
 ROWS = {
     "wrapped": "`DistributedDataParallel`, FSDP1, `AveragedModel`, checkpoint wrappers",
     "peft": "peft",
-    "compiled": "Compiled: `torch.compile(model)`, `model.compile()`, `model.forward = torch.compile(model.forward)`, "
-    "single layers",
+    "compiled": "Compiled: `torch.compile(model)`, `model.compile()`, a compiled `forward`, single layers",
     "compiled function": "A compiled function inside a forward",
     "torchscript": "TorchScript",
     "offloaded": "Offloaded with accelerate",
@@ -31,8 +30,7 @@ ROWS = {
     "kept state": "Dynamic rotary embeddings, counters, lists and tensors kept by modules",
     "tensors": "Quantized, float8, four-bit, sparse, nested, jagged tensors, `DTensor`",
     "torchao": "Quantized with torchao",
-    "ranks": 'On several ranks: `parallelize_module`, `tp_plan="auto"` of transformers, `fully_shard`, '
-    "a loop that slices tied weights",
+    "ranks": '[On several ranks](#several-ranks): `parallelize_module`, `tp_plan="auto"`, `fully_shard`, sliced tied weights',
     "part": "A part of a model, a pipeline stage",
     "dtype": "`autocast`, or bfloat16 against a float32 golden",
     "threads": "Threads inside a forward",
@@ -73,7 +71,8 @@ def table(found: Collection[Held]) -> str:
 
 def with_table(text: str, made: str) -> str:
     """Return the text of the page with a table in the place of its own."""
-    return text[: text.index("| As it is run")] + made
+    begin = text.index(HEAD.splitlines()[0])
+    return text[:begin] + made + text[text.index("\n\n", begin) + 1 :]
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_the_hook_fails_on_a_new_skip_alone(repository):
 
 
 def test_the_entry_for_checkers_of_transformers_fails_on_a_new_skip_and_looks_at_the_files_that_make_one(repository):
-    page = (ROOT / "docs/how-to/transformers-suite.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/unittest.md").read_text(encoding="utf-8")
     (script,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CHECKER_CONFIG" in text)
     (config,) = (node.value for node in ast.parse(script).body if isinstance(node, ast.Assign))
     checker = ast.literal_eval(config)  # as utils/checkers.py reads it

@@ -25,28 +25,26 @@ RECIPES = "tests/integration/test_ci_recipes.py runs it on a small repository"
 #: Page -> the exit codes of its commands, from top to bottom. A block of changes between them is applied.
 WALKED = {
     "README": [0],
-    "big-models": [],
     "float16": [0, 1],
-    "from-assert-close": [],
+    "goldens": [0, 0, 0, 0, 0],
     "guard-a-model": [0, 0, 1],
-    "input-names": [],
     "padding": [0, 1],
     "port-a-model": [1, 1],
-    "review-goldens": [0, 0, 0, 0, 0],
+    "port-tests": [],
     "unittest": [],
 }
 #: Page -> what a block or command of it begins with -> why it is not run here.
 ELSEWHERE = {
     "README": {"pip install": "needs a package index; make release installs the package and tries it"},
     "github-actions": {"name: models": RECIPES, "repos:": RECIPES},
-    "review-goldens": {"-weight": "shows what git prints"},
+    "goldens": {"-weight": "shows what git prints"},
     "skips-in-ci": {
         "pip install": "needs a package index",
         "tfdebug scan": RECIPES,
         "@unittest.skip": RECIPES,
         "pytest tests/models": RECIPES,
     },
-    "transformers-suite": {
+    "unittest": {
         "@pytest.mark.overflow_free": "is a class of transformers' own tests",
         "import pytest_tfdebug": "needs the tests of a transformers checkout",
         '"""Checks that no common test': RECIPES,
@@ -97,7 +95,7 @@ def run(pytester):
 
 def prepare(page, folder, run):
     """Make what a page begins with: goldens that were committed, and a model that has changed since."""
-    if page.stem != "review-goldens":
+    if page.stem != "goldens":
         return
     (text,) = (
         text for text in BLOCK.findall((ROOT / "docs/tutorials/guard-a-model.md").read_text()) if text[0] == "python"

@@ -67,8 +67,8 @@ def run(pytester, monkeypatch):
 
 @pytest.mark.as_run(
     "part",
-    works='`root="model.layers.1"` holds it to that module of the golden.',
-    limits="The part needs inputs of its own.",
+    works='`root="model.layers.1"` compares it with that module of the golden.',
+    limits="Give the part its own inputs.",
 )
 def test_a_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):
     run("--tf-golden=update").assert_outcomes(passed=1)
@@ -80,7 +80,7 @@ def test_a_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):
     wrong.stdout.fnmatch_lines(["E*act (GELU): gives another output for the same inputs"])
 
 
-@pytest.mark.as_run("part", refused="An unknown module, with the nearest.")
+@pytest.mark.as_run("part", refused="An unknown module.")
 def test_an_unknown_root_is_refused_with_the_nearest(run):
     run("--tf-golden=update").assert_outcomes(passed=1)
 

@@ -208,8 +208,8 @@ def run(pytester, monkeypatch):
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream(), "record_event"), reason="FSDP2 needs torch 2.7 on a CPU")
 @pytest.mark.as_run(
     "ranks",
-    works="A golden of one process holds the model on ranks, and the reverse; a missing all-reduce, a wrong shard, another value on rank 1 alone, q and k permuted with the wrong head size, tied weights that were sharded twice are named with the rank. See [ranks](ranks.md).",
-    limits="Two ranks, gloo on the CPU; nccl is not tested. No operators are looked at.",
+    works="Checked against a golden of one process, and the reverse. A missing all-reduce, a wrong shard, another value on one rank, a wrong permutation of q and k, and tied weights that were sharded twice are named with the rank.",
+    limits="Tested on two ranks with gloo on the CPU, not with nccl. Operators are not looked at.",
 )
 def test_goldens_hold_models_on_ranks_and_the_reverse_and_bugs_are_named_with_the_rank(run):
     run("update")

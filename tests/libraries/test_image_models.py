@@ -55,7 +55,7 @@ def made(make):
     return model.eval(), inputs
 
 
-@pytest.mark.as_run("libraries", works="Traced and checked like any model; a bug is named by its module.")
+@pytest.mark.as_run("libraries", works="Checked like any model; a bug is named by its module.")
 @pytest.mark.parametrize(("make", "place"), MODELS.values(), ids=MODELS)
 def test_a_bug_in_a_model_of_another_library_is_named(make, place):
     (model, inputs), (wrong, _) = made(make), made(make)
@@ -74,8 +74,7 @@ def test_a_bug_in_a_model_of_another_library_is_named(make, place):
 @pytest.mark.as_run(
     "libraries",
     works='`method="decode"` of an autoencoder.',
-    limits="What `encode` "
-    "returns is no tensor, nor holds one that can be found: a note says that it was not compared, and its inside was.",
+    limits="`encode` returns an object without a tensor that can be found. A note says that only the inside was compared.",
 )
 def test_what_an_autoencoder_returns_from_encode_is_said_not_to_be_compared():
     (model, inputs), latent = made(vae), torch.linspace(-1, 1, 32).view(1, 2, 4, 4)

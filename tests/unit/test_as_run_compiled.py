@@ -81,7 +81,7 @@ WAYS = {"compile": whole, "in-place": in_place, "forward": by_forward}
 
 @pytest.mark.as_run(
     "compiled",
-    works="What was compiled is held by its own inputs and outputs. After a failure the operators are looked at uncompiled.",
+    works="Compiled parts are checked by their inputs and outputs. After a failure, their operators are looked at uncompiled.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
@@ -123,8 +123,8 @@ def test_a_bug_in_a_compiled_layer_is_named_by_that_layer(way):
 
 @pytest.mark.as_run(
     "compiled",
-    works="No hook is compiled, so nothing is compiled anew.",
-    limits="A function of yours that was compiled before it is watched, and calls modules of the model, hides them without a note.",
+    works="Checks cause no recompilation.",
+    limits="If you compiled a function earlier and it calls modules of the model, it hides them without a note.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_hook_of_ours_is_compiled_with_the_model(way, compiled_frames):
@@ -153,8 +153,8 @@ def test_a_model_compiled_in_place_is_left_so():
 
 @pytest.mark.as_run(
     "compiled function",
-    works="A note names the modules that it hides, and these are unrecorded, not missing.",
-    refused="`fullgraph=True` around a whole watched model, with the reason.",
+    works="A note names the modules that it hides. They are unrecorded, not missing.",
+    refused="`fullgraph=True` around a whole watched model.",
 )
 def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen():
     function = torch.compile(lambda inner, value: inner(value) + 1, backend="eager", fullgraph=True)
@@ -167,9 +167,7 @@ def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen
     assert recorded.notes == ("inner runs in compiled code of its caller and cannot be seen there.",)
 
 
-@pytest.mark.as_run(
-    "compiled function", limits="A check runs the model once more where its first forward compiles one."
-)
+@pytest.mark.as_run("compiled function", limits="If the first forward compiles it, a check runs the model once more.")
 @pytest.mark.parametrize("added", [1, 2])
 def test_a_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
     model, x = Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)

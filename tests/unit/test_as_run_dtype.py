@@ -29,7 +29,9 @@ def under_autocast(model, **inputs):
         return trace(model, **inputs)
 
 
-@pytest.mark.as_run("dtype", works="The dtype is the answer, and no module is blamed.", limits="Values are not judged.")
+@pytest.mark.as_run(
+    "dtype", works="The report names the dtype and blames no module.", limits="Values are not compared."
+)
 @pytest.mark.parametrize(
     "made",
     [lambda: trace(gpt2().bfloat16(), input_ids=IDS), lambda: under_autocast(gpt2(), input_ids=IDS)],
@@ -52,7 +54,7 @@ def test_a_dtype_that_the_inputs_have_too_is_no_other_input():
     assert report.culprit.kind == "dtype"
 
 
-@pytest.mark.as_run("dtype", works="One module in another dtype is blamed itself.")
+@pytest.mark.as_run("dtype", works="A single module in another dtype is named.")
 def test_one_module_in_another_dtype_is_blamed_itself():
     wrong = gpt2()
     wrong.h[1].mlp.act.register_forward_hook(lambda _module, _args, output: output.double())

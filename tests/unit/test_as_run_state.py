@@ -52,7 +52,7 @@ def test_dynamic_rotary_embeddings_are_left_as_they_were():
     assert model.model.rotary_emb.max_seq_len_cached == 24
 
 
-@pytest.mark.as_run("kept state", works="Also when its forward raises.")
+@pytest.mark.as_run("kept state", works="Also if its forward raises.")
 def test_a_forward_that_raises_leaves_attributes_as_they_were():
     model = dynamic_llama()
     before = plain_attributes(model)
@@ -85,7 +85,7 @@ class Keeping(nn.Module):
         return x * 1
 
 
-@pytest.mark.as_run("kept state", limits="What a list or dict holds is put back, not what its items hold.")
+@pytest.mark.as_run("kept state", limits="A list or dict is put back, but not what its items hold.")
 def test_attributes_of_every_kind_are_put_back():
     model = Keeping()
     seen, memory = model.seen, model.memory

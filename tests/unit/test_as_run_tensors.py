@@ -85,8 +85,8 @@ def prototypes():
 
 @pytest.mark.as_run(
     "tensors",
-    works="Read as what they stand for; bytes where torch cannot compute with a dtype; nested ones padded with zeros.",
-    limits="`DTensor`: see the ranks.",
+    works="Read as the numbers that they stand for. Dtypes that torch cannot compute with are read as bytes, and nested tensors are padded with zeros.",
+    limits="`DTensor`: see [ranks](#several-ranks).",
 )
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_tensors_of_every_kind_are_read_stored_and_told_apart(kind, tmp_path):
@@ -147,7 +147,7 @@ def test_an_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
     assert guard.forwards == 1
 
 
-@pytest.mark.as_run("tensors", limits="A kind that gives no values is recorded by its shape.")
+@pytest.mark.as_run("tensors", limits="A kind without readable values is recorded by its shape.")
 def test_a_kind_that_cannot_be_read_is_said_to_have_no_values():
     class Refusing(Packed):
         def dequantize(self):

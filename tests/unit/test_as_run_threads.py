@@ -43,8 +43,8 @@ class Model(nn.Module):
 
 @pytest.mark.as_run(
     "threads",
-    works="A call belongs to the call of the nearest module around it.",
-    limits="The order is not known, which a note says. Threads that call one module several times may change places.",
+    works="A call belongs to the nearest module around it.",
+    limits="The order is unknown, and a note says so. Calls of one module in several threads may be swapped.",
 )
 def test_calls_in_threads_have_the_parent_that_started_them():
     recorded = trace(Model(), X)
