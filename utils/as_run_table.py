@@ -30,7 +30,8 @@ ROWS = {
     "kept state": "Dynamic rotary embeddings, counters, lists and tensors kept by modules",
     "tensors": "Quantized, float8, four-bit, sparse, nested, jagged tensors, `DTensor`",
     "torchao": "Quantized with torchao",
-    "ranks": '[On several ranks](#several-ranks): `parallelize_module`, `tp_plan="auto"`, `fully_shard`, sliced tied weights',
+    "ranks": '[On several ranks](#several-ranks): `parallelize_module`, `tp_plan="auto"`, `fully_shard`, '
+    "sliced tied weights",
     "part": "A part of a model, a pipeline stage",
     "dtype": "`autocast`, or bfloat16 against a float32 golden",
     "threads": "Threads inside a forward",
