@@ -30,7 +30,7 @@ from safety.large_files import play_large
 from safety.left_as_it_was import CHECKS, RAISED, InThread, play, raising
 from safety.long_run import samples, told_growth
 from safety.malformed import play_malformed
-from safety.once_broken import PLAYS, TESTS, play_tests
+from safety.once_broken import TESTS, play_tests
 from safety.suites import play_interrupts, play_two_updates, play_workers
 
 if TYPE_CHECKING:
@@ -110,18 +110,12 @@ def _parts(wanted: list[str], checks: int) -> Iterator[tuple[str, Callable[[], O
     for name, (play_goldens, count) in counted.items():
         yield name, partial(_in_a_folder, partial(_counted, play_goldens, count))
     yield "files of 100 MB", partial(_in_a_folder, play_large)
-    for name, (forms, play_again) in PLAYS.items():
-        yield name, partial(_in_a_folder, partial(_all_of, play_again, forms))
     for name, selection in TESTS.items():
         yield name, partial(_in_a_folder, partial(play_tests, selection=selection))
 
 
 def _counted(play_goldens: Callable[[Path, int], list[str]], count: int, folder: Path) -> Outcome:
     return count, play_goldens(folder, count)
-
-
-def _all_of(play_again: Callable[[Path], list[str]], forms: int, folder: Path) -> Outcome:
-    return forms, play_again(folder)
 
 
 def _in_a_folder(play_files: Callable[[Path], Outcome]) -> Outcome:

@@ -180,6 +180,17 @@ def test_on_a_ci_server_nothing_but_a_typed_flag_records(pytester, run, how):
     assert list(contents(pytester)) == ["goldens/test_it/test_same.safetensors"]
 
 
+@pytest.mark.parametrize(
+    "server", ["GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID"]
+)
+def test_a_ci_server_that_does_not_set_ci_records_nothing_unasked(pytester, run, server):
+    pytester.makeini("[pytest]\ntf_golden = update")
+
+    run("-k", "same", **{server: "true"}).assert_outcomes(failed=1, deselected=2)
+
+    assert list(contents(pytester)) == []
+
+
 def test_elsewhere_the_ini_file_records(pytester, run):
     pytester.makeini("[pytest]\ntf_golden = missing")
 

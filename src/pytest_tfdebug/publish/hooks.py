@@ -159,7 +159,9 @@ class Publisher:
                 self._waiting.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page and the file are, and tell GitHub of every failed check."""
+        """Tell GitHub of every failed check, and say where the page and the file are."""
+        for line in self._annotations:
+            terminalreporter.write_line(line)
         for problem in dict.fromkeys(self._unwritten):
             terminalreporter.write_line(f"tfdebug: {problem}", yellow=True)
         if self._unwritten:
@@ -168,8 +170,6 @@ class Publisher:
             terminalreporter.write_line(f"tfdebug page: {(self._html / 'index.html').absolute().as_uri()}")
         if self._json is not None:
             terminalreporter.write_line(f"tfdebug checks: {self._json}")
-        for line in self._annotations:
-            terminalreporter.write_line(line)
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:
