@@ -73,6 +73,29 @@ def test_a_step_that_is_missing_is_left_out_of_the_reference(bug, sentence):
     assert culprit.reference is not None
 
 
+def without_layer_norm(model):
+    model.embeddings.LayerNorm.forward = lambda given: given
+
+
+def without_feed_forward(model):
+    for layer in model.encoder.layer:
+        layer.feed_forward_chunk = lambda given: given
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (without_layer_norm, "with embeddings.LayerNorm left out at modeling_bert.py:"),
+        (without_feed_forward, "on left out at modeling_bert.py:"),
+    ],
+)
+def test_steps_that_give_more_than_one_tensor_or_follow_in_other_modules_are_left_out(change, sentence):
+    culprit = report_on("bert", change).culprit
+
+    assert culprit.proved.startswith("the reference gives every output of this with ")
+    assert sentence in culprit.proved
+
+
 def noise_in(path, **how):
     """Return a change that no edit of code makes: noise on all elements of a weight."""
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Edit = Callable[["Run", Step, Given], Any]
 
 
+#: What operators raise of operands that they cannot take; whatever else is raised is an error of ours.
+NOT_COMPUTED = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError)
+
+
 class Run:
     """One run: the values that are others than recorded."""
 
@@ -75,7 +79,9 @@ class Replay:
             output = step.run(*given[0], **given[1]) if edit is None else edit(run, step, given)
             results = output if isinstance(output, (list, tuple)) else (output,)
             for index, result in zip(step.outs, results, strict=False):
-                if index is None or index in instead or _is_same(result, self.tape.tensors.get(index)):
+                if index is None or result is None or index in instead:
+                    continue
+                if _is_same(result, self.tape.tensors.get(index)):
                     continue
                 run.values[index] = result
                 if is_enough(index, result):

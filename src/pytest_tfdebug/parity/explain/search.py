@@ -14,6 +14,7 @@ import torch
 from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls, exchanged_weights
 from pytest_tfdebug.parity.explain.changes import At, Change, changes_at, scaled
+from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
 from pytest_tfdebug.parity.values.matching import reordered_axes
 
 if TYPE_CHECKING:
@@ -145,11 +146,15 @@ class Search:
         return list({value.index: value for value in (*opened.first(), *opened.first(opened.open))}.values())
 
     def _after(self, begin: int, first: Value) -> Iterator[int]:
-        """Yield the steps of the same call that follow on a first open value."""
+        """Yield the steps after a first open value in its call, and all that was computed from it."""
         values, steps = self.forward.side.values, self.forward.tape.steps
+        made = {first.index}
         for place in range(begin, min(begin + 60, len(steps))):
             outs = self.forward.outs_of(place)
-            if outs and values[outs[0]].call == first.call and not self.opened.open.isdisjoint(outs):
+            if outs and not made.isdisjoint(values[outs[0]].producers):
+                made.update(outs)
+            is_near = outs and (values[outs[0]].call == first.call or not made.isdisjoint(outs))
+            if is_near and not self.opened.open.isdisjoint(outs) and not values[outs[0]].is_moved:
                 yield place
 
     # --- whether
@@ -174,7 +179,7 @@ class Search:
             instead |= change.instead or {}
         try:
             values = self.forward.replay.run(edits, instead)
-        except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
+        except NOT_COMPUTED:
             return None
         residual = self.residual(values)
         if residual > self.same:
@@ -247,7 +252,7 @@ class Search:
             given = [look(index, tensor) for index, tensor in (change.instead or {}).items()]
             if not any(given):
                 self.forward.replay.run(change.edits, change.instead, look)
-        except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
+        except NOT_COMPUTED:
             return None, 0, _LOOKED_AT
         return (first[0] if first else None), len(first), foreign
 
