@@ -132,3 +132,52 @@ def test_an_unknown_choice_is_refused(pytester):
     result = pytester.runpytest("--tf-explain=perhaps")
 
     result.stderr.fnmatch_lines(["*--tf-explain*invalid choice: 'perhaps'*"])
+
+
+#: A port whose step is missing, which only a run of its reference proves; what the reference is built from is noted.
+SKIPS = """
+import copy
+import torch
+from models import build
+
+BUILT = []
+
+def test_port(tf_golden):
+    reference, inputs = build("bert")
+    port = copy.deepcopy(reference)
+    port.embeddings.LayerNorm.forward = lambda given: given
+    def built():
+        BUILT.append(1)
+        if {is_other}:
+            reference.encoder.layer[0].output.dense.weight.mul_(2)
+        return reference
+    with torch.no_grad():
+        try:
+            tf_golden.check(port, reference=built, **inputs)
+        finally:
+            print("built", len(BUILT))
+"""
+
+
+def test_a_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(pytester):
+    pytester.makepyfile(test_it=SKIPS.format(is_other=False))
+    pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
+
+    result = pytester.runpytest("-s")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*built 1"])
+    told = " ".join(" ".join(result.outlines).replace("E  ", "").split())
+    assert "Proved: the reference gives every output of this with embeddings.LayerNorm left out at modeling_bert.py:" in told
+
+
+def test_a_reference_that_gives_something_else_by_now_proves_nothing(pytester):
+    pytester.makepyfile(test_it=SKIPS.format(is_other=False))
+    pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
+    pytester.makepyfile(test_it=SKIPS.format(is_other=True))
+
+    result = pytester.runpytest("-s")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*built 1"])
+    result.stdout.no_fnmatch_line("*Proved*")

@@ -68,14 +68,14 @@ class GoldenChecks:
         """Hold a forward to the golden of this test.
 
         With ``--tf-golden=update`` the reference (the model itself without one) runs and is recorded, and a model that
-        has a reference is then held to it. Otherwise the model runs and is compared with the file, and the reference
-        does not run at all.
+        has a reference is then held to it. Otherwise the model runs and is compared with the file. The reference runs
+        only where this fails, to prove what is wrong.
 
         Args:
             model: The implementation under test; or a method of it, ``model.encode``, called on both sides in place
                 of the forward.
             *args: Positional inputs.
-            reference: The model to record, or a function that builds it, called only to record.
+            reference: The model to record, or a function that builds it, called to record and where the check fails.
             name: Tells several goldens of one test apart.
             rename: Port path -> reference path, see :func:`pytest_tfdebug.compare`.
             port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
@@ -129,6 +129,9 @@ class GoldenChecks:
         place = self._claim(module, name, self._options.golden_variant, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
         called = _called(module, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
+        if reference is not None:
+            kept = Rerun(module, args, kwargs, method)
+            called = replace(called, reference=lambda: Rerun(recorded_model(reference), *kept.inputs(), method))
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
         if mode in RECORDING and not (mode == "missing" and exists):
@@ -139,10 +142,9 @@ class GoldenChecks:
             record(self._item, place, recorded, given, settings, blind=lambda: self._blind_spots(recorded, given))
             if reference is None:
                 return None
-            again, named = inputs.inputs()
-            called = replace(called, args=again, kwargs=named)
-        check = GoldenCheck(self._item, module, place, name, settings, root, has_reference=reference is not None)
-        return check.run(called)
+            own_args, own_kwargs = inputs.inputs()
+            called = replace(called, args=own_args, kwargs=own_kwargs)
+        return GoldenCheck(self._item, module, place, name, settings, root).run(called)
 
     def check_arrays(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,8 +55,6 @@ class GoldenCheck:
     name: str | None  # name of the golden, where the test has several
     settings: CheckSettings
     root: str | None = None  # path of the golden's module that the model is, where it is a part
-    _: KW_ONLY
-    has_reference: bool  # whether the golden is that of another model
 
     @property
     def _is_explained(self) -> bool:
@@ -139,12 +137,12 @@ class GoldenCheck:
         """Return the report of a failure with what to do, the repro, and where the golden is."""
         config = self.item.config
         GoldenSession.of(config).note_environment(self.model)
-        is_alone = self._runs_alone
+        is_alone, has_reference = self._runs_alone, called.reference is not None
         told = write_repro(self.item, "parity", self.model, called.args, called.kwargs) if is_alone else ""
         return replace(
             report,
-            subject=f"The {'port' if self.has_reference else 'model'} differs from its golden",
-            advice=next_step(report, is_reference=self.has_reference),
+            subject=f"The {'port' if has_reference else 'model'} differs from its golden",
+            advice=next_step(report, is_reference=has_reference),
             repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
             facts=[*report.facts, f"Golden: {shown(str(self.place), config)}"],
         )

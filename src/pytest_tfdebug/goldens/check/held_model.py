@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.store.provenance import changes, fingerprint, provenance
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of, start_comparison
@@ -17,7 +18,7 @@ from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import renamed, renamed_tensors
 from pytest_tfdebug.parity.tensors.drift import assess
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
-from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import watched_forward
@@ -56,7 +57,10 @@ def compare_with(
     group: Group | None = None,
     progress: Callable[[], Progress | None] = lambda: None,
 ) -> ParityReport:
-    """Run a model and compare each tensor with its golden while it is alive; a second run explains a failure."""
+    """Run a model and compare each tensor with its golden while it is alive; a second run explains a failure.
+
+    So does one of the reference, where it is at hand and still gives what the golden holds.
+    """
     forwards = _Forwards(golden_file, model, called, settings, group)
     again = forwards.again
     comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
@@ -64,7 +68,7 @@ def compare_with(
     found = ended(comparator, tuple(forwards.notes), internal=settings.internal)
     if found.asks and is_explained and group is None:  # the values of a rank are those of its parts
         seconds = settings.explain_seconds
-        look = _by_values(golden_file, again, output, progress(), fails=found.fails, seconds=seconds)
+        look = _by_values(golden_file, again, output, called.reference, progress(), fails=found.fails, seconds=seconds)
         found = found.answered(look)
     tried = found.names_to_try()
     report = conclude(found, tried, forwards.held_again(tried) if tried else None)
@@ -145,12 +149,13 @@ def _by_values(
     golden_file: TraceFile,
     again: Rerun,
     output: Any,  # noqa: ANN401 - of any model
+    reference: Callable[[], Rerun] | None,
     progress: Progress | None,
     *,
     fails: bool | None,
     seconds: float | None,
 ) -> Explained | None:
-    """Run a model once more and hold its operators to the golden's; None where the golden has none."""
+    """Run a model once more and hold its operators to the reference's or the golden's; None where that has none."""
     expected = _values_of(golden_file)
     if expected is None:
         return None
@@ -161,8 +166,25 @@ def _by_values(
         return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
     if progress is not None:
         progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
+    ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
+    expected, live = (expected, Tape()) if ran is None else ran
     look = explain(expected, actual, fails=fails)
-    return with_proof(look, Trial(Live(tape, {}), Live(Tape(), outputs_of(golden_file.trace)), seconds))
+    return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(golden_file.trace)), seconds))
+
+
+def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values, Tape] | None:
+    """Run a reference, and return what its operators computed and what ran; None where it gives something else now."""
+    tape = Tape()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            values = reference().values(tape=tape)
+    except Exception:  # noqa: BLE001 - a function of the test's; its error must not cost the report on the failure
+        return None
+    if values is None or len(values.results) != len(recorded.results):
+        return None
+    pairs = zip(values.results, recorded.results, strict=True)
+    is_same = all(distance(values.values[i].print, recorded.values[j].print) <= AGREE for (_, i), (_, j) in pairs)
+    return (values, tape) if is_same else None
 
 
 def _of_inputs(own: str, theirs: str, root: str) -> Culprit:

@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.wrappers import bare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.tracing.values.rerun import Rerun
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -34,6 +39,8 @@ class PortCall:
     # names of the port's ids and of the reference's, where each has one tensor of ids and these differ
     other: tuple[str, str] | None = None
     method: str = "forward"  # what is called
+    # the forward of another model that the golden is of: it is made once more where the check fails
+    reference: Callable[[], Rerun] | None = None
 
 
 def port_call(

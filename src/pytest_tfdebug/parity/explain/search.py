@@ -160,17 +160,15 @@ class Search:
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached, count, foreign = self._reach(change, is_all=False)
-        if reached is None:
+        reached, is_at_end = self._reach(change)
+        if reached is None and not is_at_end:
             return None
         alone = self._mend([change], reached)
-        if alone is not None:
+        if alone is not None or reached is None:
             return alone
-        _, count, foreign = self._reach(change, is_all=True)
-        together = self._elsewhere(change) if count >= foreign else ()
-        return next(filter(None, (self._mend(changes, reached) for changes in together)), None)
+        return next(filter(None, (self._mend(changes, reached) for changes in self._elsewhere(change))), None)
 
-    def _mend(self, changes: Sequence[Change], reached: int) -> Mend | None:
+    def _mend(self, changes: Sequence[Change], reached: int | None) -> Mend | None:
         """Return what some changes mend together, told as the first of them; None where an output still differs."""
         edits: dict[int, Edit] = {}
         instead: dict[int, torch.Tensor] = {}
@@ -231,8 +229,8 @@ class Search:
                         found.add(float(f"{factor:.6g}"))
         return found
 
-    def _reach(self, change: Change, *, is_all: bool) -> tuple[int | None, int, float]:
-        """Return the first expected value that a change leads to, how many it leads to, and how many foreign ones."""
+    def _reach(self, change: Change) -> tuple[int | None, bool]:
+        """Return the first expected value that a change leads to, and whether it led to the end without one."""
         first: list[int] = []
         foreign = 0.0
 
@@ -244,17 +242,17 @@ class Search:
             found = self._find(tensor)
             if found is not None and self._is_missing[found]:
                 first.append(found)
-                return not is_all or len(first) + foreign > _LOOKED_AT
+                return True
             foreign += self.foreign * (found is None or not self._is_known[index])
-            return foreign + len(first) > _LOOKED_AT
+            return foreign > _LOOKED_AT
 
         try:
             given = [look(index, tensor) for index, tensor in (change.instead or {}).items()]
             if not any(given):
                 self.forward.replay.run(change.edits, change.instead, look)
         except NOT_COMPUTED:
-            return None, 0, _LOOKED_AT
-        return (first[0] if first else None), len(first), foreign
+            return None, False
+        return (first[0] if first else None), foreign <= _LOOKED_AT
 
     def residual(self, values: Mapping[int, torch.Tensor]) -> float:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
