@@ -14,28 +14,38 @@ from types import ModuleType
 
 STUBBED = (
     "ahocorasick",
+    "ai4ts",
     "anyascii",
     "argbind",
+    "av",
+    "base58",
+    "benchpots",
     "bettermap",
     "blobfile",
     "boto3",
     "botocore",
+    "braceexpand",
     "cached_path",
     "causal_conv1d",
     "configargparse",
     "coreforecast",
     "cv2",
     "datasets",
+    "demucs",
+    "dill",
+    "dora",
     "encodec",
     "fairscale",
     "fasttext",
     "ffmpy",
+    "flashy",
     "flatten_dict",
     "ftfy",
     "google",
     "gym",
     "gymnasium",
     "h5py",
+    "hydra",
     "hyperpyyaml",
     "IPython",
     "jsonargparse",
@@ -50,11 +60,17 @@ STUBBED = (
     "loguru",
     "mamba_ssm",
     "matplotlib",
+    "mmcv.ops",
     "modelindex",
+    "more_itertools",
+    "num2words",
     "numba",
     "omegaconf",
     "PIL",
+    "progressbar",
     "pyclipper",
+    "pycocotools",
+    "pygrinder",
     "pyonmttok",
     "pypdfium2",
     "pytorch_lightning",
@@ -72,19 +88,28 @@ STUBBED = (
     "subword_nmt",
     "tensorboard",
     "termcolor",
+    "terminaltables",
     "tiktoken",
     "torchao",
     "torchaudio",
     "torchcodec",
     "torchdata",
+    "torchlibrosa",
     "torchmetrics",
     "torchvision",
     "trainer",
+    "tsdb",
     "utilsforecast",
     "validators",
     "wandb",
+    "webdataset",
+    "wget",
     "yapf",
 )
+
+
+def _is_stubbed(name):
+    return any(name == each or name.startswith(f"{each}.") for each in STUBBED)
 
 
 class _Inert(type):
@@ -127,7 +152,7 @@ class _StubModule(ModuleType):
 
 class _Stubs(MetaPathFinder, Loader):
     def find_spec(self, fullname, path=None, target=None):
-        if fullname.partition(".")[0] in STUBBED:
+        if _is_stubbed(fullname):
             return ModuleSpec(fullname, self, is_package=True)
         return None
 
@@ -141,13 +166,13 @@ class _Stubs(MetaPathFinder, Loader):
 @contextmanager
 def stubbed():
     """Let ports import what is named in ``STUBBED``; what was really imported before is back afterwards."""
-    real = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in STUBBED}
+    real = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_stubbed(name)}
     finder = _Stubs()
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.partition(".")[0] in STUBBED]:
+        for name in [name for name in sys.modules if _is_stubbed(name)]:
             del sys.modules[name]
         sys.modules.update(real)
