@@ -142,7 +142,7 @@ MARKERS: dict[str, str] = {
         "tf_ranks(count, *, timeout=300): run the test on so many processes, in a process group of torch.distributed."
     ),
     "overflow_free": (
-        "overflow_free(*, frames, dtype, headroom, underflow, gradients, ignore): "
+        "overflow_free(*, frames, dtype, headroom, gradients, ignore): "
         "fail when a module that runs in the test gives inf or nan, or leaves too little headroom."
     ),
     "padding_invariant": (

@@ -6,8 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-import pytest_tfdebug.run_skipped.hooks
-import pytest_tfdebug.run_skipped.listing  # noqa: F401 - loaded once for all runs
+import pytest_tfdebug.run_skipped.hooks  # noqa: F401 - loaded once for all runs
 
 REPOSITORY = Path(__file__).parents[2] / "fixtures" / "scan_repo"
 

@@ -15,7 +15,7 @@ from pytest_tfdebug import (
     overflow_guard,
 )
 from pytest_tfdebug.overflow.guard import detect_overflow
-from pytest_tfdebug.overflow.settings import OverflowSettings
+from pytest_tfdebug.overflow.records import OverflowSettings
 from pytest_tfdebug.report.overflow import place
 
 
@@ -130,7 +130,6 @@ def test_the_signature_names_every_argument():
         ("dtype", "int8", "None or one of float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"),
         ("headroom", -2.0, "None or a factor above 0, such as 2.0"),
         ("headroom", True, "None or a factor above 0, such as 2.0"),
-        ("underflow", "no", "None or a factor above 0, such as 1.0"),
         ("gradients", 1, "True or False"),
         ("ignore", [3], 'a glob of module paths or several, such as "lm_head" or ("**.router", "lm_head")'),
     ],
@@ -180,7 +179,7 @@ def test_debug_activation_overflow_watches_until_it_is_removed():
     assert hooks_of(model) == 0
 
 
-@pytest.mark.parametrize("setting", [{"dtype": "float16"}, {"headroom": 2.0}, {"underflow": 1.0}])
+@pytest.mark.parametrize("setting", [{"dtype": "float16"}, {"headroom": 2.0}])
 def test_debug_activation_overflow_refuses_what_it_would_never_judge(setting):
     model = network()
 
@@ -188,7 +187,7 @@ def test_debug_activation_overflow_refuses_what_it_would_never_judge(setting):
         DebugActivationOverflow(model, **setting)
 
     assert str(caught.value) == (
-        "DebugActivationOverflow judges no dtype, headroom or underflow: that is done at the end of a block.\n"
+        "DebugActivationOverflow judges no dtype and no headroom: that is done at the end of a block.\n"
         "Use `with overflow_guard(model, ...):`."
     )
     assert hooks_of(model) == 0

@@ -2,27 +2,30 @@
 
 ``torch.aminmax`` reads a tensor once, at the speed of memory, and hands nan on. On the CPU its results are read as they
 come; on any other device they wait there until :meth:`Reducer.read_back` fetches all of them at once, so that no module
-makes the host wait for the device. Of the culprit more is counted: how much of it is not finite, and where.
+makes the host wait for the device. Of the culprit more is counted: how much of it is not finite, and where. The largest
+values that were seen are kept for the headroom.
 """
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections import Counter
+from functools import lru_cache
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.overflow.records import Details, Extremes
-from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.overflow.records import Details, Extremes, Frame, Tight, largest
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.capture import SeenTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.overflow.records import Fault, Frame
-    from pytest_tfdebug.overflow.settings import OverflowSettings
+    from pytest_tfdebug.overflow.records import Fault, OverflowSettings
+    from pytest_tfdebug.records import Call, SourceRange
 
 
 #: An additive mask hides what it lowers by this much or more: -10000 is the classic value for float16, others lower.
@@ -233,3 +236,64 @@ def _largest_input(fault: Fault) -> float:
     own = [item for item in fault.frames if item.path == fault.frame.path and item is not fault.frame]
     near: list[Frame] = own or list(fault.frames[-4:])
     return max((item.extremes.abs_max for item in near if isfinite(item.extremes.abs_max)), default=0.0)
+
+
+_TO_FLOAT32 = re.compile(r"float32|float64|\.float\(|\.double\(")
+#: Rows of the report's table.
+TIGHTEST = 10
+
+
+class Headroom:
+    """The largest value of each module so far."""
+
+    def __init__(self, settings: OverflowSettings) -> None:
+        self._settings = settings
+        self.is_complete = False
+        self.first: Tight | None = None
+        self._tight: dict[str, Tight] = {}
+
+    def see(self, call: Call | None, frames: list[Frame], *, is_leaf: bool = False) -> None:
+        """Take in the tensors of a call."""
+        settings = self._settings
+        if not settings.wants_headroom and not self.is_complete:
+            return
+        is_norm = call is not None and is_leaf and "norm" in call.class_name.lower() and not widens(call.source)
+        source = None if call is None else call.source or call.called_at
+        for frame in frames:
+            extremes = frame.extremes.unmasked
+            if frame.extremes.is_mask or frame.extremes.is_exempt or not extremes.is_finite or not extremes.abs_max:
+                continue
+            dtype = settings.target(extremes.dtype)
+            self._keep(Tight(frame, extremes.abs_max, largest(dtype), dtype, source=source))
+            if is_norm and frame.direction == "input":
+                self._keep(Tight(frame, extremes.abs_max**2, largest(dtype), dtype, is_square=True, source=source))
+
+    def tightest(self) -> list[Tight]:
+        """Return the modules whose largest values come closest to the dtype's largest number, closest first."""
+        return sorted(self._tight.values(), key=lambda tight: tight.ratio)[:TIGHTEST]
+
+    def by_module(self) -> list[Tight]:
+        """Return the largest value of every module, in the order in which they ran first."""
+        return list(self._tight.values())
+
+    def _keep(self, tight: Tight) -> None:
+        if self.first is None and self._settings.wants_headroom and tight.ratio < (self._settings.headroom or 1.0):
+            self.first = tight
+        known = self._tight.get(tight.frame.path)
+        if known is None or tight.ratio < known.ratio:
+            self._tight[tight.frame.path] = tight
+
+
+def widens(source: SourceRange | None) -> bool:
+    """Tell whether a forward says itself that it computes in float32 or wider.
+
+    A cast in the source goes wherever the model goes. That a kernel accumulates in float32, as torch's own
+    ``LayerNorm`` does, is not known of the next runtime: in onnxruntime the variance of a float16 ``LayerNorm`` became
+    inf and every output stayed finite (https://github.com/microsoft/onnxruntime/issues/31626).
+    """
+    return source is not None and _mentions_float32(source.file, source.first, source.last)
+
+
+@lru_cache(maxsize=4096)
+def _mentions_float32(file: str, first: int, last: int) -> bool:
+    return any(_TO_FLOAT32.search(line) for line in linecache.getlines(file)[first - 1 : last])

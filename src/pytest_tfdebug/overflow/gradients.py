@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    from pytest_tfdebug.overflow.headroom import Headroom
-    from pytest_tfdebug.overflow.records import FaultKind
-    from pytest_tfdebug.overflow.settings import OverflowSettings
+    from pytest_tfdebug.overflow.extremes import Headroom
+    from pytest_tfdebug.overflow.records import FaultKind, OverflowSettings
     from pytest_tfdebug.records import Call
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.

@@ -9,7 +9,7 @@ import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.extremes import details
-from pytest_tfdebug.overflow.settings import OverflowSettings
+from pytest_tfdebug.overflow.records import OverflowSettings
 from pytest_tfdebug.overflow.watch import ModelHooks, Watch
 from pytest_tfdebug.report.overflow import render_count, render_probe
 from pytest_tfdebug.running import RUNNING
@@ -78,7 +78,6 @@ def overflow_guard(
     frames: int = 40,
     dtype: str | torch.dtype | None = None,
     headroom: float | None = None,
-    underflow: float | None = None,
     gradients: bool = False,
     ignore: str | Iterable[str] = (),
 ) -> OverflowGuard:
@@ -93,8 +92,6 @@ def overflow_guard(
         dtype: The dtype that values have to fit, ``"float16"``; None for the dtype of each tensor.
         headroom: Factor by which the largest absolute value must stay below the dtype's largest number. None checks a
             given ``dtype`` with factor 1, and nothing without one.
-        underflow: Factor by which the largest absolute value of each tensor must stay above the dtype's smallest normal
-            number; None is off.
         gradients: Watch gradients too.
         ignore: A glob of module paths whose inputs and outputs are not judged, or several.
 
@@ -123,8 +120,8 @@ class DebugActivationOverflow:
 
     Args:
         model: The model.
-        **settings: As for :func:`overflow_guard`, without ``dtype``, ``headroom`` and ``underflow``: they are judged at
-            the end of a block.
+        **settings: As for :func:`overflow_guard`, without ``dtype`` and ``headroom``: they are judged at the end of a
+            block.
 
     Raises:
         TFDebugError: An argument is wrong, or the model's modules cannot be hooked.
@@ -137,9 +134,9 @@ class DebugActivationOverflow:
 
     def __init__(self, model: torch.nn.Module, **settings: Any) -> None:  # noqa: ANN401
         checked = OverflowSettings.of("DebugActivationOverflow", (), settings)
-        if checked.wants_headroom or checked.underflow is not None:
+        if checked.wants_headroom:
             raise TFDebugError(
-                "DebugActivationOverflow judges no dtype, headroom or underflow: that is done at the end of a block.\n"
+                "DebugActivationOverflow judges no dtype and no headroom: that is done at the end of a block.\n"
                 "Use `with overflow_guard(model, ...):`."
             )
         self._watch = Watch(checked, raises=True)

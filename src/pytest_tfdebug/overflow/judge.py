@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from pytest_tfdebug.overflow.extremes import Headroom
     from pytest_tfdebug.overflow.gradients import Gradients
-    from pytest_tfdebug.overflow.headroom import Headroom
-    from pytest_tfdebug.overflow.records import FrameDirection
-    from pytest_tfdebug.overflow.settings import OverflowSettings
+    from pytest_tfdebug.overflow.records import FrameDirection, OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tracing.record.leaves import Leaf
 

@@ -11,8 +11,7 @@ from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, HeadroomReco
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.marker_arguments import marked
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.overflow.records import Tight
-from pytest_tfdebug.overflow.settings import OverflowSettings, largest
+from pytest_tfdebug.overflow.records import OverflowSettings, Tight, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
 from pytest_tfdebug.parity.text.source_text import source_text
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
-from pytest_tfdebug.overflow.extremes import Reducer, details
+from pytest_tfdebug.overflow.extremes import Headroom, Reducer, details
 from pytest_tfdebug.overflow.gradients import Gradients
-from pytest_tfdebug.overflow.headroom import Headroom
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.records import Fault, Frame
-from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, underflow_text
+from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.record.outermost import intercept_outermost
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -31,7 +30,7 @@ from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.overflow.settings import OverflowSettings
+    from pytest_tfdebug.overflow.records import OverflowSettings
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.tracing.record.leaves import Leaf
@@ -223,7 +222,7 @@ class Watch:
     def is_wrong(self) -> bool:
         """Whether what was seen so far is enough to fail; numbers that still wait on a device do not count."""
         has_fault = self.fault is not None or self._gradients.fault is not None
-        return has_fault or self.headroom.first is not None or self.headroom.is_faint
+        return has_fault or self.headroom.first is not None
 
     def verdict(self) -> CheckText | None:
         """Return what is wrong with all that was seen, or None; read back the gradients that still wait on a device."""
@@ -234,8 +233,6 @@ class Watch:
             return fault_text(self.fault, remarks)
         if self.headroom.first is not None:
             return headroom_text(self.headroom.tightest(), self.headroom.first, settings.headroom or 1.0, remarks)
-        if self.headroom.is_faint:
-            return underflow_text(self.headroom.faintest(), settings.underflow or 1.0, remarks)
         return None
 
     def reset(self) -> None:

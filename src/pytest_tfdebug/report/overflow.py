@@ -32,7 +32,6 @@ _SQUARED = (
     "Cast the norm's input to float32 in its forward, or exempt it with ignore=: unless its kernel accumulates in "
     "float32, a norm whose square overflows gives finite, wrong outputs."
 )
-_FAINT = "Scale the values up there, or compute that part in float32 or bfloat16; ignore= exempts a module."
 
 
 def fault_text(fault: Fault, remarks: Iterable[str] = ()) -> CheckText:
@@ -111,25 +110,6 @@ def headroom_text(tight: Sequence[Tight], first: Tight, wanted: float, remarks: 
 
 def _square(item: Tight) -> str:
     return f", squared in the norm: {item.value:.2e}" if item.is_square else ""
-
-
-def underflow_text(faint: Sequence[Tight], wanted: float, remarks: Iterable[str] = ()) -> CheckText:
-    """Return the text on modules whose tensors vanish."""
-    first = faint[0]
-    why = (
-        f"Its largest absolute value is {first.value:.2e}, below {wanted:g} times the smallest normal number "
-        f"{first.limit:.2e}."
-    )
-    return CheckText(
-        f"{_at(first.source)}{first.frame.path} ({first.frame.class_name}): vanishes in {first.dtype}",
-        why=(why,),
-        advice=tuple(next_step(_FAINT)),
-        drift=(
-            f"  The {len(faint)} smallest modules:" if len(faint) > 1 else "  The smallest module:",
-            *(f"    {frame_line(item.frame)}" for item in faint),
-        ),
-        circumstances=tuple(remarks),
-    )
 
 
 def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:

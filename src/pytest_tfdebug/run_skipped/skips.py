@@ -1,32 +1,32 @@
-"""The skips that a test meets, where each is written, and which of them are lifted.
+"""The skips of a test, where each is written, and which of them are lifted.
 
-During a run, functions that do the same and know where they are called replace ``unittest.skip``, ``skipIf`` and
-``skipUnless``, ``TestCase.skipTest``, ``pytest.skip`` and the marks ``skip`` and ``skipif``. When a test is run once
-more, the functions do nothing for the skips that the run's mode lifts.
+The source says where a decorator, a mark or ``pytestmark`` skips, and on which condition. A skip that the source does
+not show beside the test is a choice of another function (``slow``, ``require_gpu``) and stays. What ``unittest.skip``
+wraps, ``TestCase.skipTest`` and ``pytest.skip`` let a test pass when it is run once more.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import re
 import sys
+import tokenize
 import unittest
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pytest
-
-from pytest_tfdebug.run_skipped import source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-#: Attribute of functions and classes with the skips that decorators gave them, each with its mark if it is one.
-_CARRIED = "__tf_skips__"
+Definition: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef"
+
+#: Attribute of a function or class with the reasons for which ``unittest.skip`` skips it.
+_REASONS = "__tf_reasons__"
 _WRAPPER = "skip_wrapper"
-_MARKS = ("skip", "skipif")
 #: What each mode lifts.
 LIFTED = {"unconditional": frozenset({"unconditional"}), "all": frozenset({"unconditional", "conditional"})}
 #: A condition with one of these asks for a machine, a library or an option, which no edit of the test provides.
@@ -37,6 +37,12 @@ _ENVIRONMENT = re.compile(
 #: How the names of the functions begin in which a test starts.
 _ENTRIES = ("test", "setUp", "setup_", "asyncSetUp")
 _MACHINERY = frozenset({"unittest", "_pytest", "pluggy", "contextlib", "functools"})
+_DECLARED = frozenset({"skip", "skipIf", "skipUnless", "skipif"})
+#: Functions and errors that skip the test that calls or raises them.
+_SKIPPING = frozenset({"skip", "skipTest", "SkipTest"})
+#: Statements whose block is entered always, and those that decide whether it is.
+_ENTERED = (ast.With, ast.AsyncWith, ast.Try)
+_DECIDING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match)
 
 
 class Skip(NamedTuple):
@@ -48,36 +54,14 @@ class Skip(NamedTuple):
     # or "conditional"; "environment" for what the machine or an option decides, "body" for what the code of a test does
     kind: str = "unconditional"
 
-    def seen_from(self, root: Path) -> Skip:
-        """Return the skip with its file relative to a directory, where it lies there."""
-        path = Path(self.file)
-        return self._replace(file=path.relative_to(root).as_posix()) if path.is_relative_to(root) else self
-
-
-class _CallingLine(NamedTuple):
-    """A place that calls something."""
-
-    code: CodeType
-    line: int
-
-    @classmethod
-    def of(cls, frame: FrameType) -> _CallingLine:
-        return cls(frame.f_code, frame.f_lineno)
-
 
 class Lifting:
-    """Which skips the running test meets, and whether they are lifted."""
+    """Which skips the running test meets in its code, and whether they are lifted."""
 
     def __init__(self, mode: str) -> None:
         self.kinds = LIFTED[mode]
         self.is_on = False  # whether a test is run without its skips
-        self.met: list[Skip] = []  # the skips that the test has met so far
-        self._written: dict[int, tuple[pytest.Mark, _CallingLine]] = {}  # where each mark was made, by its id
-
-    def passes(self, skip: Skip) -> bool:
-        """Note a skip, and tell whether it is lifted."""
-        self.met.append(skip)
-        return self.is_on and skip.kind in self.kinds
+        self.met: list[Skip] = []  # the skips that the code of the test has met so far
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Replace what skips."""
@@ -86,83 +70,33 @@ class Lifting:
         patch.setattr(unittest, "skip", skip)
         patch.setattr(unittest.TestCase, "skipTest", self._skip_test(unittest.TestCase.skipTest))
         patch.setattr(pytest, "skip", self._pytest_skip(pytest.skip))
-        patch.setattr(pytest.MarkDecorator, "__call__", self._mark_call(pytest.MarkDecorator.__call__))
-        for name in _MARKS:
-            patch.setattr(pytest.MarkGenerator, name, property(self._mark_made(name)), raising=False)
 
     def _decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def skip(reason: Any) -> Any:  # noqa: ANN401 - a reason, or the function of a bare decorator
-            frame = sys._getframe(1)  # noqa: SLF001 - the documented way to ask who calls
-            name = frame.f_code.co_name if frame.f_globals is vars(unittest.case) else ""
-            made = _CallingLine.of(frame.f_back if name and frame.f_back else frame)
+            is_bare = inspect.isfunction(reason)
 
             def decorate(test_item: Any) -> Any:  # noqa: ANN401 - a function or a class
-                applied = made if test_item is reason else _CallingLine.of(sys._getframe(1))  # noqa: SLF001 - likewise
-                text = "" if test_item is reason else reason
-                return self._mark(test_item, original(text), _declared(made, applied, str(text), name))
+                skipping = skipped = original("" if is_bare else reason)(test_item)
+                if not isinstance(test_item, type):
 
-            return decorate(reason) if inspect.isfunction(reason) else decorate
+                    @functools.wraps(skipping)
+                    def skip_wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a test takes
+                        return (test_item if self.is_on else skipping)(*args, **kwargs)
+
+                    vars(skip_wrapper)["__wrapped__"] = test_item
+                    skipped = skip_wrapper
+                reasons = ("" if is_bare else str(reason), *getattr(test_item, _REASONS, ()))
+                setattr(skipped, _REASONS, reasons)
+                return skipped
+
+            return decorate(reason) if is_bare else decorate
 
         return skip
-
-    def _mark(self, test_item: Any, decorate: Callable[..., Any], skip: Skip) -> Any:  # noqa: ANN401 - as it came
-        """Skip a function or class as ``unittest`` does, except a function whose skip is lifted."""
-        if isinstance(test_item, type):
-            _carry(test_item, None, skip)
-            return decorate(test_item)
-        skipping = decorate(test_item)
-
-        @functools.wraps(skipping)
-        def skip_wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a test takes
-            return (test_item if self.passes(skip) else skipping)(*args, **kwargs)
-
-        vars(skip_wrapper)["__wrapped__"] = test_item
-        _carry(skip_wrapper, None, skip)
-        return skip_wrapper
-
-    def _mark_made(self, name: str) -> Callable[[Any], pytest.MarkDecorator]:
-        def made(generator: Any) -> pytest.MarkDecorator:  # noqa: ANN401 - pytest.mark
-            decorator: pytest.MarkDecorator = generator.__getattr__(name)
-            self._written[id(decorator.mark)] = decorator.mark, _CallingLine.of(sys._getframe(1))  # noqa: SLF001 - likewise
-            return decorator
-
-        return made
-
-    def _mark_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Note where a mark is given to a function or class, and that a mark with arguments is the one without them."""
-
-        @functools.wraps(original)
-        def call(decorator: pytest.MarkDecorator, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as a mark does
-            made, mark = original(decorator, *args, **kwargs), decorator.mark
-            if mark.name in _MARKS:
-                _, written = self._written.get(id(mark), (mark, None))
-                applied = _CallingLine.of(sys._getframe(1))  # noqa: SLF001 - likewise
-                if not isinstance(made, pytest.MarkDecorator):
-                    _carry(made, mark, _declared(written, applied, _reason(mark), mark.name))
-                elif written is not None:
-                    self._written[id(made.mark)] = made.mark, written
-            return made
-
-        return call
-
-    def of_mark(self, item: pytest.Item, mark: pytest.Mark) -> Skip:
-        """Return the skip of a mark, that of ``pytestmark`` or a parameter where no decorator gave it."""
-        owners = [getattr(item, "function", None), *getattr(getattr(item, "cls", None), "__mro__", ())]
-        pairs: Iterator[tuple[pytest.Mark, Skip]] = (
-            pair for owner in owners if owner is not None for pair in vars(owner).get(_CARRIED, ())
-        )
-        given = next((skip for carrier, skip in pairs if carrier is mark), None)
-        if given is not None:
-            return given
-        _, written = self._written.get(id(mark), (mark, None))
-        if written is None or _is_in_function(written):
-            return Skip(str(item.path), 0, _reason(mark), "environment")
-        return _declared(written, written, _reason(mark), mark.name)
 
     def _skip_test(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def skip_test(testcase: unittest.TestCase, reason: str) -> None:
-            if not self.passes(_in_body(sys._getframe(1), reason)):  # noqa: SLF001 - likewise
+            if not self._passes(sys._getframe(1), reason):  # noqa: SLF001 - the documented way to ask who calls
                 original(testcase, reason)
 
         return skip_test
@@ -172,21 +106,37 @@ class Lifting:
         def skip(reason: str = "", *, allow_module_level: bool = False) -> None:
             __tracebackhide__ = True
             frame = sys._getframe(1)  # noqa: SLF001 - likewise
-            if allow_module_level or _is_machinery(frame) or not self.passes(_in_body(frame, reason)):
+            if allow_module_level or _is_machinery(frame) or not self._passes(frame, reason):
                 original(reason, allow_module_level=allow_module_level)
 
         vars(skip)["Exception"] = original.Exception
         return skip
 
+    def _passes(self, frame: FrameType, reason: str) -> bool:
+        """Note a skip that code calls, and tell whether it is lifted: only if nothing before it decides about it."""
+        caller: FrameType | None = frame
+        is_always = True
+        while caller is not None and not _is_machinery(caller):
+            is_always = is_always and _is_always_reached(caller.f_code, caller.f_lineno)
+            if caller.f_code.co_name.startswith(_ENTRIES):  # what wraps it, to run it again, decides nothing
+                break
+            caller = caller.f_back
+        kind = "unconditional" if is_always else "body"
+        self.met.append(Skip(frame.f_code.co_filename, frame.f_lineno, reason, kind))
+        return self.is_on and kind in self.kinds
 
-def _carry(owner: Any, mark: pytest.Mark | None, skip: Skip) -> None:  # noqa: ANN401 - a function or a class
-    setattr(owner, _CARRIED, ((mark, skip), *vars(owner).get(_CARRIED, ())))
 
-
-def carried(owner: Any) -> tuple[Skip, ...]:  # noqa: ANN401 - a function or a class
-    """Return the skips that decorators of ``unittest`` gave a function, or a class and its bases."""
-    owners = owner.__mro__ if isinstance(owner, type) else (owner,)
-    return tuple(skip for each in owners for mark, skip in getattr(each, "__dict__", {}).get(_CARRIED, ()) if not mark)
+def declared(item: pytest.Function, function: Any) -> Iterator[Skip]:  # noqa: ANN401 - the item's, or one behind it
+    """Yield the skips that decorators and marks give a test."""
+    is_test_case = hasattr(item.cls, "countTestCases")
+    reasons = [_reason(mark) for mark in held_marks(item)]
+    for owner in (function, item.cls) if is_test_case else (function,):
+        if getattr(owner, "__unittest_skip__", False):
+            reasons += getattr(owner, _REASONS, (getattr(owner, "__unittest_skip_why__", ""),))
+    places = list(_places(item, function))
+    for reason in reasons:
+        found = (skip for file, node, at in places if (skip := _written(file, node, at, reason)) is not None)
+        yield next(found, Skip(str(item.path), 0, reason, "environment"))
 
 
 def held_marks(item: pytest.Item) -> Iterator[pytest.Mark]:
@@ -202,47 +152,126 @@ def held_marks(item: pytest.Item) -> Iterator[pytest.Mark]:
 
 def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
     """Return the function without the outermost decorators of ``unittest`` that skip it."""
-    while getattr(getattr(function, "__code__", None), "co_name", "") == _WRAPPER and carried(function):
+    while getattr(getattr(function, "__code__", None), "co_name", "") == _WRAPPER and hasattr(function, _REASONS):
         function = function.__wrapped__
     return function
+
+
+def innermost(function: Any) -> Any:  # noqa: ANN401 - a function
+    """Return the function that was decorated, also by ``parameterized.expand``."""
+    while inspect.isfunction(inner := getattr(function, "__wrapped__", None) or getattr(function, "place_as", None)):
+        function = inner
+    return function
+
+
+def lines_of(code: CodeType) -> range:
+    """Return the lines of a function, decorators included."""
+    function = _definition(code)
+    return range(0) if function is None else range(code.co_firstlineno, (function.end_lineno or 0) + 1)
+
+
+def does_nothing(code: CodeType) -> bool:
+    """Tell whether a function's body holds no more than a docstring, ``pass`` and skips."""
+    function = _definition(code)
+    return function is not None and all(map(_is_nothing, function.body))
+
+
+def _is_nothing(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Return):
+        return statement.value is None or isinstance(statement.value, ast.Constant)
+    skip = statement.value if isinstance(statement, ast.Expr) else getattr(statement, "exc", None)
+    is_skip = isinstance(skip, (ast.Call, ast.Name, ast.Attribute)) and _last_name(skip) in _SKIPPING
+    return is_skip or isinstance(skip, ast.Constant) or isinstance(statement, ast.Pass)
+
+
+def _is_always_reached(code: CodeType, line: int) -> bool:
+    """Tell whether a function that gets as far as a line runs it whatever its conditions and loops do."""
+    function = _definition(code)
+    block: list[ast.stmt] = [] if function is None else function.body
+    while True:
+        found = next((each for each in block if each.lineno <= line <= (each.end_lineno or 0)), None)
+        if not isinstance(found, _ENTERED):
+            return found is not None and not isinstance(found, _DECIDING)
+        block = found.body
+
+
+def _places(item: pytest.Function, function: Any) -> Iterator[tuple[str, ast.expr, int]]:  # noqa: ANN401 - as above
+    """Yield each expression that may skip a test, with its file, and the line of its use where that is elsewhere."""
+    code = getattr(innermost(function), "__code__", None)
+    holders: list[tuple[str, Definition | ast.Module | None]] = []
+    if code is not None:
+        holders.append((code.co_filename, _definition(code)))
+    for cls in getattr(item.cls, "__mro__", ()):
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+        named = (node for node in _definitions(file).values() if node.name == cls.__name__)
+        holders.append((file, next(named, None)))
+    holders.append((str(item.path), _module(str(item.path))))
+    for file, holder in holders:
+        found = list(getattr(holder, "decorator_list", ()))
+        if isinstance(holder, (ast.ClassDef, ast.Module)):
+            found += _assigned(holder, "pytestmark")
+        for node in found:
+            aliases = _assigned(_module(file), node.id) if isinstance(node, ast.Name) else []
+            yield from ((file, alias, node.lineno) for alias in aliases)
+            yield from ((file, part, 0) for part in ast.walk(node) if isinstance(part, ast.expr))
+
+
+def _assigned(holder: ast.ClassDef | ast.Module, name: str) -> list[ast.expr]:
+    assignments = (each for each in holder.body if isinstance(each, ast.Assign))
+    return [each.value for each in assignments if any(_last_name(target) == name for target in each.targets)]
+
+
+def _written(file: str, node: ast.expr, at: int, reason: str) -> Skip | None:
+    """Return the skip that an expression is; None if it is none, or one for another reason."""
+    if _last_name(node) not in _DECLARED or isinstance(getattr(node, "ctx", None), ast.Store):
+        return None
+    arguments = node.args if isinstance(node, ast.Call) else []
+    named = {each.arg: each.value for each in node.keywords} if isinstance(node, ast.Call) else {}
+    is_always = _last_name(node) == "skip"
+    told = named.get("reason") or next(iter(arguments[0 if is_always else 1 :]), ast.Constant(""))
+    if isinstance(told, ast.Constant) and told.value != reason:
+        return None
+    condition = named.get("condition") or next(iter(arguments), None)
+    asked = "True" if is_always or condition is None else ast.unparse(condition)
+    if asked in {"True", "1"}:
+        return Skip(file, at or node.lineno, reason)
+    return Skip(file, at or node.lineno, reason, "environment" if at or _ENVIRONMENT.search(asked) else "conditional")
 
 
 def _reason(mark: pytest.Mark) -> str:
     return str(mark.kwargs.get("reason") or (mark.args[0] if mark.args and mark.name == "skip" else ""))
 
 
-def _declared(made: _CallingLine | None, applied: _CallingLine, reason: str, name: str) -> Skip:
-    """Return the skip of a decorator: what another line or function decides (``slow``, ``needs_gpu``) is not lifted."""
-    for site in (made, applied):
-        if site is not None and _is_in_function(site):
-            return Skip(site.code.co_filename, site.line, reason, "environment")
-    place = applied.code.co_filename, applied.line
-    if name in {"", "skip"}:
-        return Skip(*place, reason)
-    if made != applied:
-        return Skip(*place, reason, "environment")
-    condition = source.condition_at(*place, {name})
-    if condition in {"True", "1"}:
-        return Skip(*place, reason)
-    return Skip(*place, reason, "environment" if _ENVIRONMENT.search(condition) else "conditional")
-
-
-def _is_in_function(site: _CallingLine) -> bool:
-    return bool(site.code.co_flags & inspect.CO_OPTIMIZED)  # as only a function has
-
-
-def _in_body(frame: FrameType, reason: str) -> Skip:
-    """Return the skip of a call; it is lifted only if nothing between it and the start of the test decides about it."""
-    caller: FrameType | None = frame
-    is_always = True
-    while caller is not None and not _is_machinery(caller):
-        is_always = is_always and source.is_always_reached(caller.f_code, caller.f_lineno)
-        if caller.f_code.co_name.startswith(_ENTRIES):  # what wraps it, to run it again, decides nothing
-            break
-        caller = caller.f_back
-    return Skip(frame.f_code.co_filename, frame.f_lineno, reason, "unconditional" if is_always else "body")
-
-
 def _is_machinery(frame: FrameType) -> bool:
     """Tell whether a frame belongs to a library that runs tests."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] in _MACHINERY
+
+
+def _last_name(node: ast.AST) -> str:
+    """Return the last part of a dotted name, called or not."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
+
+
+def _definition(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the ``def`` of a function; None where its source cannot be read."""
+    found = _definitions(code.co_filename).get((code.co_name, code.co_firstlineno))
+    return None if isinstance(found, ast.ClassDef) else found
+
+
+@functools.cache
+def _definitions(file: str) -> dict[tuple[str, int], Definition]:
+    """Return every function and class of a file by its name and first line, that of its first decorator."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = (node for node in ast.walk(_module(file)) if isinstance(node, kinds))
+    return {(node.name, (node.decorator_list[0] if node.decorator_list else node).lineno): node for node in nodes}
+
+
+@functools.cache
+def _module(file: str) -> ast.Module:
+    """Return the syntax of a file; empty where it cannot be read."""
+    try:
+        with tokenize.open(file) as stream:
+            return ast.parse(stream.read())
+    except (OSError, SyntaxError, UnicodeError):
+        return ast.Module([], [])

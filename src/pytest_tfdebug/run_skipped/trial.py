@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_tfdebug.run_skipped import source
-from pytest_tfdebug.run_skipped.skips import Skip, carried, held_marks, without_skips
+from pytest_tfdebug.run_skipped.skips import (
+    Skip,
+    declared,
+    does_nothing,
+    held_marks,
+    innermost,
+    lines_of,
+    without_skips,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -69,7 +77,6 @@ def try_test(
 class _Attempt:
     def __init__(self, item: pytest.Function, reason: str, met: list[Skip], lifting: Lifting) -> None:
         self._item, self._reason, self._skips, self._lifting = item, reason, met, lifting
-        self._is_test_case = hasattr(item.cls, "countTestCases")
         self._behind = ""
 
     def prepare(self, patch: pytest.MonkeyPatch) -> Row | None:
@@ -89,7 +96,7 @@ class _Attempt:
     def _clear(self, patch: pytest.MonkeyPatch, holder: Any, written: Any, function: Any) -> Row | None:  # noqa: ANN401 - functions and their owner
         """Let the item find a function without its skips; return the row of one that has a skip which is not lifted."""
         item, name, blocked = self._item, self._item.originalname, None
-        is_behind = _innermost(function) is not _innermost(written)
+        is_behind = innermost(function) is not innermost(written)
         if is_behind:
             owner = next(base for base in holder.__mro__ if vars(base).get(name) is function)
             self._behind = f"{owner.__name__}.{name}"
@@ -100,7 +107,8 @@ class _Attempt:
             patch.setattr(holder, name, bare)
         for kept in ("_obj", "_instance"):  # what an item keeps of its function once it has run
             vars(item).pop(kept, None)
-        if is_behind and not self._is_test_case and not hasattr(item, "callspec"):  # it may ask for other fixtures
+        is_test_case = hasattr(item.cls, "countTestCases")
+        if is_behind and not is_test_case and not hasattr(item, "callspec"):  # it may ask for other fixtures
             asked = item.session._fixturemanager.getfixtureinfo(item, bare, item.cls)  # noqa: SLF001 - no public way
             self._item = pytest.Function.from_parent(item.parent, name=item.name, fixtureinfo=asked)
         for owner in (bare, item.cls):
@@ -113,19 +121,16 @@ class _Attempt:
 
     def _declare(self, function: Any) -> Row | None:  # noqa: ANN401 - a test function
         """Note the skips that decorators and marks give the test; return the first that is not lifted."""
-        self._skips += [self._lifting.of_mark(self._item, mark) for mark in held_marks(self._item)]
-        for owner in (function, self._item.cls) if self._is_test_case else (function,):
-            if getattr(owner, "__unittest_skip__", False):
-                self._skips += carried(owner) or [Skip("", 0, self._reason, "environment")]
+        self._skips += declared(self._item, function)
         blocking = next((skip for skip in self._skips if skip.kind not in self._lifting.kinds), None)
         return None if blocking is None else self._kept(blocking, blocking.kind)
 
     def _is_own(self, function: Any) -> bool:  # noqa: ANN401 - a test function
         """Tell whether a test itself has one of the skips, and not only its class, module or set-up."""
-        inner = _innermost(function)
+        inner = innermost(function)
         if without_skips(function) is None or not inspect.isfunction(inner):
             return without_skips(function) is None
-        lines = source.lines_of(inner.__code__)
+        lines = lines_of(inner.__code__)
         return any(skip.file == inner.__code__.co_filename and skip.line in lines for skip in self._skips)
 
     def run(self, patch: pytest.MonkeyPatch, run: Callable[[pytest.Item], Any]) -> Row:
@@ -158,8 +163,9 @@ class _Attempt:
         return Row(self._item.nodeid, "kept", self._shown([skip, *others]), why)
 
     def _shown(self, skips: Iterable[Skip]) -> tuple[Skip, ...]:
-        """Return each skip once, with its file relative to the root of the run."""
-        return tuple(dict.fromkeys(skip.seen_from(self._item.config.rootpath) for skip in skips))
+        """Return each skip once, with its file relative to the root of the run where it lies there."""
+        root = f"{self._item.config.rootpath}{os.sep}"
+        return tuple(dict.fromkeys(skip._replace(file=skip.file.removeprefix(root)) for skip in skips))
 
 
 def _first_that_does_something(holder: Any, name: str) -> Any:  # noqa: ANN401 - a class or a module
@@ -169,18 +175,11 @@ def _first_that_does_something(holder: Any, name: str) -> Any:  # noqa: ANN401 -
         if inspect.isfunction(found):
             if without_skips(found) is None:  # which ``parameterized.expand`` leaves to be skipped
                 return None
-            if not source.does_nothing(_innermost(found).__code__):
+            if not does_nothing(innermost(found).__code__):
                 return found
         elif name in vars(owner):
             return getattr(holder, name) if getattr(holder, name) in {found, getattr(found, "__func__", None)} else None
     return None
-
-
-def _innermost(function: Any) -> Any:  # noqa: ANN401 - a function
-    """Return the function that was decorated, also by ``parameterized.expand``."""
-    while inspect.isfunction(inner := getattr(function, "__wrapped__", None) or getattr(function, "place_as", None)):
-        function = inner
-    return function
 
 
 def reason_of(report: pytest.TestReport) -> str:
