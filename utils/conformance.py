@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 import command
 from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
 from pytest_tfdebug.conform.judge import judge
-from pytest_tfdebug.conform.promises import PROMISES
-from pytest_tfdebug.conform.subject import Subject
-from pytest_tfdebug.conform.tester_inputs import prepared
+from pytest_tfdebug.conform.mixin import PROMISES
+from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_tfdebug import options
 from pytest_tfdebug.errors import CheckError, TFDebugError
-from pytest_tfdebug.goldens.session.collected import Collected
+from pytest_tfdebug.goldens.collected import Collected
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ MARKER_PLUGINS: dict[str, str] = {
 #: Check of the marker ``invariant`` -> module likewise.
 CHECK_PLUGINS: dict[str, str] = {"clean_load": "pytest_tfdebug.invariance.clean_load"}
 
-_GOLDEN_SESSION = "pytest_tfdebug.goldens.session.session"
+_GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
 _NOTES = "pytest_tfdebug.publish.note"
 _FAILURE = "pytest_tfdebug.publish.failure"
 
@@ -216,7 +216,7 @@ def pytest_end_interrupted_summary() -> Generator[None]:
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
     modes, failure = (
-        import_module("pytest_tfdebug.goldens.store.modes"),
+        import_module("pytest_tfdebug.goldens.store.paths"),
         import_module("pytest_tfdebug.publish.failure"),
     )
     node.workerinput[modes.TYPED] = modes.is_typed(node.config)
@@ -241,7 +241,7 @@ def pytest_colour_failed_checks(terminalreporter: pytest.TerminalReporter) -> Ge
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what became of the goldens, and what passing checks have to say."""
     if _golden_session(config) is not None:
-        goldens = import_module("pytest_tfdebug.goldens.session.session")
+        goldens = import_module("pytest_tfdebug.goldens.session")
         _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):
@@ -271,7 +271,7 @@ def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
         return []
     kind = import_module("pytest_tfdebug.check_record").PromiseVerdict
     read = import_module("pytest_tfdebug.workers").read
-    return list(import_module("pytest_tfdebug.report.conformance").render_table([read(it, kind) for it in found]))
+    return list(import_module("pytest_tfdebug.report.tables").render_table([read(it, kind) for it in found]))
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:

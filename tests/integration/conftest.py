@@ -8,7 +8,7 @@ import pytest
 _LOADED_ONCE = (
     "torch._dynamo",
     "pytest_tfdebug.goldens.fixture",
-    "pytest_tfdebug.goldens.session.session",
+    "pytest_tfdebug.goldens.session",
     "pytest_tfdebug.overflow.marker",
     "pytest_tfdebug.overflow.marker",
     "pytest_tfdebug.triage.plugin",

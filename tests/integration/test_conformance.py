@@ -25,7 +25,7 @@ from transformers import (
 
 import pytest_tfdebug
 from pytest_tfdebug.conform.judge import judge
-from pytest_tfdebug.conform.promises import PROMISES
+from pytest_tfdebug.conform.mixin import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import ConformanceError
 
@@ -444,7 +444,7 @@ def test_the_tests_run_without_pytest_too():
 
 def test_a_controller_reads_verdicts_without_heavy_modules():
     code = (
-        "import sys, pytest_tfdebug.check_record, pytest_tfdebug.report.conformance\n"
+        "import sys, pytest_tfdebug.check_record, pytest_tfdebug.report.tables\n"
         "sys.exit(', '.join({'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules)) or None)"
     )
 

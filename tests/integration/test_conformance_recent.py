@@ -5,9 +5,8 @@ import torch
 import transformers
 
 from pytest_tfdebug import InvarianceError, assert_invariant, assert_padding_invariant
-from pytest_tfdebug.conform.promises import PROMISES
-from pytest_tfdebug.conform.subject import Subject
-from pytest_tfdebug.conform.tester_inputs import cleaned
+from pytest_tfdebug.conform.mixin import PROMISES
+from pytest_tfdebug.conform.subject import Subject, cleaned
 
 IDS = torch.arange(5, 23).view(2, 9)
 BY_NAME = {promise.name: promise for promise in PROMISES}

@@ -8,9 +8,8 @@ import torch
 from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
 import pytest_tfdebug
-from pytest_tfdebug.conform.promises import PROMISES
-from pytest_tfdebug.conform.subject import Subject
-from pytest_tfdebug.conform.tester_inputs import cleaned
+from pytest_tfdebug.conform.mixin import PROMISES
+from pytest_tfdebug.conform.subject import Subject, cleaned
 from pytest_tfdebug.invariance.api import CHECKS
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}

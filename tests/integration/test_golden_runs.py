@@ -401,7 +401,7 @@ def test_ctrl_c_while_goldens_are_listed_ends_the_run_as_interrupted(project, mo
         raise KeyboardInterrupt
 
     write_test(project, TEST)
-    monkeypatch.setattr("pytest_tfdebug.goldens.session.session.summary", pressed)
+    monkeypatch.setattr("pytest_tfdebug.goldens.session.summary", pressed)
 
     result = project.runpytest_inprocess("--tf-golden=update", "-k", "TestMlp")
 

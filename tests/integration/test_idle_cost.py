@@ -29,7 +29,7 @@ OWN = {
     "pytest_tfdebug.errors",
     "pytest_tfdebug.goldens",
     "pytest_tfdebug.goldens.session",
-    "pytest_tfdebug.goldens.session.collected",
+    "pytest_tfdebug.goldens.collected",
     "pytest_tfdebug.options",
     "pytest_tfdebug.plugin",
     "pytest_tfdebug.running",

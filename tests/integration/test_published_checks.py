@@ -164,12 +164,12 @@ def test_a_full_disk_hides_no_failure(pytester, flag):
     pytester.makeconftest(
         """
         import pytest
-        from pytest_tfdebug.publish import files, hooks
+        from pytest_tfdebug.publish import hooks
 
         def full(path, pieces):
             raise pytest.UsageError(f"Cannot write {path.name}: No space left on device. Name another place.")
 
-        hooks.write_text = files.write_text = full
+        hooks.write_text = full
         """
     )
     pytester.makepyfile(

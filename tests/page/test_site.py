@@ -9,7 +9,7 @@ import pytest
 from controls import click_everything
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, SourceText, read_checks
-from pytest_tfdebug.publish.files import Pages
+from pytest_tfdebug.publish.hooks import Pages
 from pytest_tfdebug.records import CulpritRecord
 
 RUN = {"command": ["pytest"], "environment": {}}

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from damaged import damaged_bytes, damaged_json, is_text
-from pytest_tfdebug.scan import cache
+from pytest_tfdebug.scan import answer
 from pytest_tfdebug.scan.cli import FAILED, OK, UNANSWERED, main
-from pytest_tfdebug.scan.ratchet.saved import compact
+from pytest_tfdebug.scan.ratchet.baseline import compact
 
 #: How the ratchet shows what it found.
 FORMS = ["", "--format=json", "--format=markdown", "--format=github"]
@@ -102,5 +102,5 @@ def test_a_cache_of_changed_bytes_changes_no_answer(place, repo, report, kept, d
 @given(st.data())
 def test_a_cache_with_right_checksums_may_hold_anything(place, repo, kept, data):
     file, whole = kept
-    file.write_bytes(cache._text(data.draw(damaged_json(json.loads(whole[9:])))))
+    file.write_bytes(answer._text(data.draw(damaged_json(json.loads(whole[9:])))))
     answered(place, "--repo", repo, "--output_dir", str(place))

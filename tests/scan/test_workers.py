@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pytest_tfdebug.scan import workers
+from pytest_tfdebug.scan import scanner
 from pytest_tfdebug.scan.cli import main
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_two_processes_give_the_answer_of_one(fixture_repo, tmp_path, monkeypatch, cache):
     answers = []
     for name, least in (("one", 10_000), ("two", 2)):
-        monkeypatch.setattr(workers, "SHARED", least)
+        monkeypatch.setattr(scanner, "SHARED", least)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache of {name}"))
 
         assert main(["--repo", str(fixture_repo), "--output_dir", str(tmp_path / name), *cache]) == 0
@@ -24,7 +24,7 @@ def test_two_processes_give_the_answer_of_one(fixture_repo, tmp_path, monkeypatc
 
 
 def test_what_two_processes_learnt_answers_the_next_scan(fixture_repo, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(workers, "SHARED", 2)
+    monkeypatch.setattr(scanner, "SHARED", 2)
     arguments = ["--repo", str(fixture_repo), "--output_dir", str(tmp_path)]
     main(arguments)
     first = capsys.readouterr()
@@ -41,7 +41,7 @@ def test_where_no_process_is_to_be_had_one_does_it_all(fixture_repo, tmp_path, m
     def refuse(*_):
         raise OSError("no more processes")
 
-    monkeypatch.setattr(workers, "SHARED", 2)
-    monkeypatch.setattr(workers, "_in_processes", refuse)
+    monkeypatch.setattr(scanner, "SHARED", 2)
+    monkeypatch.setattr(scanner, "_in_processes", refuse)
 
     assert main(["--repo", str(fixture_repo), "--output_dir", str(tmp_path)]) == 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers import CLIPConfig, CLIPModel, LlamaConfig, WhisperConfig
 from transformers import WhisperForConditionalGeneration as Whisper
 
-from pytest_tfdebug.conform.tester_inputs import cleaned
+from pytest_tfdebug.conform.subject import cleaned
 from pytest_tfdebug.sweeping.inputs import default_inputs
 
 PAD, BOS, EOS, IMAGE = 0, 1, 2, 30

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.environment import cache_locations, environment, lines, printable, redact
-from pytest_tfdebug.goldens.store.provenance import changes
+from pytest_tfdebug.goldens.store.changes import changed_environment
 
 
 def test_environment_is_json():
@@ -168,7 +168,9 @@ def test_variable_about_a_tokenizer_is_no_secret(monkeypatch):
 def test_a_port_that_has_no_choice_of_attention_has_not_changed_it():
     recorded = {"attention_implementation": "sdpa", "torch": "2.12.0"}
 
-    assert list(changes(recorded, {"attention_implementation": None, "torch": "2.13.0"})) == ["torch 2.12.0 -> 2.13.0"]
-    assert list(changes(recorded, {"attention_implementation": "eager", "torch": "2.12.0"})) == [
+    assert list(changed_environment(recorded, {"attention_implementation": None, "torch": "2.13.0"})) == [
+        "torch 2.12.0 -> 2.13.0"
+    ]
+    assert list(changed_environment(recorded, {"attention_implementation": "eager", "torch": "2.12.0"})) == [
         "attention_implementation sdpa -> eager"
     ]

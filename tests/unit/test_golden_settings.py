@@ -4,7 +4,7 @@ import pytest
 
 from pytest_tfdebug import TFDebugError
 from pytest_tfdebug.goldens.settings import parse_tolerances, settle
-from pytest_tfdebug.goldens.store.modes import is_ci
+from pytest_tfdebug.goldens.store.paths import is_ci
 
 
 def item(*markers):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
-from pytest_tfdebug.scan.cache import Cache
+from pytest_tfdebug.scan.answer import Cache
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet import baseline, saved
+from pytest_tfdebug.scan.ratchet import baseline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,12 +86,12 @@ def _files(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]
 def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, unit in _JSON.items():
         path.write_text(_list_of(unit, size), encoding="utf-8")
-        yield f"baseline, {name}", lambda: saved.load(path)
+        yield f"baseline, {name}", lambda: baseline.load(path)
     # as long as is read, and then as many skips as that holds
     for name, unit in {"of many classes": _SKIP, "of one class": _SKIP.replace("%d", "")}.items():
         count = min(size // (len(unit) + 9), 210_000)
         path.write_text(_REPORT % ",".join(unit.replace("%d", str(number)) for number in range(count)))
-        yield f"baseline, skips {name}", lambda: baseline.changes(saved.load(path), {})
+        yield f"baseline, skips {name}", lambda: baseline.changes(baseline.load(path), {})
     path.unlink()
 
 

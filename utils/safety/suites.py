@@ -68,7 +68,7 @@ _PHASES = {
     "report": ("/pytest_tfdebug/report/", "--tf-golden=check"),
     "write": ("/pytest_tfdebug/tracing/file/", "--tf-golden=update"),
     "replace": ("/pytest_tfdebug/tracing/record/replacing.py", "--tf-golden=update"),
-    "terminal summary": ("/pytest_tfdebug/goldens/session/session.py:summary", "--tf-golden=update"),
+    "terminal summary": ("/pytest_tfdebug/goldens/session.py:summary", "--tf-golden=update"),
 }
 #: Runs pytest for ever in children that it forks, so that a Ctrl-C costs no import of torch. It is pressed at so many
 #: calls of functions of a file, of files in a folder, or of one function.

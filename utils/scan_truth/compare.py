@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from msgspec import ValidationError, convert
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet import saved
+from pytest_tfdebug.scan.ratchet import baseline
 from pytest_tfdebug.scan.resolve.conditions import Condition, alternatives, is_condition
 from pytest_tfdebug.scan.state.states import State
 
@@ -113,7 +113,7 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ScanError: If the file cannot be read or is no such report.
     """
-    found = saved.load(path, f"pytest -p scan_truth.plugin --skip-report={path}")
+    found = baseline.load(path, f"pytest -p scan_truth.plugin --skip-report={path}")
     try:
         convert(found, dict[str, _TestOfARun])
     except ValidationError as error:

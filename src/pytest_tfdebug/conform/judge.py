@@ -19,7 +19,7 @@ from pytest_tfdebug.workers import as_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_tfdebug.conform.promises import Promise
+    from pytest_tfdebug.conform.mixin import Promise
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.records import Culprit
 

@@ -1,9 +1,12 @@
-"""A model class as the promises check it: small, seeded, and called once with inputs that it takes."""
+"""A model class as the promises check it: small, seeded, called once; also that of a test class of transformers."""
 
 from __future__ import annotations
 
 import copy
-from contextlib import suppress
+import random
+import re
+import sys
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,11 +16,14 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
+from pytest_tfdebug.invariance.calls.sequences import FRAMES
+from pytest_tfdebug.sweeping.inputs import special_ids
 from pytest_tfdebug.tracing.record.leaves import duplicate
-from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.state import preserved, random_state_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeGuard
 
 
 @dataclass(eq=False)
@@ -90,3 +96,150 @@ class Subject:
             raise TFDebugError(f"{call}.\nGive inputs= without a cache.")
         call.site = ""
         return call
+
+
+_COMMON = "test_modeling_common"
+_MASKS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
+#: Names of inputs that hold images or sound.
+_MEDIA = re.compile(r"pixel|image|video|audio|speech|feature")
+#: Names of tokens whose place an image or a sound takes.
+_PAD = re.compile(r"^pad_token")
+_MEDIA_TOKENS = re.compile(r"image|vision|video|audio|speech")
+#: Dimensions of a table of tokens.
+_TABLE = 2
+
+
+def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of transformers
+    """Yield a subject for each of ``all_model_classes``, with the inputs of the model tester."""
+    tester = getattr(case, "model_tester", None)
+    if tester is None or not hasattr(tester, "prepare_config_and_inputs_for_common"):
+        raise TFDebugError(
+            f"{type(case).__name__} has no model_tester with prepare_config_and_inputs_for_common.\n"
+            "Mix ConformanceMixin into a model's test class of transformers, or use pytest_tfdebug.conformance."
+        )
+    for model_class in case.all_model_classes or ():
+        with _seeded():
+            config, inputs = tester.prepare_config_and_inputs_for_common()
+            prepare = getattr(case, "_prepare_for_class", None)
+            given = prepare(inputs, model_class) if prepare is not None else inputs
+        yield Subject.of(model_class, config, cleaned(given, config))
+
+
+def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
+    """Return inputs whose masks have no holes, with pads where they are 0 and without stray special tokens elsewhere.
+
+    A special token that is in the same place of every row is there on purpose, and so is a token that an image or sound
+    takes the place of, where one is given: they stay, and no mask hides them. All frames of sound become real ones: a
+    model pools frames, and nobody can tell which of the pooled ones are pads.
+    """
+    made = {name: copy.deepcopy(value) for name, value in inputs.items() if value is not None}
+    special = special_ids(config)
+    places = special_ids(config, _MEDIA_TOKENS) if any(map(_MEDIA.search, made)) else set()
+    pad = getattr(config, "pad_token_id", None)
+    for mask_name, ids_name in _MASKS.items():
+        mask, ids = made.get(mask_name), made.get(ids_name)
+        if _is_table(ids):
+            # a token that is in half of the rows or more was not merely drawn
+            places = {place for place in places if 2 * int((ids == place).any(dim=1).sum()) >= len(ids)}
+            made[ids_name] = ids = _without_strays(ids, special, special_ids(config, _PAD), places)
+        if not _is_table(mask):
+            continue
+        whole = _on_the_left(mask)
+        if _is_table(ids) and ids.shape == mask.shape:
+            whole = _with_all_of(_kept(ids, special - {pad}, places), whole)
+            if isinstance(pad, int):
+                made[ids_name] = _with_pads(ids, whole, pad, special)
+        elif mask_name == FRAMES.mask and any(name in made for name in FRAMES.mains):
+            whole = torch.ones_like(mask)
+        made[mask_name] = whole
+    return made
+
+
+def _with_pads(ids: torch.Tensor, mask: torch.Tensor, pad: int, special: set[int]) -> torch.Tensor:
+    """Return ids with pads behind their real tokens; a special token that ended every row still ends it."""
+    made = ids.where(mask.bool(), torch.full_like(ids, pad))
+    ends = set(ids[:, -1].tolist())
+    if len(ends) == 1 and ends <= special - {pad}:
+        made[torch.arange(len(ids)), mask.sum(dim=1) - 1] = ids[:, -1]
+    return made
+
+
+def _kept(ids: torch.Tensor, special: set[Any], places: set[int]) -> torch.Tensor:
+    """Return where ids hold a token that no pad may replace, ``(batch, length)``, bool.
+
+    A special token that is in the last column alone may be replaced: it is an end, and moves to where its row ends.
+    """
+    is_meant = _is_meant(ids, special)
+    if ids.shape[1] > 1 and not bool(is_meant[0, -2]):
+        is_meant[:, -1] = False
+    return is_meant | _is_among(ids, places)
+
+
+def _with_all_of(kept: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask that hides none of some tokens; the mask itself if it does not."""
+    if bool((mask[kept] != 0).all()):
+        return mask
+    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    count = torch.maximum((mask != 0).sum(dim=1), (positions * kept).amax(dim=1))
+    return (positions[None, :] <= count[:, None]).to(mask.dtype)
+
+
+def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any input
+    return isinstance(value, torch.Tensor) and value.dim() == _TABLE and not value.is_floating_point()
+
+
+def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask with the same number of real tokens in each row, but half of them at least, all at its beginning.
+
+    A mask without holes that hides no more than that is left as it is. What a mask hides is held to no promise, and
+    attention that may look at nothing looks at everything.
+    """
+    changes = (mask[:, 1:] != mask[:, :-1]).sum(dim=1)
+    count, half = (mask != 0).sum(dim=1, keepdim=True), (mask.shape[1] + 1) // 2
+    if bool((changes <= 1).all()) and bool((count >= half).all()):
+        return mask
+    return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count.clamp(min=half)).to(mask.dtype)
+
+
+def _without_strays(ids: torch.Tensor, special: set[int], pads: set[int], places: set[int]) -> torch.Tensor:
+    """Return ids in which special tokens are replaced, unless they are meant or hold the place of an image or sound.
+
+    A pad is meant where a decoder begins with it, or at an end.
+    """
+    is_special = _is_among(ids, special)
+    ordinary = ids[~is_special]
+    if not ordinary.numel():
+        return ids
+    is_meant = _is_meant(ids, special)
+    is_meant[:, 1:-1] &= ~_is_among(ids[:, 1:-1], pads)
+    return ids.where(~is_special | is_meant | _is_among(ids, places), ordinary.flatten()[0])
+
+
+def _is_meant(ids: torch.Tensor, special: set[Any]) -> torch.Tensor:
+    """Return where every row has the same special token in that column, ``(batch, length)``, bool."""
+    is_same = (_is_among(ids, special) & (ids == ids[:1])).all(dim=0, keepdim=True)
+    return is_same.repeat(len(ids), 1)
+
+
+def _is_among(ids: torch.Tensor, some: set[Any]) -> torch.Tensor:
+    return torch.isin(ids, torch.tensor(sorted(some), dtype=ids.dtype, device=ids.device))
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Seed every generator of random numbers, that of transformers' own tests included."""
+    own = [module for name, module in list(sys.modules.items()) if name.rpartition(".")[2] == _COMMON]
+    generators = [module.global_rng for module in own if isinstance(getattr(module, "global_rng", None), random.Random)]
+    kept = [(generator, generator.getstate()) for generator in generators]
+    with random_state_kept():
+        try:
+            torch.manual_seed(0)
+            random.seed(0)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(0)
+            for generator in generators:
+                generator.seed(0)
+            yield
+        finally:
+            for generator, state in kept:
+                generator.setstate(state)

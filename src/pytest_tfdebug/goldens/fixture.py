@@ -12,10 +12,9 @@ from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.check.golden_check import GoldenCheck
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.check.recording import record, recorded_model
-from pytest_tfdebug.goldens.session.session import GoldenSession
+from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
-from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
-from pytest_tfdebug.goldens.store.paths import variants
+from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.tracing.record.signatures import bound, refuse_no_tensors, refuse_unknown_inputs
 from pytest_tfdebug.tracing.trace import check_model
@@ -185,7 +184,7 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well) or damaged.
             TFDebugError: If an argument makes no sense, or holds no array.
         """
-        from pytest_tfdebug.goldens.check.arrays_check import check_arrays
+        from pytest_tfdebug.goldens.check.golden_check import check_arrays
 
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
@@ -231,7 +230,7 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged, or keeps not all logits.
             TFDebugError: If an argument makes no sense.
         """
-        from pytest_tfdebug.goldens.check.arrays_check import check_logprobs
+        from pytest_tfdebug.goldens.check.golden_check import check_logprobs
 
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, store="full")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.session.session import WORKER_KEY, GoldenSession, WorkerPart
-from pytest_tfdebug.goldens.store.modes import TYPED, is_typed
+from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession, WorkerPart
+from pytest_tfdebug.goldens.store.paths import TYPED, is_typed
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
 from pytest_tfdebug.ranks.launch import GROUP, Ranks, by_torchrun, start_group, stop_group
 from pytest_tfdebug.workers import read

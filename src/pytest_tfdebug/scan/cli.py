@@ -9,8 +9,7 @@ from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.scan.answer import Answer, Question
-from pytest_tfdebug.scan.cache import Cache
+from pytest_tfdebug.scan.answer import Answer, Cache, Question
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.tree import DiskTree
 
@@ -98,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
     saved = [] if target is None else _save(target, options.format, found)
     found.keep()
     if options.write_baseline:
-        from pytest_tfdebug.scan.ratchet.saved import compact
+        from pytest_tfdebug.scan.ratchet.baseline import compact
         from pytest_tfdebug.scan.report.result import write
 
         write(options.write_baseline, compact(found.report))
@@ -142,7 +141,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.baseline is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan.ratchet.saved import load
+        from pytest_tfdebug.scan.ratchet.baseline import load
 
         return load(Path(options.baseline))
     if options.base is None:

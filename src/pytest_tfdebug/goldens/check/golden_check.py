@@ -19,13 +19,15 @@ from pytest_tfdebug.errors import (
 )
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.on_ranks import sharing_group
-from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
+from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import blind_spots, load, part_of
-from pytest_tfdebug.goldens.store.modes import missing
-from pytest_tfdebug.goldens.store.paths import shown
+from pytest_tfdebug.goldens.store.paths import missing, shown
 from pytest_tfdebug.options import Options, explain_seconds
+from pytest_tfdebug.parity.arrays.hold import hold_arrays
+from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
 from pytest_tfdebug.parity.tensors.rules import check_rules, missed, paths_of
+from pytest_tfdebug.parity.tensors.tolerance import read_tolerance
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.record.progress import Progress
@@ -41,8 +43,12 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
+    from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
+    from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.file.codec import TraceFile
+    from pytest_tfdebug.tracing.values.rerun import Rerun
 
 
 @dataclass
@@ -211,3 +217,64 @@ def next_step(report: ParityReport, *, is_reference: bool) -> str:
     kind = report.culprit.kind if report.culprit is not None else ""
     failure = _FailedCheck(kind, is_reference, report.has_own_inputs, report.is_drift)
     return report.advice or next(told for holds, told in _TABLE if holds(failure))
+
+
+#: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
+_LOGITS = (".logits", "['logits']", "", "[0]")
+
+
+def check_arrays(
+    item: pytest.Item,
+    place: GoldenPlace,
+    arrays: Arrays,
+    *,
+    tolerance: ToleranceGiven | None,
+    again: Callable[[], Rerun] | None = None,
+) -> ParityReport:
+    """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`."""
+    __tracebackhide__ = True
+    golden = _golden(item, place)
+    shown_path = shown(str(place), item.config)
+    found = hold_arrays(golden.trace, arrays, read_tolerance(tolerance or "dtype"), again)
+    report = replace(
+        found,
+        subject="The arrays differ from their golden",
+        advice="Fix the runtime's model; the golden is its reference's.",
+        facts=[*found.facts, f"Golden: {shown_path}"],
+    )
+    status = "checked" if report.ok else "failed"
+    outcome = GoldenOutcome(str(place), item.nodeid, status, (), coverage=report.coverage)
+    GoldenSession.of(item.config).outcomes.append(outcome)
+    model, at = golden.trace.model_class, calling_line()
+    record = parity_record(item.nodeid, report, in_detail=False, model=model, golden=shown_path, at=at)
+    note(item, replace(record, text=str(report)))
+    if not report.ok:
+        raise ParityError(report.check_text(), report)
+    return report
+
+
+def check_logprobs(
+    item: pytest.Item, place: GoldenPlace, token_ids: object, logprobs: object, margin: float
+) -> LogprobsReport:
+    """Hold tokens and log-probabilities to a golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`."""
+    __tracebackhide__ = True
+    records = _golden(item, place).trace.calls[0].outputs or ()
+    logits = next((it.tensor for it in records if it.leaf in _LOGITS and it.tensor is not None), None)
+    if logits is None:
+        raise GoldenError(
+            f"{shown(str(place), item.config)} does not keep the logits whole, which log-probabilities are held to.\n"
+            'Record it with store="full" and --tf-golden=update.'
+        )
+    report = hold_logprobs(logits, token_ids, logprobs, margin)
+    status = "checked" if report.ok else "failed"
+    GoldenSession.of(item.config).outcomes.append(GoldenOutcome(str(place), item.nodeid, status, ()))
+    if not report.ok:
+        raise ParityError(str(report), report)
+    return report
+
+
+def _golden(item: pytest.Item, place: GoldenPlace) -> TraceFile:
+    __tracebackhide__ = True
+    if not place.exists():
+        raise MissingGoldenError(missing(item, place))
+    return read_golden(item, place)

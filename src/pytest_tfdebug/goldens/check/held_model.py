@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
-from pytest_tfdebug.goldens.store.provenance import changes, fingerprint, provenance
+from pytest_tfdebug.goldens.store.changes import changed_environment, fingerprint, provenance
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of, start_comparison
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
@@ -245,7 +245,7 @@ def _with_circumstances(
         lines = []
     else:
         lines = ["Weights were not compared: no names match (use rename=)."]
-    since = list(changes(golden_file.extra["provenance"], provenance(model)))
+    since = list(changed_environment(golden_file.extra["provenance"], provenance(model)))
     lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
     is_drift = False
     if not report.by_values and (culprit is None or culprit.kind != "dtype"):

@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, gathered, once
-from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
+from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import Written, save
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.settings import Kept
-from pytest_tfdebug.goldens.store.changes import changes, is_same
-from pytest_tfdebug.goldens.store.provenance import fingerprint, provenance
+from pytest_tfdebug.goldens.store.changes import changes, fingerprint, is_same, provenance
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write

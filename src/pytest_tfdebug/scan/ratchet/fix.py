@@ -1,28 +1,146 @@
-"""Puts skips right in the source, with libcst: nothing else in a file changes."""
+"""What ``--fix`` rewrites, with libcst: skips that skip nothing any more, and skips that could say why."""
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import json
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet.stale import StaleMark, StaleSkips
-from pytest_tfdebug.scan.read.files import replace
-from pytest_tfdebug.scan.read.layout import Work, model_files
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import BoundFunction, Decorator
+from pytest_tfdebug.scan.read.files import decode, replace
+from pytest_tfdebug.scan.read.layout import Work, is_owned, model_files
+from pytest_tfdebug.scan.read.outline import uncommented
+from pytest_tfdebug.scan.resolve.decorators import SKIP_DECORATORS
+from pytest_tfdebug.scan.resolve.workspace import External
 from pytest_tfdebug.scan.scanner import Scanner
+from pytest_tfdebug.scan.state.class_states import unnumbered
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.scan.read.tree import DiskTree
+    from pytest_tfdebug.scan.read.tree import DiskTree, Tree
+    from pytest_tfdebug.scan.resolve.classes import Linked
+
+
+#: How comments begin that are meant for tools.
+_NO_REASONS = ("noqa", "type:", "fmt:", "pylint:", "pragma:", "copied from", "ignore copy")
+
+
+class StaleMark(NamedTuple):
+    """Something to rewrite: the file and line of a ``def`` or decorator, and the name that the ``def`` binds.
+
+    ``reason`` is what to give a decorator, empty where none is known, and None where all of it is to go.
+    """
+
+    path: str
+    line: int
+    name: str
+    text: str
+    reason: str | None = None
+
+
+class StaleSkips:
+    """Finds the stale skips of a repository whose models have been scanned; ``until=`` is held to a day."""
+
+    def __init__(self, scanner: Scanner, tree: Tree, today: dt.date) -> None:
+        self._scanner, self._tree, self._today = scanner, tree, today
+        self._classes = [cls for cls in scanner.linker.classes if is_owned(cls.file.path, scanner.owned)]
+        self._heirs: dict[Linked, list[Linked]] = {}
+        for cls in scanner.linker.classes:
+            for base in cls.mro:
+                self._heirs.setdefault(base, []).append(cls)
+
+    def find(self) -> list[StaleMark]:
+        """Return every override and decorator that is stale, by place."""
+        found: list[StaleMark] = []
+        for cls in self._classes:
+            heirs = self._heirs[cls]
+            if not any(heir.inherited.is_test_case or heir.name.startswith("Test") for heir in heirs):
+                continue
+            found += self._expired(cls, cls.facts.decorators)
+            for name, member in cls.facts.members.items():
+                if isinstance(member, BoundFunction) and name.startswith("test_"):
+                    found += self._override(cls, name, member, is_needed=_is_given(cls, name, heirs))
+        return sorted(set(found), key=lambda each: each[:4])
+
+    def _override(self, cls: Linked, name: str, function: BoundFunction, *, is_needed: bool) -> Iterator[StaleMark]:
+        """Yield the override of a test that skips what is not there, or skips it longer than it should."""
+        found = list(self._expired(cls, function.decorators))
+        if not is_needed and function.does_nothing_but_skip and self._is_skipped(cls, name, function):
+            text = f"{cls.name}.{name} skips a test that no base gives it"
+            yield StaleMark(cls.file.path, function.line, name, text)
+        elif found and is_needed and function.does_nothing_but_skip:
+            yield found[0]._replace(line=function.line, name=name)
+        else:
+            yield from found
+
+    def _is_skipped(self, cls: Linked, name: str, function: BoundFunction) -> bool:
+        state = self._scanner.states.definitions.of(name, cls, function).state
+        is_skipped = state is not None and state.is_skipped
+        return is_skipped or any(not skip.guards for skip in self._scanner.runner.test(cls, function, cls)[0])
+
+    def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[StaleMark]:
+        for decorator in decorators:
+            end = _until(self._scanner.workspace.node(cls.file, decorator)) if "skip" in decorator.text.lower() else ""
+            skips = self._scanner.decorators.of(cls.file, decorator, cls.facts) if end else ()
+            if self._is_over(end) and not any(skip.guards for skip in skips):
+                text = f"a skip of {cls.name} was to end with until={end!r}"
+                yield StaleMark(cls.file.path, decorator.line, "", text)
+
+    def _is_over(self, end: str) -> bool:
+        with suppress(ValueError):
+            return dt.date.fromisoformat(end) < self._today
+        return False
+
+    def without_reason(self) -> Iterator[StaleMark]:
+        """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
+        for cls in self._classes:
+            functions = [member for member in cls.facts.members.values() if isinstance(member, BoundFunction)]
+            holders = [(cls.name, each, "") for each in cls.facts.decorators]
+            holders += [(f"{cls.name}.{of.name}", each, of.docstring) for of in functions for each in of.decorators]
+            for name, decorator, docstring in holders:
+                if self._is_bare(cls, decorator):
+                    reason = self._comment(cls.file.path, decorator.line) or docstring
+                    text = f"{name} is skipped without a reason{'' if reason else ', and nothing beside it says why'}"
+                    yield StaleMark(cls.file.path, decorator.line, "", text, reason)
+
+    def _comment(self, path: str, line: int) -> str:
+        """Return the comment on a line, or the one above it."""
+        lines = decode(self._tree.read(path)).split("\n")
+        own, above = lines[line - 1], lines[line - 2].strip() if line > 1 else ""
+        comments = (own[len(uncommented(own)) :], above if above.startswith("#") else "")
+        texts = (comment.lstrip("# ").strip() for comment in comments)
+        return next((text for text in texts if text and not text.lower().startswith(_NO_REASONS)), "")
+
+    def _is_bare(self, cls: Linked, decorator: Decorator) -> bool:
+        symbol = self._scanner.workspace.callee(cls.file, self._scanner.workspace.node(cls.file, decorator))
+        known = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
+        skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
+        return known is not None and not known.has_condition and not any(skip.reason.strip() for skip in skips)
+
+
+def _is_given(cls: Linked, name: str, heirs: list[Linked]) -> bool:
+    """Tell whether a base may give this name to a class or to one that inherits from it."""
+    names = (name, *unnumbered(name))
+    is_open = any(not heir.inherited.is_closed for heir in heirs)
+    return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
+
+
+def _until(node: Any) -> str:
+    """Return the ``until=`` of a decorator."""
+    args = syntax.arguments(node) if isinstance(node, cst.Call) else []
+    values = (syntax.constant(arg.value) for arg in args if arg.keyword == "until")
+    return next((value for value in values if isinstance(value, str)), "")
 
 
 def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tuple[list[Rewrite], dict[str, str]]:

@@ -13,11 +13,10 @@ import pytest
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError, TFDebugWarning, counted, listed
-from pytest_tfdebug.goldens.session.collected import has_twin as is_twin
-from pytest_tfdebug.goldens.session.unclaimed import Unclaimed, find_unclaimed
-from pytest_tfdebug.goldens.store.modes import golden_mode
-from pytest_tfdebug.goldens.store.paths import directory_of, golden_name, is_url, shown
+from pytest_tfdebug.goldens.collected import has_twin as is_twin
+from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
+from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable, redact

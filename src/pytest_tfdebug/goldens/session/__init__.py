@@ -1,1 +1,0 @@
-"""What a whole run of pytest knows of its goldens."""
