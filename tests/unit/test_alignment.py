@@ -2,8 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.invariance.compare.alignment import Alignment
-from pytest_tfdebug.invariance.repeat.inputs import extend
+from pytest_tfdebug.invariance.calls.alignment import Alignment
+from pytest_tfdebug.invariance.calls.inputs import extend
 
 SIZES = st.integers(1, 5)
 

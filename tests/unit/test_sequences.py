@@ -2,9 +2,9 @@ import torch
 
 import padding_models
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.inputs import padded, with_positions
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.calls.sequences import find_sequences, mask_of, padless
-from pytest_tfdebug.invariance.repeat.inputs import padded, with_positions
 
 
 def call_of(model, inputs):

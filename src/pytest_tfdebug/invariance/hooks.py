@@ -13,7 +13,7 @@ from pytest_tfdebug.invariance.api import CHECKS, asked, judge, title
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
+from pytest_tfdebug.invariance.compare.outputs import tensor_of
 from pytest_tfdebug.marker_arguments import usage_error
 from pytest_tfdebug.options import NOTE, Options
 from pytest_tfdebug.parity.record.check import compared, culprit_record
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.invariance.checks.base import Outcome
     from pytest_tfdebug.invariance.checks.settings import Settings
-    from pytest_tfdebug.invariance.explain.culprit import Located
+    from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.records import SourceRange
 
 

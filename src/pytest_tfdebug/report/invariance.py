@@ -11,7 +11,7 @@ from pytest_tfdebug.report.parity import describe, drift_table, facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.invariance.explain.culprit import Located
+    from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.records import Culprit, LeafComparison
 
 _ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."

@@ -1,1 +1,1 @@
-"""The call that the test made: what was seen of it, its model, the sequences among its inputs."""
+"""The call that the test made and what was seen of it, and how it is made again: with pads, with some of its rows."""

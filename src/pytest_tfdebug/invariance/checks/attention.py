@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.invariance.calls.inputs import Repetition
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
-from pytest_tfdebug.invariance.repeat.inputs import Repetition
 from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.alignment import Alignment
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES
-from pytest_tfdebug.invariance.compare.alignment import Alignment
+from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
-from pytest_tfdebug.invariance.explain.culprit import Located, locate, raising_place
-from pytest_tfdebug.invariance.explain.rounding import mismatches_in_float64
+from pytest_tfdebug.invariance.compare.rounding import mismatches_in_float64
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
@@ -25,10 +25,10 @@ from pytest_tfdebug.report.invariance import change_text, render_output
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.checks.settings import Settings
-    from pytest_tfdebug.invariance.explain.rounding import Answer
-    from pytest_tfdebug.invariance.repeat.inputs import Repetition
+    from pytest_tfdebug.invariance.compare.rounding import Answer
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
 

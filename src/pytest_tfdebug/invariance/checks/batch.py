@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.invariance.calls.inputs import Repetition, has_shares, rows_of, rows_with_shares
 from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.repeat.inputs import Repetition, has_shares, rows_of, rows_with_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

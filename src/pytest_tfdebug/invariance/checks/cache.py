@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.alignment import Alignment
+from pytest_tfdebug.invariance.calls.decodings import CACHES, decodings
+from pytest_tfdebug.invariance.calls.inputs import Repetition, with_positions
 from pytest_tfdebug.invariance.calls.sequences import token_sequence
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
-from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
-from pytest_tfdebug.invariance.repeat.inputs import Repetition, with_positions
 from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_tfdebug.invariance.calls.decodings import Decoding
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.invariance.repeat.decodings import Decoding
     from pytest_tfdebug.records import Culprit
 
 _DIAGNOSIS = (

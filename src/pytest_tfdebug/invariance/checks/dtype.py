@@ -10,10 +10,9 @@ import torch
 
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import BOUNDS
-from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
-from pytest_tfdebug.invariance.compare.outputs import is_in_cache
-from pytest_tfdebug.invariance.explain.culprit import recorded
-from pytest_tfdebug.invariance.explain.rounding import (
+from pytest_tfdebug.invariance.compare.culprit import recorded
+from pytest_tfdebug.invariance.compare.outputs import compare_traces, is_in_cache
+from pytest_tfdebug.invariance.compare.rounding import (
     Choices,
     RightKernels,
     error_of,

@@ -7,22 +7,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.inputs import can_take_positions, numbered, without_pads
+from pytest_tfdebug.invariance.calls.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
-from pytest_tfdebug.invariance.explain.culprit import locate
-from pytest_tfdebug.invariance.explain.diagnosis import Leak, LeakRepeater, diagnose, observations
-from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, numbered, without_pads
-from pytest_tfdebug.invariance.repeat.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
+from pytest_tfdebug.invariance.compare.culprit import locate
+from pytest_tfdebug.invariance.compare.diagnosis import Leak, LeakRepeater, diagnose, observations
 from pytest_tfdebug.report.invariance import render_pads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.checks.settings import Settings
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.invariance.repeat.inputs import Repetition
 
 
 class PaddingCheck(Check):

@@ -1,1 +1,1 @@
-"""How the repeated call is compared with the original: outputs and traces, at real tokens."""
+"""How a repeated call is compared with the original, and how a difference is explained."""

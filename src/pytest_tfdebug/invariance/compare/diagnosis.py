@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.alignment import Alignment
+from pytest_tfdebug.invariance.calls.inputs import can_take_positions, numbered, padded, rows_of
+from pytest_tfdebug.invariance.calls.padding_variants import padded_alike
 from pytest_tfdebug.invariance.calls.sequences import mask_of
-from pytest_tfdebug.invariance.compare.alignment import Alignment
-from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, numbered, padded, rows_of
-from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.invariance.explain.culprit import Located
-    from pytest_tfdebug.invariance.repeat.inputs import Repetition
 
 #: Up to this number, pads are tried one by one to find the first number that fails.
 _MOST_STEPS = 64

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.invariance.repeat.inputs import Repetition
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import CallComparison, Direction, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace

@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
-from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, off_by, tensor_of
+from pytest_tfdebug.invariance.compare.outputs import compare_traces, off_by, tensor_of
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
@@ -22,10 +22,10 @@ from pytest_tfdebug.tracing.values.slicing import glue_lines
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_tfdebug.invariance.calls.alignment import Alignment
+    from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
-    from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
-    from pytest_tfdebug.invariance.compare.alignment import Alignment
-    from pytest_tfdebug.invariance.repeat.inputs import Repetition
+    from pytest_tfdebug.invariance.compare.outputs import AlignedTraces
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.inputs import can_take_positions, padded, window_of, with_positions
+from pytest_tfdebug.invariance.calls.padding_variants import left_padding_refusal
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, with_mask
-from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, padded, window_of, with_positions
-from pytest_tfdebug.invariance.repeat.padding_variants import left_padding_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from pytest_tfdebug.invariance.calls.alignment import Alignment
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
-    from pytest_tfdebug.invariance.compare.alignment import Alignment
 
     #: Changes a model for the length of a block.
     Within = Callable[[torch.nn.Module], AbstractContextManager[object]]

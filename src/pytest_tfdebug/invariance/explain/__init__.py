@@ -1,1 +1,0 @@
-"""How a difference is explained: where it arises, what further runs show, what is probably wrong."""
