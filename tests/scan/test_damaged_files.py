@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from damaged import damaged_bytes, damaged_json, is_text
 from pytest_tfdebug.scan import answer
+from pytest_tfdebug.scan.baseline import compact
 from pytest_tfdebug.scan.cli import FAILED, OK, UNANSWERED, main
-from pytest_tfdebug.scan.ratchet.baseline import compact
 
 #: How the ratchet shows what it found.
 FORMS = ["", "--format=json", "--format=markdown", "--format=github"]

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from pytest_tfdebug.scan.baseline import changes, lines, load
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet.baseline import changes, lines, load
 
 HEAD = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\n"
 CLASS = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
+from pytest_tfdebug.scan import baseline
 from pytest_tfdebug.scan.answer import Cache
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet import baseline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

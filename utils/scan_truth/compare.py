@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from msgspec import ValidationError, convert
 
+from pytest_tfdebug.scan import baseline
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet import baseline
-from pytest_tfdebug.scan.resolve.conditions import Condition, alternatives, is_condition
-from pytest_tfdebug.scan.state.states import State
+from pytest_tfdebug.scan.resolve.conditions import Condition, State, alternatives, is_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -97,7 +97,7 @@ class SkipReport:
     def _write(self) -> None:
         """Write what the run saw as a scan's report."""
         from pytest_tfdebug.scan.errors import ScanError
-        from pytest_tfdebug.scan.report.result import write
+        from pytest_tfdebug.scan.result import write
 
         try:
             write(self._path, [json.dumps(_report(self._rows.values(), self._broken), ensure_ascii=False, indent=2)])
@@ -124,7 +124,7 @@ def _location(longrepr: object) -> tuple[str, int, str]:
 
 def _report(rows: Iterable[Row], broken: set[str]) -> dict[str, dict[str, Any]]:
     """Return a scan's report of the rows, with some keys that it does not have."""
-    from pytest_tfdebug.scan.report.result import Case, CommonTest
+    from pytest_tfdebug.scan.result import Case, CommonTest
 
     tests: dict[str, dict[tuple[str, str, str], list[Row]]] = {}
     for row in sorted(rows):
@@ -149,8 +149,7 @@ def _report(rows: Iterable[Row], broken: set[str]) -> dict[str, dict[str, Any]]:
 
 def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, imported when a report is written
     """Return the state of a test in a class from what became of its variants."""
-    from pytest_tfdebug.scan.resolve.conditions import Condition
-    from pytest_tfdebug.scan.state.states import RAN, State
+    from pytest_tfdebug.scan.resolve.conditions import RAN, Condition, State
 
     if any(row.state == "collected" for row in rows):
         return State("collected")

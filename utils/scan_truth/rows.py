@@ -73,7 +73,7 @@ def _base(cls: type, name: str) -> str:
 
 def _origin(cls: type, test: str, name: str, root: Path) -> str:
     """Return the mixin at the root of those outside the models that define a test; empty where there is none."""
-    from pytest_tfdebug.scan.report.result import ORIGINS
+    from pytest_tfdebug.scan.result import ORIGINS
 
     found = [base for base in cls.__mro__ if _defines(base, test, name) and not _is_of_a_model(base, root)]
     return ORIGINS.get(found[-1].__name__, found[-1].__name__) if found and test.startswith("test_") else ""

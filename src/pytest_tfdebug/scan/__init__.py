@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.errors import ScanError
-    from pytest_tfdebug.scan.report.result import ScanResult
+    from pytest_tfdebug.scan.result import ScanResult
     from pytest_tfdebug.scan.scanner import scan
 
 __all__ = ["ScanError", "ScanResult", "scan"]
 
 #: Public name -> module that defines it; imported at first use, as the command line needs less than all.
-_PUBLIC = {"ScanError": "errors", "ScanResult": "report.result", "scan": "scanner"}
+_PUBLIC = {"ScanError": "errors", "ScanResult": "result", "scan": "scanner"}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.scan.read.tree import Record
-    from pytest_tfdebug.scan.report.result import PartialScan, ScanResult
+    from pytest_tfdebug.scan.result import PartialScan, ScanResult
 
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 100 kB.
@@ -171,7 +171,7 @@ class Answer:
     @cached_property
     def result(self) -> ScanResult:
         """What the scan found."""
-        from pytest_tfdebug.scan.report.result import result
+        from pytest_tfdebug.scan.result import result
 
         return result(self._found, self.question.test)
 
@@ -189,7 +189,7 @@ class Answer:
         with suppress(OSError):
             if stamp(path) == (self.head.size, self.head.checksum) != (0, 0):
                 return
-        from pytest_tfdebug.scan.report.result import chunks, write
+        from pytest_tfdebug.scan.result import chunks, write
 
         size, checksum = write(path, chunks(self.result.tests))
         self.head = self.head._replace(size=size, checksum=checksum)
@@ -215,7 +215,7 @@ class Answer:
         return self._summary(verbose=True) if verbose else [self.head.summary]
 
     def _summary(self, *, verbose: bool = False) -> Iterable[str]:
-        from pytest_tfdebug.scan.report import render
+        from pytest_tfdebug.scan import render
 
         if self.question.test is not None:
             return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)

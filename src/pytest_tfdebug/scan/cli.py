@@ -97,8 +97,8 @@ def _run(options: argparse.Namespace) -> int:
     saved = [] if target is None else _save(target, options.format, found)
     found.keep()
     if options.write_baseline:
-        from pytest_tfdebug.scan.ratchet.baseline import compact
-        from pytest_tfdebug.scan.report.result import write
+        from pytest_tfdebug.scan.baseline import compact
+        from pytest_tfdebug.scan.result import write
 
         write(options.write_baseline, compact(found.report))
         saved.append(options.write_baseline)
@@ -114,7 +114,7 @@ def _fix(options: argparse.Namespace) -> int:
             raise ScanError(f"--{name} does not go with --fix.")
     import datetime as dt
 
-    from pytest_tfdebug.scan.ratchet.fix import rewrites
+    from pytest_tfdebug.scan.fix import rewrites
 
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix, today)
@@ -141,7 +141,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.baseline is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan.ratchet.baseline import load
+        from pytest_tfdebug.scan.baseline import load
 
         return load(Path(options.baseline))
     if options.base is None:
@@ -166,8 +166,8 @@ def _target(options: argparse.Namespace, found: Answer) -> str | None:
 
 
 def _save(target: str, form: str | None, found: Answer) -> list[str]:
-    from pytest_tfdebug.scan.report import render
-    from pytest_tfdebug.scan.report.result import write
+    from pytest_tfdebug.scan import render
+    from pytest_tfdebug.scan.result import write
 
     found.save(target)
     if form != "markdown":
@@ -179,7 +179,7 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
 
 def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]) -> int:
     """Print what has changed, and return the exit code; ScanError if the earlier report is not of the same tests."""
-    from pytest_tfdebug.scan.ratchet import baseline
+    from pytest_tfdebug.scan import baseline
 
     file, test, now = options.baseline, options.test_method_name, found.report
     if file and test is None and len(earlier) == 1 < len(now):
@@ -198,7 +198,7 @@ def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str,
 
 def _show_report(options: argparse.Namespace, found: Answer) -> int:
     """Print the summary or the report, and the skips without a reason where they matter."""
-    from pytest_tfdebug.scan.report import render
+    from pytest_tfdebug.scan import render
 
     if options.format is None:
         _print(found.summarize(verbose=options.verbose))
@@ -208,7 +208,7 @@ def _show_report(options: argparse.Namespace, found: Answer) -> int:
         _print([(found.result.dumps() if options.format == "json" else render.to_markdown(found.report)).rstrip("\n")])
     if not options.strict_reasons:
         return OK
-    from pytest_tfdebug.scan.ratchet import baseline
+    from pytest_tfdebug.scan import baseline
 
     bare = baseline.without_reason(found.report)
     lines = baseline.lines(bare, found.report) if bare else ()

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Class, Import
 from pytest_tfdebug.scan.read.layout import ModelTestFile, Work, is_owned, model_files
 from pytest_tfdebug.scan.read.tree import DiskTree, Tree
-from pytest_tfdebug.scan.report.result import ORIGINS, ClassTests, Mixin, ModelScan, PartialScan, result
+from pytest_tfdebug.scan.resolve.bodies import Runner
+from pytest_tfdebug.scan.resolve.class_states import ClassStates
 from pytest_tfdebug.scan.resolve.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.resolve.decorators import Decorators
+from pytest_tfdebug.scan.resolve.definitions import is_test
 from pytest_tfdebug.scan.resolve.values import Evaluator
 from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
-from pytest_tfdebug.scan.state.bodies import Runner
-from pytest_tfdebug.scan.state.class_states import ClassStates
-from pytest_tfdebug.scan.state.definitions import is_test
+from pytest_tfdebug.scan.result import ORIGINS, ClassTests, Mixin, ModelScan, PartialScan, result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.report.result import ScanResult
+    from pytest_tfdebug.scan.result import ScanResult
 
 
 class Scanner:

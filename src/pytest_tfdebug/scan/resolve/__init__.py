@@ -1,1 +1,1 @@
-"""What names mean across files: modules, classes and their bases, values, decorators, conditions."""
+"""What names mean across files (modules, classes, values, decorators), and what becomes of each test."""

@@ -13,10 +13,9 @@ from pytest_tfdebug.scan.read.bindings import Binding, BoundFunction, BoundValue
 from pytest_tfdebug.scan.read.outline import squeeze
 from pytest_tfdebug.scan.read.syntax import UNKNOWN, Unknown
 from pytest_tfdebug.scan.resolve.classes import Linked
-from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, GuardedSkip
+from pytest_tfdebug.scan.resolve.conditions import NOTHING, UNCONDITIONAL, Applied, GuardedSkip, State, judged
 from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
 from pytest_tfdebug.scan.resolve.workspace import Found, Workspace
-from pytest_tfdebug.scan.state.states import NOTHING, Applied, State, judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

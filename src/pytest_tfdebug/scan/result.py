@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError, Unresolved
 from pytest_tfdebug.scan.read.files import replace
-from pytest_tfdebug.scan.state.states import State
+from pytest_tfdebug.scan.resolve.conditions import State
 
 if TYPE_CHECKING:
     import os

@@ -6,12 +6,21 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.read.bindings import Binding, BoundFunction, BoundValue, Decorator, Import
-from pytest_tfdebug.scan.resolve.conditions import Condition, GuardedSkip
+from pytest_tfdebug.scan.resolve.bodies import End, Runner
+from pytest_tfdebug.scan.resolve.conditions import (
+    NOTHING,
+    RAN,
+    Applied,
+    Condition,
+    GuardedSkip,
+    State,
+    judged,
+    of_body,
+    of_variants,
+)
+from pytest_tfdebug.scan.resolve.definitions import Definition, Definitions
 from pytest_tfdebug.scan.resolve.values import CLASS_NAME, Evaluator
 from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
-from pytest_tfdebug.scan.state.bodies import End, Runner
-from pytest_tfdebug.scan.state.definitions import Definition, Definitions
-from pytest_tfdebug.scan.state.states import NOTHING, RAN, Applied, State, judged, of_body, of_variants
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.resolve.classes import Linked

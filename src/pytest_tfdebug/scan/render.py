@@ -11,7 +11,7 @@ from pytest_tfdebug.scan.resolve.conditions import alternatives
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.scan.report.result import CommonTest
+    from pytest_tfdebug.scan.result import CommonTest
 
 #: Reasons shown of one test without ``--verbose``.
 SHOWN = 10

@@ -13,11 +13,11 @@ from itertools import chain, groupby, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
+from pytest_tfdebug.scan import render
 from pytest_tfdebug.scan.answer import MISTAKES
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.files import check_json, read
-from pytest_tfdebug.scan.report import render
-from pytest_tfdebug.scan.report.result import STOPPED
+from pytest_tfdebug.scan.result import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

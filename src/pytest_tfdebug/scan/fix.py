@@ -20,10 +20,10 @@ from pytest_tfdebug.scan.read.bindings import BoundFunction, Decorator
 from pytest_tfdebug.scan.read.files import decode, replace
 from pytest_tfdebug.scan.read.layout import Work, is_owned, model_files
 from pytest_tfdebug.scan.read.outline import uncommented
+from pytest_tfdebug.scan.resolve.class_states import unnumbered
 from pytest_tfdebug.scan.resolve.decorators import SKIP_DECORATORS
 from pytest_tfdebug.scan.resolve.workspace import External
 from pytest_tfdebug.scan.scanner import Scanner
-from pytest_tfdebug.scan.state.class_states import unnumbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

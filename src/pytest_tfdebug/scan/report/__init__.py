@@ -1,1 +1,0 @@
-"""What a scan found, as data and as text."""

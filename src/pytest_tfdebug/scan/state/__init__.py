@@ -1,1 +1,0 @@
-"""From skips to the state of each test of a class."""
