@@ -18,8 +18,7 @@ import pytest
 
 from pytest_tfdebug import options
 from pytest_tfdebug.errors import CheckError, TFDebugError
-from pytest_tfdebug.goldens.collected import Collected
-from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.running import RUNNING, Collected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -1,12 +1,15 @@
-"""What runs now, for functions that a test or a forward calls without being handed it."""
+"""What a run has collected, and what runs now, for functions that are not handed it; loaded in every run of pytest."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Sequence
+    from pathlib import Path
 
 
 class Running:
@@ -17,3 +20,48 @@ class Running:
 
 
 RUNNING = Running()
+
+
+#: Options with which a collected file may not show all of its tests.
+_NARROWING = ("lf", "collectonly")
+
+
+class Collected:
+    """What this process's run has collected."""
+
+    def __init__(self) -> None:
+        self.items: tuple[pytest.Item, ...] = ()
+        self.seen: dict[Path, str] = {}
+        self.broken: set[Path] = set()
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Collected:
+        """Return the run's one object."""
+        if _COLLECTED not in config.stash:
+            config.stash[_COLLECTED] = cls()
+        return config.stash[_COLLECTED]
+
+    def note(self, collector: pytest.Collector, report: pytest.CollectReport) -> None:
+        """Note that a file or class was asked for its tests."""
+        if not isinstance(collector, (pytest.File, pytest.Class)) or type(collector).__name__.startswith("Doctest"):
+            return
+        if not report.passed:
+            self.broken.add(collector.path)
+        elif isinstance(collector, pytest.File):
+            self.seen[collector.path] = collector.nodeid
+
+    def whole(self, config: pytest.Config) -> dict[Path, str]:
+        """Return the test files, with their node ids, of which this run knows every test.
+
+        There are none where it was asked for single tests, or need not have seen all of them.
+        """
+        narrowed = any(config.getoption(name, default=False) for name in _NARROWING)
+        overridden: Sequence[str] = config.getoption("override_ini", default=None) or ()
+        if narrowed or any("::" in argument for argument in config.args):
+            return {}
+        if any(text.startswith("python_") for text in overridden):  # which functions and classes are tests
+            return {}
+        return {file: nodeid for file, nodeid in self.seen.items() if file not in self.broken}
+
+
+_COLLECTED: pytest.StashKey[Collected] = pytest.StashKey()

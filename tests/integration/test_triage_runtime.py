@@ -189,22 +189,6 @@ def test_a_float32_head_in_a_half_model_is_named_and_cast(triage_of, llama):
     assert model(ids) is not None
 
 
-def test_float32_cosines_against_half_queries_are_cast_and_not_the_ids(triage_of, llama):
-    model = LlamaForCausalLM.from_pretrained(llama, dtype=torch.float16)
-    rotary, ids = model.model.rotary_emb.forward, torch.tensor([[1, 2, 3]])
-    model.model.rotary_emb.forward = lambda *args, **kwargs: [table.float() for table in rotary(*args, **kwargs)]
-
-    finding = triage_of(lambda: model(ids))
-
-    assert finding.bucket == "runtime/dtype"
-    assert finding.what == (
-        "cos and sin are float32 in model.layers.0.self_attn (LlamaAttention), and LlamaForCausalLM is float16."
-    )
-    assert finding.fix.startswith("cos, sin = cos.to(query_states.dtype), sin.to(query_states.dtype)")
-    model.model.rotary_emb.forward = lambda *args, **kwargs: [table.half() for table in rotary(*args, **kwargs)]
-    assert model(ids) is not None
-
-
 def test_the_tensor_that_a_model_was_given_in_another_dtype_is_cast(triage_of):
     model, pixels = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2)).half(), torch.zeros(1, 2)
 

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import pytest
 
-from pytest_tfdebug import command
+from pytest_tfdebug import __main__ as command
 
 #: What runpy, argparse and the scanner import, and a repository may have a file of its own for.
 SHADOWED = (
@@ -51,7 +51,7 @@ def test_a_command_runs_no_file_of_the_directory_it_is_started_in(tmp_path, name
         (tmp_path / f"{module}.py").write_text("open('ran', 'w').close()\n")
     (tmp_path / "importlib").mkdir()
     (tmp_path / "importlib" / "__init__.py").write_text("open('ran', 'w').close()\n")
-    start = "import sys; from pytest_tfdebug.command import main; sys.exit(main())"  # as the script that pip writes
+    start = "import sys; from pytest_tfdebug.__main__ import main; sys.exit(main())"  # as the script that pip writes
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tfdebug").write_text(start)
     started = [str(tmp_path / "bin" / "tfdebug")] if how == "script" else ["-P", "-m", "pytest_tfdebug"]

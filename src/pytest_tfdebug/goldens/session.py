@@ -13,14 +13,12 @@ import pytest
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError, TFDebugWarning, counted, listed
-from pytest_tfdebug.goldens.collected import has_twin as is_twin
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
 from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
-from pytest_tfdebug.redaction import printable, redact
-from pytest_tfdebug.tracing.file.codec import read_extra
+from pytest_tfdebug.redaction import printable
 from pytest_tfdebug.tracing.record.replacing import sweep
 from pytest_tfdebug.tracing.record.selection import MEANING
 from pytest_tfdebug.workers import hand_over, handed_over
@@ -110,15 +108,10 @@ class GoldenSession:
 
     def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> GoldenPlace:
         """Return where a test's golden is kept: the first variant that exists, else the plain golden."""
-        directory, has_twin = self._directory(item), is_twin(item)
-        special = [GoldenPlace(directory, golden_name(item, name, variant=it, has_twin=has_twin)) for it in variants]
-        plain = GoldenPlace(directory, golden_name(item, name, has_twin=has_twin))
-        chosen = special[0] if is_new else next((place for place in special if place.exists()), plain)
-        if has_twin and not chosen.exists():
-            earlier = GoldenPlace(directory, golden_name(item, name))
-            if earlier.exists() and (read_extra(earlier.fetch()) or {}).get("test") == redact(item.nodeid):
-                return earlier  # from before there was a test of the same name in another case
-        return chosen
+        directory = self._directory(item)
+        special = [GoldenPlace(directory, golden_name(item, name, variant=it)) for it in variants]
+        plain = GoldenPlace(directory, golden_name(item, name))
+        return special[0] if is_new else next((place for place in special if place.exists()), plain)
 
     def _directory(self, item: pytest.Item) -> Directory:
         golden_dir = Options.of(item.config).golden_dir

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, counted
-from pytest_tfdebug.goldens.collected import Collected
 from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of, shown
 from pytest_tfdebug.redaction import printable
+from pytest_tfdebug.running import Collected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

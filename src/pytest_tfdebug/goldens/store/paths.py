@@ -41,7 +41,7 @@ def folder_of_file(file: Path, config: pytest.Config, golden_dir: str | None) ->
     return directory_of(file, config, golden_dir) / _safe(file.stem)
 
 
-def golden_name(item: pytest.Item, name: str | None, *, variant: str = "", has_twin: bool = False) -> str:
+def golden_name(item: pytest.Item, name: str | None, *, variant: str = "") -> str:
     """Return ``<test file stem>/<test name with parameter id>[.<name>][@<variant>].safetensors``.
 
     Tests of a class are named ``Class.test``. Nothing that a parameter id holds leads out of the directory.
@@ -49,7 +49,7 @@ def golden_name(item: pytest.Item, name: str | None, *, variant: str = "", has_t
     if name is not None and not (isinstance(name, str) and is_file_name(name)):
         raise TFDebugError(f"name={name!r} of a golden is made of letters, digits and -_=,+@[] (no path separators).")
     test = label_of(item)
-    label = _safe(f"{test}.{name}" if name else test, is_unique=not has_twin)
+    label = _safe(f"{test}.{name}" if name else test)
     return f"{_safe(item.path.stem)}/{label}{f'@{variant}' if variant else ''}{SUFFIX}"
 
 
@@ -69,9 +69,9 @@ def label_of(item: pytest.Item) -> str:
     return ".".join([*filter(None, classes), item.name])  # a parameter id may hold "::" as well
 
 
-def _safe(text: str, *, is_unique: bool = True) -> str:
+def _safe(text: str) -> str:
     cleaned = _UNSAFE.sub("_", text)
-    if is_unique and cleaned == text and len(text.encode()) <= _LONGEST and not text.startswith("."):
+    if cleaned == text and len(text.encode()) <= _LONGEST and not text.startswith("."):
         return text
     short = cleaned.lstrip(".").encode()[:_LONGEST].decode("utf-8", "ignore")
     return f"{short}-{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"

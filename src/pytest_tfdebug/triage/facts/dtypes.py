@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.triage.failure import Failure, Link
 
-#: The variables that queries and keys are rotated with.
-_ROTARY = ("cos", "sin")
-_ROTATED = re.compile(r"q|k")
-
 
 @dataclass(frozen=True)
 class _FailedModule:
@@ -88,12 +84,8 @@ def _of_weights(failure: Failure, link: Link, running: _FailedModule, weights: A
         if tensor.dtype == given:
             code = failure.site_of(step).code
             return Facts({"told": told, "mend": f"{name} = {name}.to({weights})    # before: {text.value(code)}"})
-    steps = _steps_outside_torch(link)
-    rotary = _rotary(steps, running, weights)
-    if rotary is not None:
-        return rotary
     mend = f"cast what it is given to {weights}"
-    caller = next((step for step in steps if step.tb_frame is not running.frame), None)
+    caller = next((step for step in _outside_torch(link) if step.tb_frame is not running.frame), None)
     if caller is not None:
         site = failure.site_of(caller)
         mend += f", in {PurePath(site.path).name}:{site.line}: {text.value(site.code)}"
@@ -101,42 +93,26 @@ def _of_weights(failure: Failure, link: Link, running: _FailedModule, weights: A
 
 
 def _of_values(failure: Failure, link: Link, running: _FailedModule) -> Facts:
-    """Name the values of the failed line whose dtype is not the model's, or the cosines and sines that made them."""
-    wanted = running.dtype()
-    steps = _steps_outside_torch(link)
-    if wanted is None or not steps:
+    """Name the variables of the failed line whose dtype is not the model's, and cast them."""
+    wanted, step = running.dtype(), next(_outside_torch(link), None)
+    if wanted is None or step is None:
         return Facts()
-    rotary = _rotary(steps, running, wanted)
-    if rotary is not None:
-        return rotary
-    frame = steps[0].tb_frame
-    words = set(re.findall(r"\w+", failure.site_of(steps[0]).code))
-    odd = {name: tensor for name, tensor in _odd(frame, wanted).items() if name in words}
-    return _cast(odd, frame, running, wanted, _like(frame, wanted)) if odd else Facts()
-
-
-def _rotary(steps: list[TracebackType], running: _FailedModule, wanted: object) -> Facts | None:
-    """Name the cosines and sines that gave queries or keys another dtype; None if there is no sign that they did."""
-    for step in steps:
-        odd = _odd(step.tb_frame, wanted)
-        rotary = {name: odd[name] for name in _ROTARY if name in odd}
-        if rotary and any(_ROTATED.match(name) for name in odd):
-            query = next((name for name in step.tb_frame.f_locals if name.startswith("q")), None)
-            like = f"{query}.dtype" if query else _like(step.tb_frame, wanted)
-            names = _cast(rotary, step.tb_frame, running, wanted, like).names
-            return Facts({**names, "mend": f"{names['mend']}    # before queries and keys are rotated"})
-    return None
-
-
-def _cast(odd: dict[str, Any], frame: FrameType, running: _FailedModule, wanted: object, like: str) -> Facts:
-    """Say which variables of a frame have another dtype than the model, and cast them."""
+    frame, words = step.tb_frame, set(re.findall(r"\w+", failure.site_of(step).code))
+    tensors = {name: value for name, value in list(frame.f_locals.items()) if is_a(value, "Tensor")}
+    odd = [
+        name for name, value in tensors.items() if name in words and value.is_floating_point() and value.dtype != wanted
+    ]
+    if not odd:
+        return Facts()
     owner: Any = frame.f_locals.get("self")
     path = _path(running.root, owner) if _is_module(owner) else None
     place = running.name if path is None else _FailedModule(owner, running.root, path, frame).name
-    dtype = _short(next(iter(odd.values())).dtype)
-    told = f"{' and '.join(odd)} {'are' if len(odd) > 1 else 'is'} {dtype} in {place}, and {running.of} is "
-    mend = f"{', '.join(odd)} = {', '.join(f'{name}.to({like})' for name in odd)}"
-    return Facts({"told": told + _short(wanted), "mend": mend})
+    like = next((f"{name}.dtype" for name, value in tensors.items() if value.dtype == wanted), str(wanted))
+    verb = "are" if len(odd) > 1 else "is"
+    told = (
+        f"{' and '.join(odd)} {verb} {_short(tensors[odd[0]].dtype)} in {place}, and {running.of} is {_short(wanted)}"
+    )
+    return Facts({"told": told, "mend": f"{', '.join(odd)} = {', '.join(f'{name}.to({like})' for name in odd)}"})
 
 
 def _running(link: Link) -> _FailedModule | None:
@@ -154,23 +130,6 @@ def _running(link: Link) -> _FailedModule | None:
 
 def _path(root: Any, module: object) -> str | None:  # noqa: ANN401 - a torch.nn.Module
     return next((name for name, one in root.named_modules() if one is module), None)
-
-
-def _odd(frame: FrameType, wanted: object) -> dict[str, Any]:
-    """Return the floating-point variables of a frame whose dtype is another."""
-    return {
-        name: value
-        for name, value in list(frame.f_locals.items())
-        if is_a(value, "Tensor") and value.is_floating_point() and value.dtype != wanted
-    }
-
-
-def _like(frame: FrameType, wanted: object) -> str:
-    """Return an expression of the wanted dtype: of a frame's variable, a query's first, or the dtype itself."""
-    named = [name for name, value in frame.f_locals.items() if is_a(value, "Tensor") and value.dtype == wanted]
-    return (
-        f"{min(named, key=lambda name: (not name.startswith('q'), named.index(name)))}.dtype" if named else str(wanted)
-    )
 
 
 def _given(link: Link, running: _FailedModule) -> Iterator[tuple[str, Any, TracebackType]]:
@@ -193,9 +152,9 @@ def _name_of(link: Link, root: object) -> str:
     return next(names, "model")
 
 
-def _steps_outside_torch(link: Link) -> list[TracebackType]:
-    """Return the entries of a traceback outside torch, innermost first."""
-    return [step for step in reversed(link.steps) if package_of(step.tb_frame) != "torch"]
+def _outside_torch(link: Link) -> Iterator[TracebackType]:
+    """Yield the entries of a traceback outside torch, innermost first."""
+    return (step for step in reversed(link.steps) if package_of(step.tb_frame) != "torch")
 
 
 def _is_module(value: object) -> bool:
