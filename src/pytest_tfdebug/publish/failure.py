@@ -97,7 +97,9 @@ def _rewrite(
     answer, *rest = leaving(str(excinfo.value), keep="\n\t").split("\n")
     text: CheckText | None = getattr(excinfo.value, "text", None)
     if text is not None:
-        rest = leaving("\n".join(text.details(_level(config), width_of(config))), keep="\n\t").split("\n")
+        verbosity = config.get_verbosity()
+        level: Level = "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
+        rest = leaving("\n".join(text.details(level, width_of(config))), keep="\n\t").split("\n")
     traceback = shown.reprtraceback
     if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
         traceback.reprentries = []
@@ -144,11 +146,6 @@ def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - th
             yield f"E{' ' * indent}{answer}"
             return
         yield line
-
-
-def _level(config: pytest.Config) -> Level:
-    verbosity = config.get_verbosity()
-    return "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
 
 
 def colour(terminalreporter: pytest.TerminalReporter) -> None:

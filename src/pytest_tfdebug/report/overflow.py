@@ -102,14 +102,14 @@ def headroom_text(tight: Sequence[Tight], first: Tight, wanted: float, remarks: 
         advice=tuple(next_step(_SQUARED if any(item.is_square and item.ratio < wanted for item in tight) else _CLOSE)),
         drift=(
             f"  The {len(tight)} tightest modules:" if len(tight) > 1 else "  The tightest module:",
-            *(f"    headroom={item.ratio:9.2e} {frame_line(item.frame)}{_square(item)}" for item in tight),
+            *(
+                f"    headroom={item.ratio:9.2e} {frame_line(item.frame)}"
+                + (f", squared in the norm: {item.value:.2e}" if item.is_square else "")
+                for item in tight
+            ),
         ),
         circumstances=tuple(remarks),
     )
-
-
-def _square(item: Tight) -> str:
-    return f", squared in the norm: {item.value:.2e}" if item.is_square else ""
 
 
 def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:

@@ -51,7 +51,9 @@ def parity_text(report: ParityReport) -> CheckText:
     if culprit is None:
         outputs = [f"Outputs: {'; '.join(report.output_notes)}."] if report.output_notes else []
         told = (*outputs, *([f"Noise: {report.noise}"] if report.noise else []))
-        return CheckText(_agreement(report), why=told, advice=names, circumstances=around, repro=tuple(report.repro))
+        calls = sum(item.expected is not None for item in report.calls)
+        answer = f"Parity: {report.tensors} tensors of {calls} calls agree."
+        return CheckText(answer, why=told, advice=names, circumstances=around, repro=tuple(report.repro))
     what = culprit.wrong or _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else "")
     why = culprit.why[:1].upper() + culprit.why[1:]
     where = f"{culprit.source} in " if culprit.source else ""
@@ -68,11 +70,6 @@ def parity_text(report: ParityReport) -> CheckText:
         around,
         tuple(report.repro),
     )
-
-
-def _agreement(report: ParityReport) -> str:
-    calls = sum(item.expected is not None for item in report.calls)
-    return f"Parity: {report.tensors} tensors of {calls} calls agree."
 
 
 def rename_argument(rules: Mapping[str, str]) -> str:

@@ -98,13 +98,9 @@ def findings_of(item: pytest.Item | pytest.Collector) -> list[Classification]:
         return []
     first, *others = [_finding(entry) for entry in ordered]
     also = tuple(dict.fromkeys(f"also: {other.what}" for other in others))
-    then = _AFTER_THE_MARKER if "clean_load" in first.then and _is_asked(item) else first.then
+    is_asked = any("clean_load" in marker.args for marker in item.iter_markers("invariant"))
+    then = _AFTER_THE_MARKER if "clean_load" in first.then and is_asked else first.then
     return [replace(first, facts=(*first.facts, *also), then=then)]
-
-
-def _is_asked(item: pytest.Item | pytest.Collector) -> bool:
-    """Tell whether a test asks already that what it loads fits."""
-    return any("clean_load" in marker.args for marker in item.iter_markers("invariant"))
 
 
 def rows_of(report: str) -> dict[str, list[str]]:

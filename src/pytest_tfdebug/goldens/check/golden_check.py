@@ -62,15 +62,6 @@ class GoldenCheck:
     settings: CheckSettings
     root: str | None = None  # path of the golden's module that the model is, where it is a part
 
-    @property
-    def _is_explained(self) -> bool:
-        return Options.of(self.item.config).explain != "off"
-
-    @property
-    def _runs_alone(self) -> bool:
-        """Whether the model is whole: no module of a larger model, and not spread over ranks."""
-        return self.root is None and present_group() is None
-
     def run(self, called: PortCall) -> ParityReport:
         """Hold the model to its golden."""
         __tracebackhide__ = True
@@ -89,7 +80,7 @@ class GoldenCheck:
             self.model,
             called,
             replace(self.settings, explain_seconds=explain_seconds(config)),
-            is_explained=self._is_explained,
+            is_explained=Options.of(config).explain != "off",
             in_detail=in_detail,
             group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
@@ -143,8 +134,8 @@ class GoldenCheck:
         """Return the report of a failure with what to do, the repro, and where the golden is."""
         config = self.item.config
         GoldenSession.of(config).note_environment(self.model)
-        is_alone, has_reference = self._runs_alone, called.reference is not None
-        told = write_repro(self.item, "parity", self.model, called.args, called.kwargs) if is_alone else ""
+        has_reference, is_whole = called.reference is not None, self.root is None and present_group() is None
+        told = write_repro(self.item, "parity", self.model, called.args, called.kwargs) if is_whole else ""
         return replace(
             report,
             subject=f"The {'port' if has_reference else 'model'} differs from its golden",

@@ -75,7 +75,9 @@ def compare_with(
     if report.ok:
         return report
     if called.other is not None:
-        report = replace(report, has_own_inputs=True, culprit=_of_inputs(*called.other, root_name(model)))
+        (own, theirs), root = called.other, root_name(model)
+        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+        report = replace(report, has_own_inputs=True, culprit=Culprit(root, "inputs", None, told, root, certain=True))
     report = _with_circumstances(golden_file, model, report, settings.rename, group)
     if not in_detail or group is not None:
         return report
@@ -185,12 +187,6 @@ def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values
     pairs = zip(values.results, recorded.results, strict=True)
     is_same = all(distance(values.values[i].print, recorded.values[j].print) <= AGREE for (_, i), (_, j) in pairs)
     return (values, tape) if is_same else None
-
-
-def _of_inputs(own: str, theirs: str, root: str) -> Culprit:
-    """Return a culprit whose inputs are not those of the reference."""
-    told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-    return Culprit(root, "inputs", None, told, root, certain=True)
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:

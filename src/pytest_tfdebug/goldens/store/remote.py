@@ -176,9 +176,7 @@ def cache_directory() -> Path:
 
 def _version(entry: dict[str, Any]) -> str:
     content = next((f"{key}={entry[key]}" for key in _HASHES if entry.get(key)), None)
-    known = content or "\n".join(f"{key}={_seconds(entry[key])}" for key in _TIMES if entry.get(key) is not None)
+    facts = ((key, entry[key]) for key in _TIMES if entry.get(key) is not None)
+    told = (f"{key}={it.timestamp() if isinstance(it, datetime) else it}" for key, it in facts)
+    known = content or "\n".join(told)
     return sha256(known.encode()).hexdigest()[:32]
-
-
-def _seconds(value: object) -> object:
-    return value.timestamp() if isinstance(value, datetime) else value

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.decodings import Decoding
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.records import Culprit
 
@@ -55,7 +54,7 @@ class CacheCheck(Check):
         sequence = token_sequence(call)
         if cache is None:
             self.skip(f"{call.name}: its forward takes no cache ({' or '.join(CACHES)})")
-        elif sequence is None or sequence.axis != 1 or _most_real(sequence) < 2:  # noqa: PLR2004 - a prefill and a step
+        elif sequence is None or sequence.axis != 1 or max(end - first for first, end in sequence.windows()) < 2:  # noqa: PLR2004 - a prefill and a step
             self.skip(f"{call.name}: it was given no sequence of two tokens or more to decode")
         elif not model_traits.decodes(call.model):
             self.skip(f"{call.name}: it does not decode")
@@ -185,11 +184,6 @@ class CacheCheck(Check):
             piece = decoding.piece(first, end, self._state(decoding, output))
             output = self.call.again({**piece, **(given if end == cuts[-1] else {})}, model)
         return output
-
-
-def _most_real(sequence: InputSequence) -> int:
-    """Return how many real tokens the longest row has."""
-    return max(end - first for first, end in sequence.windows())
 
 
 def _is_refusal(place: Culprit | None) -> bool:

@@ -315,13 +315,10 @@ class Class(_Defined):
             if "=" in line and ("self." in line or "cls." in line)
             for part, following in pairwise(line.split("="))
             for owner in ("self.", "cls.")
-            if owner in part and following and (name := _attribute(part, owner)).isidentifier()
+            if owner in part
+            and following
+            and (name := part.rpartition(owner)[2].partition(":")[0].strip()).isidentifier()
         )
-
-
-def _attribute(text: str, owner: str) -> str:
-    """Return what stands last behind ``self.`` in a text, without its annotation."""
-    return text.rpartition(owner)[2].partition(":")[0].strip()
 
 
 Binding: TypeAlias = "BoundFunction | BoundValue | Import | Class"

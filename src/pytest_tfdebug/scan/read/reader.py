@@ -98,16 +98,13 @@ def _bind_all(statements: list[Statement], scope: _BlockScope, source: Source, *
         elif word in _BLOCKS:
             is_weak = weak or (word in _WEAK and not never)
             if word == "if":
-                never = _test(statement) in _NEVER
+                tested = uncommented(statement.text)[2:].strip().removesuffix(":")
+                never = tested.strip("() ") in _NEVER
             if word != "if" or not never:
                 _bind_all(statement.block, scope._replace(is_sure=False), source, weak=is_weak)
         else:
             _bind_simple(statement, scope, weak=weak)
         decorators = []
-
-
-def _test(statement: Statement) -> str:
-    return uncommented(statement.text)[2:].strip().removesuffix(":").strip("() ")
 
 
 def _bind_simple(statement: Statement, scope: _BlockScope, *, weak: bool) -> None:
