@@ -92,14 +92,14 @@ FLAGS: dict[str, tuple[Flag, ...]] = {
         ),
     ),
     "a second look at a failure (pytest-tfdebug)": (
-        Flag("--tf-offline", "keep the Hugging Face hub out: only its local cache is read"),
+        Flag("--tf-offline", "read only the local cache of the Hugging Face hub"),
         Flag(
             "--tf-device",
             "hide the GPUs before CUDA starts (cpu), demand one (cuda), or leave the choice to the tests (auto)",
             "auto",
             choices=("cpu", "cuda", "auto"),
         ),
-        Flag("--tf-sync-cuda", "CUDA_LAUNCH_BLOCKING=1: CUDA errors surface where they arise"),
+        Flag("--tf-sync-cuda", "CUDA_LAUNCH_BLOCKING=1: CUDA errors appear at the call that caused them"),
         Flag(
             "--tf-watch-masks",
             "warn of attention masks that are missing, too short, inverted, additive or misnamed, in every test",
@@ -116,12 +116,12 @@ INI = (
         "tf_golden_tolerance",
         "where golden checks get their tolerance from: the dtype (dtype, the default) or a forward in float64 (fp64)",
     ),
-    ("tf_golden_internal", "what becomes of equal outputs with differences inside: warn (default) or fail"),
+    ("tf_golden_internal", "what to do if the outputs agree and values inside differ: warn (default) or fail"),
     ("tf_golden_store", "what a golden keeps: a sample of each tensor (values, the default) or all (full)"),
     ("tf_golden_max_size", "size above which a golden is not written (default: 100 MB)"),
     (
         "tf_explain_seconds",
-        "how long a failed check is run again with changes of one place, to prove what is wrong (default: 5; 0: never)",
+        "how long to search for the change that fixes a failed check (default: 5; 0: never)",
     ),
 )
 

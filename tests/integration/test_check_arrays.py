@@ -38,7 +38,7 @@ def test_a_golden_is_recorded_then_held_then_names_what_differs(pytester):
     wrong.stdout.fnmatch_lines(
         [
             "*1 (GELU): 'inner' is the first array that differs*",
-            "*'first' is the last before it that is there: *",
+            "*'first' is the last array before it that was found: *",
             "*Next: fix the runtime's model; the golden is its reference's.*",
         ]
     )
@@ -66,7 +66,7 @@ def test_inputs_without_a_reference_are_refused(pytester):
     result = pytester.runpytest_inprocess()
 
     result.stdout.fnmatch_lines(
-        ["*Inputs are those of the reference, and there is no reference=: give it, or no inputs."]
+        ["*There are inputs for a reference, but no reference=: give it, or leave out the inputs."]
     )
 
 

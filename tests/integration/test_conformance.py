@@ -214,7 +214,7 @@ class Careless(LlamaForCausalLM):
 def test_a_model_that_writes_into_its_inputs_is_found_with_the_module():
     finding = found(Careless, "inputs")
 
-    assert finding.failure.splitlines()[0] == "Careless changes what it was given: ['input_ids'], in clamps (Clamps)."
+    assert finding.failure.splitlines()[0] == "Careless changes its inputs: ['input_ids'], in clamps (Clamps)."
     assert finding.culprit.path == "clamps"
 
 
@@ -226,7 +226,7 @@ class ClampsFirst(LlamaForCausalLM):
 def test_a_model_that_writes_before_it_calls_a_module_is_found_itself():
     finding = found(ClampsFirst, "inputs")
 
-    told = "ClampsFirst changes what it was given: ['input_ids'], in its own forward (ClampsFirst)."
+    told = "ClampsFirst changes its inputs: ['input_ids'], in its own forward (ClampsFirst)."
     assert finding.failure.splitlines()[0] == told
     assert finding.culprit.path == "ClampsFirst"
 
@@ -343,7 +343,7 @@ def test_what_is_declared_to_vary_has_to_vary():
 @pytest.mark.parametrize(
     ("varies", "told"),
     [
-        ({"paddings": "why"}, "which is no promise; there are padding, batch"),
+        ({"paddings": "why"}, "which is no promise; the promises are padding, batch"),
         ({"padding": {"LlamaModel": "why"}}, "the classes are LlamaForCausalLM"),
         ({"padding": " "}, "say why it varies by design"),
     ],

@@ -101,8 +101,8 @@ def test_a_root_that_returns_no_tensor_is_a_warning(run):
     result.stdout.fnmatch_lines(
         [
             (
-                "*CoverageWarning: The output of Summed was not compared with its golden: no tensor of it has one to be "
-                "held to."
+                "*CoverageWarning: The output of Summed was not compared with its golden: none of its tensors has a "
+                "counterpart there."
             ),
             "    1 of 1 calls were compared.",
             "  Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with",

@@ -158,8 +158,8 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
             "*Drift (*",
             "*blocks.0.up *equal",
             "*blocks.2 *<- outside tolerance",
-            "*The weights are the recorded ones, where their names agree.",
-            "*Drift or regression: the evidence speaks for a regression: *",
+            "*All weights with matching names are the recorded ones.",
+            "*Drift or regression: it is probably a regression: *",
             "*Golden: goldens/test_it/test_port.safetensors",
         ]
     )
@@ -215,7 +215,7 @@ def test_goldens_of_deleted_tests_are_listed_and_deleted_only_when_asked(pyteste
     checked.stdout.fnmatch_lines([told, *(line.replace("[", "[[]") for line in listed)])
     updated.stdout.fnmatch_lines([told])
     assert kept == FILES
-    pruned.stdout.fnmatch_lines(["Deleted, for their tests no longer exist:"])
+    pruned.stdout.fnmatch_lines(["Deleted, because their tests no longer exist:"])
     assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]
 
 
@@ -301,7 +301,7 @@ def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytes
         ["1 new, 1 changed, 7 unchanged", "  new      goldens/test_it/test_two.long.safetensors"]
     )
     updated.stdout.fnmatch_lines(
-        ["Deleted, for their tests no longer exist:", "*goldens/test_gone/test_port.safetensors"]
+        ["Deleted, because their tests no longer exist:", "*goldens/test_gone/test_port.safetensors"]
     )
     assert {name: data for name, (data, _) in content(pytester).items()} == alone
 

@@ -39,8 +39,8 @@ def test_two_checks_of_one_test_need_names(suite):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*Two checks of test_it.py::test_it have no name, and would share one golden.",
-            "*Give each check of a test a name=*",
+            "*Two checks of test_it.py::test_it have no name, so they would share one golden.",
+            "*Give each check its own name=*",
         ]
     )
 
@@ -230,7 +230,7 @@ def test_a_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
 
     result = run("--tf-golden=update")
 
-    result.stdout.fnmatch_lines(["*The forward of Silent showed no tensor: there is nothing to record in *"])
+    result.stdout.fnmatch_lines(["*The forward of Silent has no tensors: there is nothing to record in *"])
     assert not list(pytester.path.rglob("*.safetensors"))
 
 

@@ -345,7 +345,7 @@ def test_a_check_that_saw_no_tensor_fails(project, mode):
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["E  *GoldenError: The forward of Silent showed no tensor: there is nothing to record in *"]
+        ["E  *GoldenError: The forward of Silent has no tensors: there is nothing to record in *"]
         if mode == "update"
         else ["E  *Silent (Silent): was given other inputs"]
     )
@@ -448,5 +448,5 @@ def test_an_option_that_is_a_parameter_of_the_model_is_not_guessed_at(project):
     result = project.runpytest_inprocess("--tf-golden=update")
 
     result.stdout.fnmatch_lines(
-        ["E  *TFDebugError: name= is an option of check, and a parameter of Named's forward as well: *"]
+        ["E  *TFDebugError: name= is an option of check, and a parameter of Named's forward as well, *"]
     )

@@ -161,7 +161,7 @@ def test_the_text_of_strings_is_told_of_and_can_be_left_out(pytester, run):
     kept.stdout.no_fnmatch_line("*it holds the text*")
     kept.stdout.fnmatch_lines(["1 changed"])
     held.assert_outcomes(passed=1)
-    unknown.stdout.fnmatch_lines(["*redact='text' is no input of Model: it was given 'hidden', 'prompt'."])
+    unknown.stdout.fnmatch_lines(["*redact='text' is not an input of Model: it was given 'hidden', 'prompt'."])
 
 
 def test_a_recording_that_takes_long_says_where_it_is(run):

@@ -110,7 +110,7 @@ def test_a_cache_may_have_a_name_of_its_own(forgets):
     if not forgets:
         assert_invariant(model, inputs, "cache", names=names)
         return
-    with pytest.raises(InvarianceError, match="answers otherwise with its cache: 2 tokens of prefill and 2 steps"):
+    with pytest.raises(InvarianceError, match="gives another answer with its cache: 2 tokens of prefill and 2 steps"):
         assert_invariant(model, inputs, "cache", names=names)
 
 

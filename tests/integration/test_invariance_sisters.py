@@ -244,7 +244,7 @@ def test_generation_is_checked_by_its_prefill(pytester, change, passed):
 
     result.assert_outcomes(passed=passed, failed=1 - passed)
     if not passed:
-        result.stdout.fnmatch_lines(["*LlamaForCausalLM (*) answers otherwise with its cache: *"])
+        result.stdout.fnmatch_lines(["*LlamaForCausalLM (*) gives another answer with its cache: *"])
 
 
 MARKED = """

@@ -28,7 +28,7 @@ def unsound():
 REPORT = """\
 test_marked.py:9-10 in 1 (Quotient): output has infs
   Where: 1 (Quotient), test_marked.py:9-10: the module itself; its inputs are finite.
-  Next: mend these lines; where such a value is meant, name the module in ignore=.
+  Next: fix these lines. If such a value is meant, name the module in ignore=.
   Not finite: 8 / 8 elements (100.0%), first at index (0, 0).
 < [0] 1: Quotient: output has infs
 
@@ -161,7 +161,7 @@ def test_model(output):
             "overflow_free checked nothing: no module ran.",
             (
                 "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
-                "Or take the marker off."
+                "Or remove the marker."
             ),
         ]
     )

@@ -66,7 +66,7 @@ def test_a_report_has_all_its_parts():
         assert part in beginnings
     assert re.match(r"\w+\.py:\d+(-\d+)? in \S+ \(\w+\): is not invariant to padding; probably ", lines[0])
     assert lines[1].endswith("is not invariant to padding: input_ids padded by 1 on the right.")
-    assert "  Pads on the right, in tokens: 1, 7 and 22 change the answer; none tried leaves it" in lines
+    assert "  Pads on the right, in tokens: 1, 7 and 22 change the answer; no others were tried" in lines
     assert any(line.startswith("  Drift (") for line in lines)
     assert len(lines) <= 40
 

@@ -115,7 +115,7 @@ def test_a_leak_outside_of_attention_is_not_put_down_to_attention():
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(Centred().eval(), INPUTS, side="right")
 
-    told = "; probably the pads are taken in there like real tokens, without a look at attention_mask"
+    told = "; probably the pads are treated there like real tokens, and attention_mask is ignored"
     assert caught.value.culprit.path == "Centred"
     assert str(caught.value).count(told.removeprefix("; probably ")) == 1
     assert str(caught.value).splitlines()[0].endswith(told)

@@ -103,5 +103,5 @@ def test_a_root_without_a_reference_records_nothing(run, pytester):
     result = run("--tf-golden=update")
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*root='layers.1' says which module of its reference the model is, and there is no*"])
+    result.stdout.fnmatch_lines(["*root='layers.1' says which module of its reference the model is, but there is no*"])
     assert not list(pytester.path.glob("goldens/**/*.safetensors"))

@@ -113,7 +113,7 @@ def test_port_inputs_with_other_ids_than_the_references_are_told(run):
     result.stdout.fnmatch_lines(
         [
             "*Port (Port): was given other inputs",
-            "*'ids' of port_inputs= has other values than the reference's input_ids.*",
+            "*'ids' of port_inputs= differs from the reference's input_ids, so nothing*",
         ]
     )
 
@@ -142,8 +142,8 @@ def test_port_inputs_need_a_reference(run):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*port_inputs= tells a port's inputs from its reference's, and there is no reference=.",
-            "*Give reference=, or the model's inputs alone.",
+            "*port_inputs= is for a port whose inputs differ from its reference's, but there is no reference=.",
+            "*Give reference=, or pass the model's inputs directly.",
         ]
     )
 

@@ -182,9 +182,9 @@ def test_three():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("", "tf_ranks(None) is no number of ranks, 2 or more."),
-        ("1", "tf_ranks(1) is no number of ranks, 2 or more."),
-        ("2, timeout=0", "tf_ranks: timeout=0 is no number of seconds above 0."),
+        ("", "tf_ranks(None) is not a number of ranks (2 or more)."),
+        ("1", "tf_ranks(1) is not a number of ranks (2 or more)."),
+        ("2, timeout=0", "tf_ranks: timeout=0 is not a number of seconds above 0."),
         ("2, time=3", "tf_ranks has no argument time=3; it takes timeout. Did you mean timeout?"),
     ],
 )

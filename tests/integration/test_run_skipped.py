@@ -506,7 +506,7 @@ def test_a_worker_that_dies_in_a_skipped_test_leaves_the_run_green_and_is_named(
     result, lines = listing(source, "-n1")
 
     result.assert_outcomes(passed=1, skipped=1)
-    assert "Worker gw0 ended before it told what it had run." in lines
+    assert "Worker gw0 ended before it reported what it had run." in lines
 
 
 def test_a_run_that_stops_early_says_what_it_did_not_run(listing):

@@ -56,11 +56,11 @@ def test_offline_is_set_before_a_conftest_is_imported_and_access_fails_at_once(p
         [
             "seen: {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1'}",
             "*- tfdebug offline -*",
-            "--tf-offline: not in the cache, and the hub is out of bounds: config.json of org/tiny (revision v2)",
+            "--tf-offline: not in the cache, and the hub may not be asked: config.json of org/tiny (revision v2)",
             "*- tfdebug offline -*",
-            "--tf-offline: not in the cache, and the hub is out of bounds: weights.bin of org/tiny (revision main)",
+            "--tf-offline: not in the cache, and the hub may not be asked: weights.bin of org/tiny (revision main)",
             "*- tfdebug offline -*",
-            "--tf-offline: not in the cache, and the hub is out of bounds: *org/tiny*",
+            "--tf-offline: not in the cache, and the hub may not be asked: *org/tiny*",
         ]
     )
     assert "Error: the network was tried" not in result.stdout.str()

@@ -242,7 +242,7 @@ def test_a_model_that_refuses_a_length_cannot_be_asked_that_way():
     error = raised(assert_padding_invariant, Rigid(), {"input_ids": IDS})
 
     assert str(error).startswith("padding_invariant checked nothing")
-    assert "cannot be asked that way: input_ids padded by 1 on the right (IndexError: only three)" in str(error)
+    assert "cannot be run that way: input_ids padded by 1 on the right (IndexError: only three)" in str(error)
 
 
 def test_a_model_that_refuses_pads_alone_fails_at_the_line_that_raised():
@@ -335,7 +335,7 @@ def test_a_decoder_that_looks_ahead_is_told_so():
 
     error = raised(assert_invariant, model, {"input_ids": inputs["input_ids"].clamp(min=3)}, "cache")
 
-    told = "Diagnosis: a later token changes what the model says at an earlier one, without any cache"
+    told = "Diagnosis: a later token changes the answer at an earlier one, even without a cache"
     assert told in " ".join(str(error).split())
 
 
@@ -359,7 +359,7 @@ def test_a_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
 def test_an_answer_without_tokens_cannot_be_decoded():
     error = raised(assert_invariant, *padding_models.build("llama-classifier"), "cache")
 
-    assert "nothing that it returns runs along its tokens" in str(error)
+    assert "none of its outputs has a token axis" in str(error)
 
 
 def test_the_module_whose_output_underflows_is_the_culprit():
@@ -401,7 +401,7 @@ def test_a_model_that_takes_whole_batches_only_cannot_be_asked_for_a_row():
     error = raised(assert_invariant, Pairs(), {"input_ids": torch.tensor([[3, 4, 5], [6, 7, 8]])}, "batch")
 
     assert str(error).startswith("invariant('batch') checked nothing")
-    assert "cannot be asked that way: row 0 in its batch of 2, against the row alone (RuntimeError: " in str(error)
+    assert "cannot be run that way: row 0 in its batch of 2, against the row alone (RuntimeError: " in str(error)
 
 
 def test_an_attention_that_raises_fails_at_its_line():

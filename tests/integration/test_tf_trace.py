@@ -85,7 +85,7 @@ def test_it(tf_trace):
         ),
         (
             "tf_trace(Port(), torch.ones(4), level='layers')",
-            "level= is an option of tf_trace, and a parameter of Port's forward as well: it cannot be told which is *",
+            "level= is an option of tf_trace, and a parameter of Port's forward as well, so it is unclear which *",
         ),
     ],
 )

@@ -174,9 +174,9 @@ def test_encoding_line_ends_and_mode_stay(repo, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--write"], "--diff and --write say what --fix does"),
-        (["--fix", "stale", "--format", "json"], "--format does not go with --fix"),
-        (["--fix", "stale", "--test_method_name", "test_forward"], "--test_method_name does not go with --fix"),
+        (["--write"], "--diff and --write go with --fix stale"),
+        (["--fix", "stale", "--format", "json"], "--format cannot be combined with --fix"),
+        (["--fix", "stale", "--test_method_name", "test_forward"], "--test_method_name cannot be combined with --fix"),
     ],
 )
 def test_options_that_do_not_go_together(fixture_repo, capsys, options, message):

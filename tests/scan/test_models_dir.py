@@ -56,7 +56,7 @@ def test_the_command_line_names_it_too(tmp_path, monkeypatch, capsys):
 def test_a_directory_that_is_none(tmp_path):
     root = tree(tmp_path, "ported/nets", "ported")
 
-    with pytest.raises(ScanError, match="--models-dir nets is no directory of the repository"):
+    with pytest.raises(ScanError, match="--models-dir nets is not a directory of the repository"):
         scan(root, models_dir="nets")
     (root / "ported/nets/m/none").mkdir()
     with pytest.raises(ScanError, match="No model tests in ported/nets/m/none"):

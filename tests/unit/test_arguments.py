@@ -9,7 +9,7 @@ from pytest_tfdebug.parity.calls.arguments import arguments, other_arguments
 from pytest_tfdebug.records import Call, CallComparison
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
-AT_SCALE = "The first value that differs comes about at test_arguments.py:22."
+AT_SCALE = "The first value that differs is computed at test_arguments.py:22."
 
 
 class Scaled(nn.Module):

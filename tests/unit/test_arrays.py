@@ -78,8 +78,9 @@ def test_the_report_begins_with_the_lines_of_the_reference_and_the_label(golden,
         f"    {where}",
         "      hidden_states = residual + hidden_states",
     ]
-    assert "'layer0.attended' is the last before it that is there: mm of model.layers.0.self_attn.o_proj," in str(
-        report
+    assert (
+        "'layer0.attended' is the last array before it that was found: mm of model.layers.0.self_attn.o_proj,"
+        in str(report)
     )
     assert "Without partner: layer0.after_attention, layer0.mlp_in," in str(report)
 

@@ -136,7 +136,7 @@ def test_a_second_tracer_of_a_model_in_another_thread_is_refused_and_leaves_noth
 
     assert isinstance(error, TFDebugError)
     assert str(error) == (
-        "Waits is already traced or checked in another thread, which puts it back afterwards.\n"
+        "Waits is already traced or checked in another thread.\n"
         "Trace one after the other, or give each thread a copy of the model."
     )
     assert len(recorded) == 3

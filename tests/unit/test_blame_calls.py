@@ -246,7 +246,7 @@ def test_calls_without_a_partner_that_change_no_output_are_notes():
     assert report.ok
     assert report.notes == [
         "Never called here: 'layers.0.up'.",
-        "Without an expected call: 'layers.0.spare'.",
+        "Called only here: 'layers.0.spare'.",
     ]
 
 
@@ -529,8 +529,8 @@ def test_an_output_that_cannot_be_looked_into_is_a_divergence(pack, text):
 
     assert (report.culprit.kind, report.culprit.path) == ("module", "ReturningNone")
     assert report.culprit.explanation == (
-        f"ReturningNone returns {text.format(__name__ + '.')}, in which no tensor can be found, so that nothing holds it "
-        "to what is expected. Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
+        f"ReturningNone returns {text.format(__name__ + '.')}, in which no tensor can be found, so it was not "
+        "compared. Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
         "torch.utils._pytree.register_pytree_node."
     )
     assert "The tensor is missing: expected shape (2, 4), float32" in str(report)

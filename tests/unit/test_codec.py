@@ -111,7 +111,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_directory_is_no_file(tmp_path):
     with pytest.raises(GoldenError) as caught:
         read(tmp_path, Trace)
-    assert str(caught.value) == f"{tmp_path} is no file."
+    assert str(caught.value) == f"{tmp_path} is not a file."
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 8, b"GIF89a", b"\xff" * 4096])

@@ -187,7 +187,7 @@ def test_quantized_parameters_are_refused_before_anything_is_written():
     model.packed = nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)
     before = values(model)
 
-    with pytest.raises(TFDebugError, match="'packed' is int8, whose values mean nothing by themselves"):
+    with pytest.raises(TFDebugError, match="'packed' is int8, whose raw values have no meaning"):
         fill(model)
     assert all(torch.equal(before[name], value) for name, value in values(model).items())
 

@@ -121,7 +121,7 @@ def test_what_falls_otherwise_in_float64_keeps_the_tolerance_of_its_dtype():
 
     assert recorded.calls[0].outputs[0].floor is None
     assert recorded.calls[0].outputs[1].floor is None
-    assert told[-1] == "in float64 Choosing give something else: the tolerance of the dtype holds there"
+    assert told[-1] == "in float64 Choosing give another result, so the tolerance of the dtype applies there"
 
 
 class Narrow(nn.Module):

@@ -177,7 +177,7 @@ def test_damage_is_named_with_its_tensor_and_what_to_do(golden, tmp_path):
     with pytest.raises(GoldenError) as caught:
         read(path, Trace)
     assert str(caught.value).splitlines()[0].startswith(f"{path} is damaged: the bytes of its tensor '")
-    assert str(caught.value).splitlines()[1] == "Take it from version control once more."
+    assert str(caught.value).splitlines()[1] == "Restore it from version control."
 
 
 def test_the_header_of_a_golden_says_its_test_and_the_checksums(golden):

@@ -55,7 +55,7 @@ def test_every_wrong_argument_is_listed():
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        ((), f"invariant needs the names of checks, as in 'batch', 'cache'; there are {CHECKS}."),
+        ((), f"invariant needs the names of checks, as in 'batch', 'cache'; the checks are {CHECKS}."),
         (("cahce",), f"invariant has no check 'cahce'; there are {CHECKS}. Did you mean cache?"),
         ((3, "batch"), f"invariant has no check 3; there are {CHECKS}."),
     ],

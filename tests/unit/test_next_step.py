@@ -25,8 +25,8 @@ def test_wrong_code_is_fixed_in_the_port_and_accepted_of_the_model_itself(kind):
     ("kind", "told"),
     [
         ("inputs", f"Use fixed inputs (seeded, or written out); {MEANT}"),
-        ("random", "Call .eval() on the model, or seed what it draws."),
-        ("dtype", f"Give the model its dtype back; {MEANT}"),
+        ("random", "Call .eval() on the model, or seed its random numbers."),
+        ("dtype", f"Run the model in the recorded dtype; {MEANT}"),
     ],
 )
 def test_what_is_no_fault_of_the_code_never_says_to_fix_the_port(kind, told, is_reference):

@@ -99,7 +99,7 @@ def test_rounding_that_grows_step_by_step_passes_with_its_figures_and_a_warning(
 
     assert report.ok
     assert report.worst.share > 1
-    assert "tolerance by no more than rounding may: the worst " in report.noise
+    assert "tolerance by no more than rounding explains: the worst " in report.noise
     assert " times, at 'layers." in report.noise or " times, at 'Chain'" in report.noise
     assert "Noise: " in str(report)
     (warning,) = [each for each in warnings_of(report, "Chain") if isinstance(each, NoiseWarning)]

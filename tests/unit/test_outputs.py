@@ -224,7 +224,7 @@ def test_a_mask_that_another_model_means_the_other_way_round_is_a_note(hidden):
     same = compare(trace(reference, IDS, attention_mask=mask), trace(reference, IDS, attention_mask=1 - mask))
 
     assert report.ok
-    assert "['attention_mask'] is a mask in other numbers than the expected forward was given." in str(report)
+    assert "['attention_mask'] is a mask with other numbers than in the expected forward." in str(report)
     assert (wrong.ok, wrong.culprit.kind == "inputs") == (False, False)
     assert (same.ok, same.culprit.kind) == (False, "inputs")
 

@@ -98,8 +98,8 @@ def test_gradients_that_were_asked_for_and_never_came_are_a_failure():
     model = network(nn.ReLU())
 
     assert report_of(model, lambda: model(torch.ones(5, 4))) == (
-        "overflow_guard(gradients=True) checked no gradient: none came by in a backward.\n"
-        "Call backward() on what the watched model gives, or leave gradients=True out."
+        "overflow_guard(gradients=True) checked no gradient: no backward reached the model.\n"
+        "Call backward() on an output of the watched model, or leave out gradients=True."
     )
 
 

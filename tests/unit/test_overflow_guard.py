@@ -187,7 +187,7 @@ def test_debug_activation_overflow_refuses_what_it_would_never_judge(setting):
         DebugActivationOverflow(model, **setting)
 
     assert str(caught.value) == (
-        "DebugActivationOverflow judges no dtype and no headroom: that is done at the end of a block.\n"
+        "DebugActivationOverflow cannot check dtype and headroom: these need the end of a block.\n"
         "Use `with overflow_guard(model, ...):`."
     )
     assert hooks_of(model) == 0
@@ -348,7 +348,7 @@ def test_a_model_on_the_meta_device_has_nothing_to_check():
     assert str(caught.value).splitlines() == [
         "overflow_guard checked nothing: no floating-point tensor with values was seen.",
         "Run a forward of the guarded model inside the block.",
-        "Tensors that could not be looked at: 12 meta.",
+        "Tensors that could not be checked: 12 meta.",
     ]
 
 

@@ -259,7 +259,7 @@ def test_infinities_that_a_model_writes_itself_are_named_with_the_way_to_ignore_
     fault = caught.value.fault
 
     assert place(fault.frame) == "< [0] model.encoder_output_class_embed: GroundingDinoContrastiveEmbedding: output"
-    assert "where such a value is meant, name the module in ignore=." in str(caught.value)
+    assert "If such a value is meant, name the module in ignore=." in str(caught.value)
 
 
 def test_the_lowest_number_of_float32_as_a_mask_does_not_count_against_float16():

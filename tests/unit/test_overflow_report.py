@@ -50,8 +50,8 @@ def test_the_report_has_the_documented_form_to_the_letter():
     assert report.removesuffix(DOCUMENTED).splitlines() == [
         f"{DENSE}.wo (Linear): output has infs",
         f"  Where: {DENSE}.wo (Linear): the module itself; its inputs are finite.",
-        "  Next: mend these lines; where such a value is meant, name the module in ignore=.",
-        "  Its elements were gone when the numbers came back from the device; a run on the CPU counts them.",
+        "  Next: fix these lines. If such a value is meant, name the module in ignore=.",
+        "  Its elements could not be counted on this device; a run on the CPU counts them.",
     ]
 
 

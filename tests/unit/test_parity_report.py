@@ -71,7 +71,7 @@ def test_the_culprit_comes_first_then_the_facts_then_the_drift(report):
     assert text[1].startswith("  here, test_parity_report.py:")
     assert "self.up(" in text[2]
     del text[1:3]
-    assert text[1].startswith("  The forward differs from the expected one. The numbers of 'layers.7.up.bias' are not")
+    assert text[1].startswith("  The forward differs from the expected one. 'layers.7.up.bias' does not hold the")
     text.remove(text[2])  # the rest of the sentence
     assert text[2] == "  Tensor: output of 'layers.7.up', shape (2, 8), float32"
     assert text[3] == "  Mismatched elements: 16 / 16 (100.0%)"

@@ -128,7 +128,7 @@ FAULTS = {
         "200 OK",
         lambda body: body[:-9] + bytes([body[-9] ^ 1]) + body[-8:],
         True,
-        "Put it there once more, or record it again with --tf-golden=update.",
+        "Restore it, or record it again with --tf-golden=update.",
     ),
 }
 
@@ -307,7 +307,7 @@ def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_
         directory.fetch(NAME)
     assert str(caught.value) == (
         f"{url}/{NAME} is a git-lfs pointer: the golden itself was not downloaded.\n"
-        "Put there what it points to; git lfs pull downloads that."
+        "Restore its target; git lfs pull downloads it."
     )
 
 

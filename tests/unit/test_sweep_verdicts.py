@@ -104,7 +104,7 @@ def test_what_is_known_passes_until_it_agrees():
     assert known.ok
     assert "1 known to fail" in str(known)
     assert not outdated
-    assert "rope_theta is in known=, and agrees by now: take it out." in str(outdated)
+    assert "rope_theta is in known=, but it agrees now: remove it." in str(outdated)
 
 
 def test_a_port_of_any_structure_is_loaded_and_called_by_the_user():
@@ -191,10 +191,10 @@ def test_the_generators_and_the_configuration_are_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"known": {"hidden_act": ""}}, "load=, forward= and known= are about a port: give build=lambda config: ..."),
+        ({"known": {"hidden_act": ""}}, "load=, forward= and known= are for a port: give build=lambda config: ..."),
         (
             {"build": LlamaForCausalLM, "known": {"hidden_size_": ""}},
-            "known= names hidden_size_, which no field is called here.\nFields: attention_bias, head_dim, ",
+            "known= names hidden_size_, which are not fields here.\nFields: attention_bias, head_dim, ",
         ),
         (
             {"build": lambda _: torch.nn.Linear(2, 2)},
@@ -202,11 +202,11 @@ def test_the_generators_and_the_configuration_are_left_alone():
         ),
         (
             {"build": lambda config: SimpleNamespace(config=config)},
-            "The port cannot be run with the configuration as it is: TFDebugError: SimpleNamespace is no torch.nn.Module",
+            "The port cannot be run with the configuration as it is: TFDebugError: SimpleNamespace is not a torch.nn.Module",
         ),
         (
             {"build": hearing_all_but(rms_norm_eps=0.5)},
-            "before any field moves: no field was judged.\n",
+            "before any field changes, so no field was compared.\n",
         ),
         (
             {"inputs": {"words": torch.ones(2)}},

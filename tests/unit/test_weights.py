@@ -45,7 +45,7 @@ def test_another_order_along_an_axis_is_told_as_such(axis):
     found = pair_weights(table(x=A.roll(1, axis)), table(p=A))
 
     assert (found.partners, found.reordered) == ({"x": ("p",)}, {"x"})
-    assert found.told(["x"]) == "'x' holds the numbers of 'p' in another order than this code takes them."
+    assert found.told(["x"]) == "'x' holds the numbers of 'p' in another order than this code expects."
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
@@ -65,8 +65,8 @@ def test_other_numbers_are_unknown():
     found = pair_weights(table(x=A, y=A * 1.001), table(p=A))
 
     assert found.unknown == {"y"}
-    assert found.told(["y"]) == "The numbers of 'y' are in no parameter of the reference."
-    assert found.told(["y"], "p") == "The numbers of 'y' are not those of 'p'."
+    assert found.told(["y"]) == "No parameter of the reference holds the numbers of 'y'."
+    assert found.told(["y"], "p") == "'y' does not hold the numbers of 'p'."
 
 
 def test_a_cast_to_half_precision_is_no_other_parameter():

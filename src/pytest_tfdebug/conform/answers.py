@@ -38,7 +38,7 @@ _USE_CACHE = "use_cache"
 _CACHE_FILLED = (
     "filling a cache changes what is computed: another path through attention, or keys that are altered in place."
 )
-_WRITTEN = "it writes into what it is given (clamp_, masked_fill_, an assignment to a slice): let it work on a copy."
+_WRITTEN = "it changes its inputs in place (clamp_, masked_fill_, an assignment to a slice): let it work on a copy."
 
 
 class UseCacheCheck(Check):
@@ -103,7 +103,7 @@ def leaves_inputs(subject: Subject) -> PromiseFinding:
         return PromiseFinding()
     path = writers[0] if writers else ""
     kind = type(model.get_submodule(path)).__name__
-    told = f"{subject.name} changes what it was given: {listed(changed)}, in {path or 'its own forward'} ({kind})."
+    told = f"{subject.name} changes its inputs: {listed(changed)}, in {path or 'its own forward'} ({kind})."
     return PromiseFinding.broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
 
 
@@ -161,7 +161,7 @@ def each_has_gradient(subject: Subject) -> PromiseFinding:
             )
             gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
         except (AssertionError, NotImplementedError) as error:  # Reformer wants another configuration for training
-            return PromiseFinding(absent=f"it cannot be asked that way ({redact(str(error)).partition(chr(10))[0]})")
+            return PromiseFinding(absent=f"it cannot be run that way ({redact(str(error)).partition(chr(10))[0]})")
     without = {name: named[name] for name, gradient in zip(named, gradients, strict=True) if gradient is None}
     if not without:
         return PromiseFinding()

@@ -52,7 +52,9 @@ def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promis
     found: Varies = {}
     for promise, given in (varies or {}).items():
         if promise not in promises:
-            raise TFDebugError(f"varies names {promise!r}, which is no promise; there are {', '.join(promises)}.")
+            raise TFDebugError(
+                f"varies names {promise!r}, which is no promise; the promises are {', '.join(promises)}."
+            )
         reasons: dict[Any, Any] = given if isinstance(given, dict) else dict.fromkeys(classes, given)
         for name, reason in reasons.items():
             if name not in classes:

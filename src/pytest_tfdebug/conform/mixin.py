@@ -60,7 +60,7 @@ class Promise:
             if self.has_other_shapes:
                 if not any(isinstance(frame.f_locals.get("self"), torch.nn.Module) for frame, _ in frames):
                     raise  # no module was running, so it is not the model that refuses
-                return PromiseFinding(absent=f"it cannot be asked that way ({text})")
+                return PromiseFinding(absent=f"it cannot be run that way ({text})")
             places = [SourceRange(frame.f_code.co_filename, line, line) for frame, line in frames]
             own = next((place for place in reversed(places) if not is_library(place.file)), "")
             return PromiseFinding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {own}")
@@ -134,9 +134,7 @@ class ConformanceMixin:
         __tracebackhide__ = True
         subjects = list(self.conformance_subjects())
         if not subjects:
-            raise TFDebugError(
-                f"{type(self).__name__} has no model class to hold to its promises: set all_model_classes."
-            )
+            raise TFDebugError(f"{type(self).__name__} has no model class to test: set all_model_classes.")
         varies = declared(self.conformance_varies, (subject.name for subject in subjects), _NAMES).get(promise.name, {})
         absent, count = [], len(subjects)
         while subjects:

@@ -250,7 +250,7 @@ class GoldenChecks:
         if mode == "off":
             pytest.skip("--tf-golden=off")
         if reference is None and (args or kwargs):
-            raise TFDebugError("Inputs are those of the reference, and there is no reference=: give it, or no inputs.")
+            raise TFDebugError("There are inputs for a reference, but no reference=: give it, or leave out the inputs.")
         place = self._session.place(self._item, name, (), is_new=False)
         if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
             self._hold(recorded_model(reference), args, kwargs, {"name": name, **kept})
@@ -266,8 +266,8 @@ class GoldenChecks:
         if name in self._names:
             which = f"name={name!r}" if name else "no name"
             raise GoldenError(
-                f"Two checks of {self._item.nodeid} have {which}, and would share one golden.\n"
-                "Give each check of a test a name=... of its own."
+                f"Two checks of {self._item.nodeid} have {which}, so they would share one golden.\n"
+                "Give each check its own name=."
             )
         self._names.add(name)
         self._session.claim(str(place), self._item.nodeid)
@@ -291,13 +291,13 @@ def _called(
         called = port_call(model, given.args, given.kwargs, port_inputs, given.method)
     elif port_inputs is not None:
         raise TFDebugError(
-            "port_inputs= tells a port's inputs from its reference's, and there is no reference=.\n"
-            "Give reference=, or the model's inputs alone."
+            "port_inputs= is for a port whose inputs differ from its reference's, but there is no reference=.\n"
+            "Give reference=, or pass the model's inputs directly."
         )
     if root is None:
         return called
     if is_recorded and reference is None:
         raise TFDebugError(
-            f"root={root!r} says which module of its reference the model is, and there is no reference= to record."
+            f"root={root!r} says which module of its reference the model is, but there is no reference= to record."
         )
     return replace(called, names={}, note="", other=None)  # the inputs of a part are not its reference's

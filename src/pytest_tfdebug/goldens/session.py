@@ -197,7 +197,7 @@ def _delete(paths: list[str]) -> Iterator[str]:
 def _clash(path: str, first: str, second: str) -> str:
     return (
         f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
-        "Give one of their checks a name=... of its own, or leave out --tf-golden-dir: the default is beside each file."
+        "Give one of their checks its own name=..., or leave out --tf-golden-dir: the default is beside each file."
     )
 
 
@@ -250,7 +250,7 @@ def summary(config: pytest.Config) -> Iterator[str]:
             yield from (f"           {line}" for line in item.review)
     yield from found.clashes
     if found.pruned:
-        yield "Deleted, for their tests no longer exist:"
+        yield "Deleted, because their tests no longer exist:"
     elif found.unclaimed.stale:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
     for path in found.pruned or found.unclaimed.stale:

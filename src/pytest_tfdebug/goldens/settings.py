@@ -125,7 +125,7 @@ def _checked(given: Mapping[str, Any]) -> Tolerances:
             raise TFDebugError(f"{key}={given[key]!r} is not one of {', '.join(map(repr, choices))}.")
     redact = given.get("redact") or ()
     if not (isinstance(redact, bool) or all(isinstance(name, str) for name in several(redact))):
-        raise TFDebugError(f"redact={redact!r} is no name of an input, list of names, or True.")
+        raise TFDebugError(f"redact={redact!r} is not the name of an input, a list of names or True.")
     tolerance = given.get("tolerance")
     return Tolerances() if tolerance is None else read_tolerance(tolerance)
 

@@ -118,7 +118,7 @@ def _judge(
     if path.parent.resolve().is_relative_to(config.rootpath.resolve()):
         found.stale.append(entry.path)
     else:
-        found.left.append(f"{name} has no test here; it lies outside this project, and may be another one's.")
+        found.left.append(f"{name} has no test here; it is outside this project and may belong to another one.")
 
 
 def _goldens(folder: Path) -> Iterator[os.DirEntry[str]]:
@@ -155,7 +155,7 @@ def _problem(entry: os.DirEntry[str]) -> str | None:
     """Say why a file cannot be looked into; opening a FIFO would wait for ever."""
     try:
         if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-            return "is no regular file"
+            return "is not a regular file"
         with open(entry.path, "rb"):  # noqa: PTH123 - a path of os
             return None
     except OSError as error:

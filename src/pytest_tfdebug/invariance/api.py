@@ -52,7 +52,7 @@ def asked(
     """Return the settings of each check that was asked for."""
     valid = ", ".join(_OPTIONS)
     if not names:
-        raise TFDebugError(f"{function} needs the names of checks, as in 'batch', 'cache'; there are {valid}.")
+        raise TFDebugError(f"{function} needs the names of checks, as in 'batch', 'cache'; the checks are {valid}.")
     wrong = [
         f"{function} has no check {name!r}; there are {valid}.{did_you_mean(str(name), _OPTIONS)}"
         for name in names
@@ -157,7 +157,7 @@ def _run(
     if not isinstance(inputs, Mapping) or not all(isinstance(key, str) for key in inputs):
         raise TFDebugError(f"{function} needs the keyword inputs of a forward as a dict and got {inputs!r:.80}.")
     if not wanted.keys() <= CHECKS.keys():
-        raise TFDebugError(f"{function} makes a call again; what a test loads is seen by the marker alone.")
+        raise TFDebugError(f"{function} repeats a call; only the marker sees what a test loads.")
     with preserved(model), torch.no_grad():
         call, _ = observe(model, (), dict(inputs), lambda: model(**inputs))
     calls: list[ObservedCall] = [] if isinstance(call, str) else [call]

@@ -136,7 +136,7 @@ class DebugActivationOverflow:
         checked = OverflowSettings.of("DebugActivationOverflow", (), settings)
         if checked.wants_headroom:
             raise TFDebugError(
-                "DebugActivationOverflow judges no dtype and no headroom: that is done at the end of a block.\n"
+                "DebugActivationOverflow cannot check dtype and headroom: these need the end of a block.\n"
                 "Use `with overflow_guard(model, ...):`."
             )
         self._watch = Watch(checked, raises=True)

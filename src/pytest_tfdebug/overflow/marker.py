@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _NAME = "overflow_free"
 _ADVICE = (
     "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
-    "Or take the marker off."
+    "Or remove the marker."
 )
 
 
@@ -127,7 +127,7 @@ def overflow_record(
 
 def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | None:
     if fault is not None:
-        told = f"The first value that is not finite arose in {WHERE[fault.kind]}."
+        told = f"The first value that is not finite came from {WHERE[fault.kind]}."
         tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
         where = fault.owner, fault.kind, fault.source, told, fault.owner_class
         return CulpritRecord(*where, tensor=tensor, figures=_figures(fault), certain=True)

@@ -143,7 +143,7 @@ class Roots:
             return hooks
 
 
-_NO_GRADIENT = "Call backward() on what the watched model gives, or leave gradients=True out."
+_NO_GRADIENT = "Call backward() on an output of the watched model, or leave out gradients=True."
 
 
 class Watch:
@@ -252,7 +252,7 @@ class Watch:
             reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
             return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
         if self.settings.gradients and not self._gradients.has_seen:
-            lines = (f"{subject}(gradients=True) checked no gradient: none came by in a backward.", _NO_GRADIENT)
+            lines = (f"{subject}(gradients=True) checked no gradient: no backward reached the model.", _NO_GRADIENT)
             return "\n".join([*lines, *self._remarks()])
         return None
 

@@ -99,7 +99,7 @@ def compare(  # noqa: PLR0913 - keyword options
         measure_floors(expected)
     if not isinstance(actual, Trace):
         if rename:
-            raise TFDebugError("rename= tells the modules of two traces; arrays have no modules and need no names.")
+            raise TFDebugError("rename= maps the modules of two traces, but arrays have no modules: leave it out.")
         return hold_arrays(expected, actual, allowed)
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
     rules = OutputRules(outputs, positions)

@@ -205,9 +205,9 @@ class RanksSettings(NamedTuple):
         wrong = list(unknown("tf_ranks", ("timeout",), marker.args[1:], marker.kwargs))
         count, timeout = (marker.args or (None,))[0], marker.kwargs.get("timeout", DEFAULT_TIMEOUT)
         if not is_whole_number(count, _FEWEST):
-            wrong.append(f"tf_ranks({count!r}) is no number of ranks, 2 or more.")
+            wrong.append(f"tf_ranks({count!r}) is not a number of ranks (2 or more).")
         if not is_number(timeout) or not timeout:
-            wrong.append(f"tf_ranks: timeout={timeout!r} is no number of seconds above 0.")
+            wrong.append(f"tf_ranks: timeout={timeout!r} is not a number of seconds above 0.")
         if wrong:
             raise usage_error(item, TFDebugError("\n".join(wrong)))
         return cls(count, float(timeout))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.records import Culprit, LeafComparison
 
-_ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."
+_ADVICE = "Fix these lines; the marker's tolerances are only for rounding."
 #: A run of more consecutive numbers than this is shown as a range.
 _PAIR = 2
 
@@ -49,7 +49,7 @@ def change_text(
                 for verbose in (False, True)
             ]
     elif found is not None:
-        why.append(f"Where it happens could not be placed: {found.reason}")
+        why.append(f"The place could not be found: {found.reason}")
     if _brief(diagnosis) != diagnosis.rstrip("."):  # it says more than the first line
         why.append(f"Diagnosis: {diagnosis}")
     if observed:
@@ -103,7 +103,7 @@ def render_pads(side: str, failing: Sequence[int], passing: Sequence[int], unit:
     padded = f" (padded length {length + first})" if length else ""
     yield f"  First pad length: {first}{padded}"
     verb = "changes" if len(failing) == 1 else "change"
-    kept = f"; {_numbers(passing)} do not" if passing else "; none tried leaves it"
+    kept = f"; {_numbers(passing)} do not" if passing else "; no others were tried"
     yield f"  Pads on the {side}, in {unit}: {_numbers(failing)} {verb} the answer{kept}"
 
 

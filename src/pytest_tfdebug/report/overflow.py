@@ -26,7 +26,7 @@ WHERE = {
     "loss": "glue after it, or the loss: no module took this output",
     "probe": "its forward, between the last frame but one and this detect_overflow",
 }
-_ADVICE = "Mend these lines; where such a value is meant, name the module in ignore=."
+_ADVICE = "Fix these lines. If such a value is meant, name the module in ignore=."
 _CLOSE = "Scale the values down there, or compute that part in float32 or bfloat16; ignore= exempts a module."
 _SQUARED = (
     "Cast the norm's input to float32 in its forward, or exempt it with ignore=: unless its kernel accumulates in "
@@ -65,7 +65,7 @@ def _at(source: SourceRange | None) -> str:
 def _figures(fault: Fault) -> Iterator[str]:
     found = fault.details
     if found is None:
-        yield "  Its elements were gone when the numbers came back from the device; a run on the CPU counts them."
+        yield "  Its elements could not be counted on this device; a run on the CPU counts them."
         return
     yield f"  Not finite: {_count(found)}."
     if not isnan(found.abs_max):
@@ -116,7 +116,7 @@ def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:
     """Yield how many tensors could not be looked at."""
     if skipped:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
-        yield f"Tensors that could not be looked at: {counts}."
+        yield f"Tensors that could not be checked: {counts}."
 
 
 def render_probe(text: str, found: Details) -> str:

@@ -38,7 +38,7 @@ _WHAT = {
     "random": "draws random numbers",
 }
 #: What is said of every culprit that is not certain.
-UNSURE = "Not certain: the bug is in these lines or in what they are given; nothing narrows it down further."
+UNSURE = "Not certain: the bug is in these lines or in their inputs."
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
@@ -194,10 +194,10 @@ def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
 _STATEMENTS, _CODE = 8, 3
 #: Strength -> what is said of its lines.
 _TOLD = {
-    "proved": "reference, does what the arrays do once this is changed:",
+    "proved": "reference, gives what the arrays give with this change:",
     "before": "before that, only inferred or only moved (a norm hides a scale, a permutation keeps the numbers):",
     "statement": "reference, does what no array shows:",
-    "module": "or later, up to where the reference's next module hands on a tensor of this size:",
+    "module": "or later, up to where the reference's next module returns a tensor of this size:",
     "latest": "or later still, up to the last value that the array can stand for:",
 }
 
@@ -241,11 +241,11 @@ def _statements(steps: list[IntervalStep]) -> Iterator[str]:
 
 def _why(last: ArrayPlace | None, first: ArrayPlace | None) -> Iterator[str]:
     if last is not None:
-        yield f"{last.label!r} is the last before it that is there: {last.value} (distance {last.distance:.1e})."
+        yield f"{last.label!r} is the last array before it that was found: {last.value} (distance {last.distance:.1e})."
     else:
         yield "No array before it is a value of the reference."
     if first is not None:
-        yield f"The first value that is not there: {first.value}."
+        yield f"The first value that was not found: {first.value}."
 
 
 def _figures(report: ArraysReport) -> Iterator[str]:

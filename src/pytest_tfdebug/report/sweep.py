@@ -29,7 +29,7 @@ def sweep_text(report: SweepReport) -> CheckText:
     failing = [row for row in report.rows if row.fails]
     others = [row for row in report.rows if not row.fails and row.verdict != "never"]
     never = [row.field for row in report.rows if row.verdict == "never"]
-    outdated = [f"{name} is in known=, and agrees by now: take it out." for name in report.outdated]
+    outdated = [f"{name} is in known=, but it agrees now: remove it." for name in report.outdated]
     rest = list(_lines(others, {}))
     table = [*_blind_lines(list(blind.values())), *rest, *([f"  never    {', '.join(never)}"] if never else [])]
     return CheckText(

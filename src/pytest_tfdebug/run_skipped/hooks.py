@@ -136,7 +136,7 @@ class RunSkipped:
         lines = list(listing(self._rows)) if self._rows else []
         if self._skipped:
             lines.append(f"Not run: {len(self._skipped)} that were skipped; the run ended before.")
-        lines += [f"Worker {name} ended before it told what it had run." for name in self._lost]
+        lines += [f"Worker {name} ended before it reported what it had run." for name in self._lost]
         return lines or ["No test was skipped."]
 
 

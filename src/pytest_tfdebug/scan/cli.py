@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
-    fix = "show how to take out skips that skip nothing, or to say why others skip"
+    fix = "show how to remove skips that skip nothing, or to add missing reasons"
     compare.add_argument("--fix", choices=("stale", "reasons"), help=fix)
     how = found.add_mutually_exclusive_group()
     how.add_argument("--diff", action="store_true", help="print what --fix would change (default)")
@@ -84,9 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.fix:
         return _fix(options)
     if options.diff or options.write:
-        raise ScanError(
-            "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
-        )
+        raise ScanError("--diff and --write go with --fix stale or --fix reasons; give one of them.")
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     found = Answer(question, None if options.no_cache or options.strict else Cache(options.repo, options.models_dir))
@@ -111,7 +109,7 @@ def _fix(options: argparse.Namespace) -> int:
     """Show, or make, the changes to the source that are asked for."""
     for name in _NOT_WITH_FIX:
         if getattr(options, name.replace("-", "_")):
-            raise ScanError(f"--{name} does not go with --fix.")
+            raise ScanError(f"--{name} cannot be combined with --fix.")
     import datetime as dt
 
     from pytest_tfdebug.scan.fix import rewrites

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.sweeping.port import Build, Load
     from pytest_tfdebug.sweeping.search import Move
 
-_UNJUDGED = "it shows only together with another field, and there the port goes wrong before it moves."
+_UNJUDGED = "it shows only together with another field, and with that one the port is wrong already."
 _ORDER = ("ignored", "differs", "refused", "agrees", "matters", "never")
 
 
@@ -61,7 +61,7 @@ def sweep(
         >>> assert pytest_tfdebug.sweep(LlamaForCausalLM, LlamaConfig(...), build=lambda config: MyLlama(config))
     """
     if build is None and (load is not None or forward is not called or known):
-        raise TFDebugError("load=, forward= and known= are about a port: give build=lambda config: ...")
+        raise TFDebugError("load=, forward= and known= are for a port: give build=lambda config: ...")
     with quiet():
         used = small(reference, config)
         search = FieldSearch(Reference(reference, used, inputs))
@@ -105,7 +105,7 @@ def _with_known(report: SweepReport, known: Mapping[str, str]) -> SweepReport:
     unknown = [name for name in known if name not in names]
     if unknown:
         raise TFDebugError(
-            f"known= names {listed(unknown)}, which no field is called here.\nFields: {', '.join(sorted(names))}"
+            f"known= names {listed(unknown)}, which are not fields here.\nFields: {', '.join(sorted(names))}"
         )
     failing = {row.field for row in report.rows if row.verdict in FAILING}
     report.outdated = [name for name in known if name not in failing]

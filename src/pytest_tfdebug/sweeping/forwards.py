@@ -66,7 +66,7 @@ def answer(model: Any, inputs: Inputs, forward: Forward = called) -> Answer:  # 
         if tensor.is_floating_point() and not any(word in path for word in _OF_CACHES)
     }
     if not found:
-        raise TFDebugError(f"{type(model).__name__} gives no tensor of floating point: give forward=.")
+        raise TFDebugError(f"{type(model).__name__} returns no floating-point tensor: give forward=.")
     return found
 
 

@@ -73,8 +73,8 @@ class Port:
             report = self._compared(self._base)
             told = f"\n{report}" if report is not None and not report.ok else ""
             raise TFDebugError(
-                f"The port differs from {reference.name} by {own:.2g} of its output before any field moves: "
-                f"no field was judged.{told}"
+                f"The port differs from {reference.name} by {own:.2g} of its output before any field changes, "
+                f"so no field was compared.{told}"
             )
         self._bound = max(reference.bound, _SPREAD * own)
 
@@ -106,7 +106,7 @@ class Port:
         elif isinstance(port, torch.nn.Module):
             unmatched, shapes = load_strictly(port, reference), _shapes(port)
         else:
-            raise TFDebugError(f"{type(port).__name__} is no torch.nn.Module: give load=lambda port, reference: ...")
+            raise TFDebugError(f"{type(port).__name__} is not a torch.nn.Module: give load=lambda port, reference: ...")
         given = None if unmatched else answer(port, self._reference.inputs, self._forward)
         return _Held(port, reference, shapes, unmatched, given)
 

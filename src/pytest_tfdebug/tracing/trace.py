@@ -332,8 +332,8 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
     taken = sorted(given & forward_parameters(cast("type", type(model))).keys())
     if taken:
         raise TFDebugError(
-            f"{taken[0]}= is an option of {function}, and a parameter of {type(model).__name__}'s forward as well: "
-            "it cannot be told which is meant.\nUse `with pytest_tfdebug.record(model) as trace:` and call the model "
+            f"{taken[0]}= is an option of {function}, and a parameter of {type(model).__name__}'s forward as well, "
+            "so it is unclear which you mean.\nUse `with pytest_tfdebug.record(model) as trace:` and call the model "
             "inside, or wrap it in a module whose forward has no such parameter."
         )
 

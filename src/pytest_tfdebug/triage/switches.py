@@ -61,7 +61,7 @@ class Offline:
         if any("OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links):
             what = value(wanted_of(failure) or failure.links[-1].message)
             report.sections.append(
-                (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub is out of bounds: {what}")
+                (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub may not be asked: {what}")
             )
         return report
 

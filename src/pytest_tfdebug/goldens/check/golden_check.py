@@ -163,7 +163,7 @@ def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
     coverage = report.coverage
     if not coverage.root:
         yield CoverageWarning(
-            f"The output of {model} was not compared with its golden: no tensor of it has one to be held to.\n"
+            f"The output of {model} was not compared with its golden: none of its tensors has a counterpart there.\n"
             f"  {coverage.compared} of {coverage.expected} calls were compared.\n"
             "Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with\n"
             "torch.utils._pytree.register_pytree_node."
@@ -190,8 +190,8 @@ class _FailedCheck(NamedTuple):
 _TABLE: tuple[tuple[Callable[[_FailedCheck], bool], str], ...] = (
     (lambda it: it.kind == "inputs" and it.has_own_inputs, "Give port_inputs= the tensors of the reference's inputs."),
     (lambda it: it.kind == "inputs", f"Use fixed inputs (seeded, or written out); {_UPDATE}"),
-    (lambda it: it.kind == "random", "Call .eval() on the model, or seed what it draws."),
-    (lambda it: it.kind == "dtype", f"Give the model its dtype back; {_UPDATE}"),
+    (lambda it: it.kind == "random", "Call .eval() on the model, or seed its random numbers."),
+    (lambda it: it.kind == "dtype", f"Run the model in the recorded dtype; {_UPDATE}"),
     (lambda it: it.kind == "weights" and it.is_reference, "Fix how the port's weights are loaded or converted."),
     (
         lambda it: it.kind == "weights",

@@ -76,7 +76,7 @@ def compare_with(
         return report
     if called.other is not None:
         (own, theirs), root = called.other, root_name(model)
-        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+        told = f"{own!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
         report = replace(report, has_own_inputs=True, culprit=Culprit(root, "inputs", None, told, root, certain=True))
     report = _with_circumstances(golden_file, model, report, settings.rename, group)
     if not in_detail or group is not None:
@@ -234,9 +234,9 @@ def _with_circumstances(
         lines = []  # a conversion changes every hash
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
+        lines = [f"Weights that differ from the recorded ones: {wrong[0]!r}{more}."]
     elif names:
-        lines = ["The weights are the recorded ones, where their names agree."]
+        lines = ["All weights with matching names are the recorded ones."]
     elif report.by_values:  # the values were compared whatever their names
         lines = []
     else:

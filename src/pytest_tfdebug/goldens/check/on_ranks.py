@@ -124,7 +124,7 @@ def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tu
     if held.part is not None or held.tensor.numel() * group.world_size >= prod(shape):
         return ""
     return (
-        f"{group.world_size} ranks hold {tuple(held.tensor.shape)} each of {shape}, which is not all of it: it was "
+        f"{group.world_size} ranks hold {tuple(held.tensor.shape)} each of {shape}, which does not add up: it was "
         "sharded more than once."
     )
 
@@ -136,7 +136,7 @@ def gathered(trace: Trace, group: Group) -> Trace:
     if any(outline != outlines[0] for outline in outlines):
         names = [[name for name, *_ in outline] for outline in outlines]
         raise GoldenError(
-            "The ranks made other calls, and a golden is of one forward: "
+            "The ranks made different calls, but a golden holds one forward: "
             + "; ".join(f"rank {rank} made {len(each)}" for rank, each in enumerate(names))
             + ".\nRecord the model on one process, or give reference=."
         )
@@ -175,5 +175,5 @@ def _assembled(parts: Sequence[_HeldByRank]) -> tuple[torch.Tensor, str]:
     if len(other) == 1:
         return torch.cat(tensors, other[0]), f"Shard({other[0]})"
     if other:
-        raise GoldenError(f"The ranks hold tensors of shapes {shapes}, which are no parts of one.")
+        raise GoldenError(f"The ranks hold tensors of shapes {shapes}, which do not fit together.")
     return torch.stack(tensors), STACKED

@@ -133,11 +133,11 @@ def refuse_unless_repeatable(
     why = (
         "it is in training mode: call .eval() on the model."
         if model.training
-        else "it draws random numbers, or keeps a state of its own: give it fixed inputs, and seed what it draws.\n"
-        "Weights without values are fixed with pytest_tfdebug.fill(model)."
+        else "it draws random numbers or keeps a state: give it fixed inputs and a seed.\n"
+        "pytest_tfdebug.fill(model) gives it fixed weights."
     )
     raise GoldenError(
-        f"The forward of {recorded.model_class} gives something else each time, and a golden of it would fail:\n  {why}"
+        f"The forward of {recorded.model_class} gives another result each time, so a golden of it would fail:\n  {why}"
     )
 
 

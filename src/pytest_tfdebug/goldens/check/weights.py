@@ -97,8 +97,8 @@ def _check(name: str, parameter: torch.nn.Parameter) -> None:
         raise TFDebugError(f"{name!r} has no memory yet (device meta): model.to_empty(device='cpu') before fill.")
     if not (parameter.is_floating_point() or parameter.is_complex()):
         raise TFDebugError(
-            f"{name!r} is {dtype_name(parameter.dtype)}, whose values mean nothing by themselves: fill the model "
-            "before it is quantized."
+            f"{name!r} is {dtype_name(parameter.dtype)}, whose raw values have no meaning: fill the model "
+            "before you quantize it."
         )
 
 

@@ -71,7 +71,7 @@ def save(
 ) -> Written:
     """Write a golden unless the file holds these very tensors."""
     if not trace.has_tensors():
-        raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
+        raise GoldenError(f"The forward of {trace.model_class} has no tensors: there is nothing to record in {path}.")
     kept = kept or Kept()
     marks = {"floors": kept.has_floors, "positions": kept.has_positions, "dtypes": [*kept.dtypes]}  # for the check
     extra: dict[str, Any] = {

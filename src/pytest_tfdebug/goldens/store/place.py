@@ -23,8 +23,8 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_ADVICE = "To download it, run: git lfs pull"
 #: What to do about a golden behind a URL, in place of what helps where it is a file of a repository.
 _ADVICE_AT_URL = {
-    ADVICE: "Put it there once more, or record it again with --tf-golden=update.",
-    _LFS_ADVICE: "Put there what it points to; git lfs pull downloads that.",
+    ADVICE: "Restore it, or record it again with --tf-golden=update.",
+    _LFS_ADVICE: "Restore its target; git lfs pull downloads it.",
 }
 
 
@@ -146,7 +146,7 @@ def is_readable_golden(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise GoldenError(f"{path} is {_kind(mode)}, no golden.")
+            raise GoldenError(f"{path} is {_kind(mode)}, not a golden.")
         with path.open("rb") as file:
             if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 raise GoldenError(f"{path} is a git-lfs pointer: the golden itself was not downloaded.\n{_LFS_ADVICE}")

@@ -120,7 +120,7 @@ class Check:
 
     def cannot_ask(self, label: str, mismatch: Mismatch) -> None:
         """Note that the model raises when it is asked in some way."""
-        self.skip(f"{self.call.name} cannot be asked that way: {label} ({mismatch.error})")
+        self.skip(f"{self.call.name} cannot be run that way: {label} ({mismatch.error})")
 
     def ask(self, made: Repetition) -> Mismatch | None:
         """Return what differs in a repetition; None also where nothing can be compared."""

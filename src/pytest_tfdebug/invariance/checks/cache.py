@@ -37,15 +37,15 @@ _SHIFTED = {
     1: "positions that are one too low in a step: with {name} one higher, it is right.",
     -1: "positions that are one too high in a step: with {name} one lower, it is right.",
 }
-_NO_MASK = "was not decoded behind left pads: the mask has no effect on it, and padding_invariant says where it is lost"
-_NOT_CAUSAL = "a later token changes what the model says at an earlier one, without any cache: attention is not causal."
+_NO_MASK = "was not decoded after left pads: the mask has no effect on it, and padding_invariant finds where it is lost"
+_NOT_CAUSAL = "a later token changes the answer at an earlier one, even without a cache: attention is not causal."
 
 
 class CacheCheck(Check):
     """The call is repeated as prefill and steps, in chunks, and with left padding."""
 
     needs = "Call a model that decodes and takes past_key_values, with two tokens or more"
-    verdict = "answers otherwise with its cache"
+    verdict = "gives another answer with its cache"
 
     def check(self) -> None:
         """Report the first piece whose answer is not that of the full forward."""
@@ -112,7 +112,7 @@ class CacheCheck(Check):
             # The piece is shorter than the full forward: it stands where other checks have the forward without padding.
             own = _along_tokens(output, expected, at)
             if not own:
-                self.skip(f"{call.name}: nothing that it returns runs along its tokens")
+                self.skip(f"{call.name}: none of its outputs has a token axis")
                 return True
             whole = Repetition(label, decoding.inputs, at, decoding.inputs, recorded="", diagnosis=_DIAGNOSIS)
             done = [cut for cut in cuts if cut <= end]

@@ -94,8 +94,8 @@ class DtypeCheck(Check):
         if not kernels.wrong or not least <= bound:
             return ""
         return (
-            f"This is torch's kernel and not the model: {kernels}, relative to the same operator in float32 "
-            f"from the same numbers. With that answer the model's error is {least:.3g}."
+            f"The fault is in torch's kernel, not in the model: {kernels}, relative to the same operator in float32 "
+            f"from the same numbers. With the float32 result, the model's error is {least:.3g}."
         )
 
     def _is_rounding(self, lower: torch.nn.Module, inputs: dict[str, Any], name: str, worst: float) -> bool:

@@ -83,7 +83,7 @@ def recorded(loads: list[LoadRecord]) -> Iterator[None]:
 
 
 _ATTENTION = "_attn_implementation"
-_DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
+_DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is created again when the model is loaded."
 
 
 class SaveLoadCheck(Check):

@@ -164,7 +164,7 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
         return Located(None, None, reason=str(error).partition("\n")[0])
     nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)
     if parity.culprit is None:
-        told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
+        told = "every module agrees at the real tokens: the difference is in how the root prepares its inputs"
         return Located(nan, None, reason="" if nan else told, traces=aligned, tolerances=tolerances)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit, told = fault or (nan or parity.culprit, "")
@@ -216,7 +216,7 @@ def _first_nan(trace: Trace) -> Culprit | None:
         if not _has_nan(call.outputs or ()) and not _has_nan(call.inputs):
             continue
         at = trace.calls[call.parent] if _has_nan(call.inputs) and call.parent is not None else call
-        told = "It is the first in which NaN arises, at pad positions or real ones: none of its inputs has any."
+        told = "It is the first to give NaN, at pad positions or real ones: its inputs have none."
         kind: Kind = "glue" if any(other.parent == at.index for other in trace) else "module"
         return Culprit(at.path, kind, at.source, told, at.class_name)
     return None

@@ -135,11 +135,11 @@ RULES: tuple[tuple[Callable[[Findings], object], str], ...] = (
     ),
     (
         lambda f: f.content_matters is False,
-        "the number of pads matters and not what they hold: something there follows from the padded length.",
+        "the number of pads matters, not their content: something there depends on the padded length.",
     ),
     (
         lambda f: not f.leak.sequence.takes_mask or (f.mask_matters is not False and not f.is_in_attention()),
-        "the pads are taken in there like real {unit}, without a look at {mask}.",
+        "the pads are treated there like real {unit}, and {mask} is ignored.",
     ),
     (
         lambda _: True,

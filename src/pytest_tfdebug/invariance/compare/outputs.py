@@ -106,7 +106,7 @@ def first_mismatch(
                 return Mismatch(LeafComparison("output", path, "values", shape, dtype, None), is_at_pads=True)
     if not compared:
         shapes = ", ".join(f"{path or 'output'} {tuple(tensor.shape)}" for path, tensor in expected.items())
-        raise NothingToCompareError(f"no output could be laid beside the original's ({shapes or 'it has no tensors'})")
+        raise NothingToCompareError(f"no output matches one of the original's ({shapes or 'it has no tensors'})")
     return None
 
 

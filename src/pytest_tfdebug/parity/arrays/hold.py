@@ -41,8 +41,8 @@ def hold_arrays(
     values = expected.again.values() if expected.again is not None else None
     if values is None or not values.values:
         raise TFDebugError(
-            "The golden holds no values of its forward, which arrays without names are looked up in: record it again.\n"
-            "A trace has them while its model is alive and as it was."
+            "The golden holds no values of its forward, in which arrays are looked up: record it again.\n"
+            "A trace has them as long as its model exists unchanged."
         )
     reference, held, outputs = ReferenceValues(values), list[Array](), _outputs(expected, values)
     for place, (label, tensor) in enumerate(labelled(arrays)):

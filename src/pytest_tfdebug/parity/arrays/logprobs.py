@@ -61,7 +61,7 @@ def hold_logprobs(logits: torch.Tensor, token_ids: Any, logprobs: Any, margin: f
     if ids.shape != given.shape or ids.dim() != 2 or ids.shape[0] != batch or not 0 < ids.shape[1] <= tokens:  # noqa: PLR2004
         raise TFDebugError(
             f"token_ids {tuple(ids.shape)} and logprobs {tuple(given.shape)} do not fit the reference's logits "
-            f"{tuple(expected.shape)}: give one of each for its positions, or for the last ones."
+            f"{tuple(expected.shape)}: give one of each for every position, or for the last ones."
         )
     if not 0 <= int(ids.min()) <= int(ids.max()) < size:
         raise TFDebugError(f"token_ids holds {int(ids.max())}, and the reference has {size} tokens.")

@@ -143,7 +143,7 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
     if adapted:
         call = item.call
         source = tree.lines_of(call)
-        why = "What it is given agrees, and what it gives does not."
+        why = "Its inputs agree, and its output does not."
         return Culprit(
             call.path, "module", source, why, call.class_name, divergence=divergence, certain=True, wrong=adapted
         )
@@ -169,9 +169,7 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
 
 def _blame_opaque(call: Call, opaque: str, divergence: Divergence) -> Culprit:
     """Blame a model whose own output cannot be compared; inside of it, what an object holds is seen further on."""
-    wrong = (
-        f"returns {shorten(opaque, 80)}, in which no tensor can be found, so that nothing holds it to what is expected"
-    )
+    wrong = f"returns {shorten(opaque, 80)}, in which no tensor can be found, so it was not compared"
     return Culprit(call.path, "module", call.source, TO_OPEN, call.class_name, divergence=divergence, wrong=wrong)
 
 

@@ -37,8 +37,8 @@ def recoded_masks(roots: list[CallComparison]) -> Iterator[str]:
     """Mention masks that a model is given in other numbers than the expected one."""
     for leaf in (leaf for root in roots for leaf in root.inputs if leaf.problem == "recoded"):
         yield (
-            f"{leaf.leaf} is a mask in other numbers than the expected forward was given. If this model means the "
-            "same by them, it was given another mask."
+            f"{leaf.leaf} is a mask with other numbers than in the expected forward. If both models read them the same "
+            "way, this one was given another mask."
         )
 
 
@@ -69,7 +69,7 @@ def harmless_differences(compared: Compared) -> list[str]:
     if absent and is_named:
         notes.append(f"Never called here: {names(absent)}.")
     if extra and is_named:
-        notes.append(f"Without an expected call: {names(extra)}.")
+        notes.append(f"Called only here: {names(extra)}.")
     return notes
 
 
@@ -115,7 +115,7 @@ def input_problem(leaf: LeafComparison) -> str:
         "dtype": f"{leaf.dtype} instead of {leaf.expected.dtype if leaf.expected else ''}",
         "missing": "not given",
         "extra": "not given in the expected forward",
-        "recoded": "a mask in other numbers",
+        "recoded": "a mask with other numbers",
     }.get(leaf.problem, leaf.problem)
 
 

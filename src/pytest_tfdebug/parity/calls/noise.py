@@ -127,10 +127,10 @@ def told_noise(compared: Compared) -> str:
     count = "1 tensor leaves its" if len(found) == 1 else f"{len(found)} tensors leave their"
     size = leaf.metrics.relative_l2 if leaf.metrics else 0.0
     grown = max((step.roundings for step in steps(compared)), default=0.0)
-    told = f" No step makes more than {max(grown, 0.1):.1f} roundings of it." if grown else ""
+    told = f" No step makes more than {max(grown, 0.1):.1f} roundings." if grown else ""
     return (
-        f"{count} tolerance by no more than rounding may: the worst {share:.1f} times, at {item.call.name!r}, with a "
-        f"relative L2 of {size:.1e}.{told}"
+        f"{count} tolerance by no more than rounding explains: the worst {share:.1f} times, at {item.call.name!r}, "
+        f"with a relative L2 of {size:.1e}.{told}"
     )
 
 

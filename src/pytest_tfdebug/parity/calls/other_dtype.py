@@ -29,9 +29,9 @@ def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
     call = tree.roots[0].call
     wrong = f"computes in {actual}, and the expected forward in {expected}"
     why = (
-        f"Of its innermost modules {count} of {len(outputs)} do, so it was converted or runs under autocast: no "
-        f"module's code is to blame, and values are not judged. Run it in {expected}, or hold it to a forward that "
-        f"was recorded in {actual}."
+        f"Of its innermost modules {count} of {len(outputs)} do, so the model was converted or runs under autocast. "
+        f"No module's code is to blame, and values were not compared. Run it in {expected}, or compare it with a "
+        f"forward recorded in {actual}."
     )
     return Culprit(call.path, "dtype", None, why, call.class_name, divergence=first, certain=True, wrong=wrong)
 

@@ -39,7 +39,7 @@ class Assessment:
         if self.finding == "unclear":
             return f"Drift or regression: {self.reason}"
         named = {"drift": "drift", "regression": "a regression"}[self.finding]
-        return f"Drift or regression: the evidence speaks for {named}: {self.reason}"
+        return f"Drift or regression: it is probably {named}: {self.reason}"
 
 
 def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
@@ -79,7 +79,7 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
     largest = max(size for size, _ in sizes)
     epsilon = _EPSILON.get(leaf.dtype, _EPSILON["float32"])
     if at > _JUMP * max(before, epsilon):
-        equal = "equal bit by bit" if is_whole else "equal in all that the golden keeps"
+        equal = "equal bit by bit" if is_whole else "equal in everything that the golden keeps"
         was = f"within a relative L2 of {before:.1e}" if before else equal
         reason = (
             f"before the culprit every output is {was}, there it jumps to {at:.1e}."
@@ -88,7 +88,8 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
         )
         return Assessment("regression", reason)
     if largest > _LARGE * epsilon:
-        return Assessment("regression", f"the error reaches a relative L2 of {largest:.1e}, more than rounding makes.")
+        reason = f"the error reaches a relative L2 of {largest:.1e}, more than rounding explains."
+        return Assessment("regression", reason)
     shape = f"no module jumps, and the relative L2 stays below {largest:.1e}"
     if since:
         return Assessment("drift", f"{shape}; changed since: {since}.")

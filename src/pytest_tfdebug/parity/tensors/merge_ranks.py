@@ -133,10 +133,7 @@ def on_ranks(culprit: Culprit, count: int) -> Culprit:
     if leaf is None or not leaf.ranks:
         return culprit
     if leaf.is_summand:
-        told = (
-            "Each rank holds a part of the sum: added up they are what is expected. An all-reduce is missing, or comes "
-            "too late."
-        )
+        told = "Each rank holds a part of the sum: added up, they agree. An all-reduce is missing, or comes too late."
         return replace(culprit, ranks="on every rank", why=f"{culprit.why} {told}")
     if len(leaf.ranks) == 1:
         return replace(culprit, ranks=f"on rank {leaf.ranks[0]} alone")

@@ -93,7 +93,7 @@ def _told(leaf: LeafComparison) -> str:
     name = shown(expected.leaf) or "the output"
     if leaf.problem == "missing":
         name = _FIRST_PART.match(name)[0] if leaf.how else name  # type: ignore[index] # it matches any text
-        return f"{name} not compared ({leaf.how or 'nothing here is held to it'})"
+        return f"{name} not compared ({leaf.how or 'nothing here matches it'})"
     kept = (
         "element by element"
         if expected.digest is None

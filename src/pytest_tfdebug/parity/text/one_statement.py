@@ -98,7 +98,7 @@ class _StatementSearch:
         does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
         why = f"the rest of {first.function} is the reference's text."
         if others:
-            why += f" So do {', '.join(str(each.own) for each in others)}: which of them is wrong is not known."
+            why += f" So do {', '.join(str(each.own) for each in others)}: it is not known which of them is wrong."
         return self._told(self._at(first, is_certain=not others), does, why)
 
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Culprit | None:
@@ -207,7 +207,7 @@ class _StatementSearch:
         at = self._look.culprit.source if self._look.culprit is not None else None
         if is_statement(self._lines) or not named.certain or named.kind not in ("module", "glue"):
             return replace(named, reference=beside)
-        why = f"The first value that differs comes about at {at}." if at is not None else _NOTHING_NARROWS
+        why = f"The first value that differs is computed at {at}." if at is not None else _NOTHING_NARROWS
         return replace(named, reference=beside, why=f"{named.why} {why}")
 
     def _is_right(self, difference: TextDifference) -> bool:

@@ -44,13 +44,13 @@ _TOLD: dict[str, tuple[str, str]] = {
     "operand": ("uses the wrong operand here", "the port computes the right one too."),
     "applied": ("uses a weight with another value than the reference does", ""),
     "left-out": ("skips a step that the reference does", ""),
-    "extra": ("does a step that the reference does not", "the reference goes on with what it is given."),
+    "extra": ("does a step that the reference does not", "the reference uses the input of that step instead."),
     "order": (
         "puts the elements in another order than the reference",
-        "the numbers are the same. If that is a layout of its own, then what uses them is wrong instead.",
+        "the numbers are the same. If this layout is meant, the code that uses them is wrong instead.",
     ),
     "taken": ("takes another part of a fused tensor than the reference", ""),
-    "proved": ("does otherwise here than the reference", ""),
+    "proved": ("does something else here than the reference", ""),
     "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }
 
@@ -89,7 +89,7 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     outputs = _outputs(expected)
     seen, total = sum(bool(pair.back_matches.within(index, AGREE)) for index in outputs), len(outputs)
     if fails is False or (fails is None and not pairs.apart and pairs.agreeing):
-        notes = ["Made again in float32, both give the same: no line can be named."] if is_widened else []
+        notes = ["In float32 both give the same, so no line can be named."] if is_widened else []
         notes += pair.weights.conventions()
         return Explained(None, is_known=True, compared=seen, expected=total, notes=notes, pair=pair)
     differing = pairs.apart or (pairs.agreeing if fails else []) or pairs.leftover

@@ -109,20 +109,18 @@ class Weights:
     def _told(self, name: str, expected: str) -> str:
         if name in self.unknown:
             return (
-                f"The numbers of {name!r} are not those of {expected!r}."
+                f"{name!r} does not hold the numbers of {expected!r}."
                 if expected
-                else (f"The numbers of {name!r} are in no parameter of the reference.")
+                else (f"No parameter of the reference holds the numbers of {name!r}.")
             )
         others = " and ".join(map(repr, self.partners[name]))
         if name in self.transposed:
             return f"{name!r} holds the numbers of {others} transposed."
         is_other_order = name in self.reordered or name in self.joined
         if is_other_order and not self.is_sure(name):
-            return (
-                f"{name!r} holds the numbers of {others}, and may hold them in another order than this code takes them."
-            )
+            return f"{name!r} holds the numbers of {others}, possibly in another order than this code expects."
         if is_other_order:
-            return f"{name!r} holds the numbers of {others} in another order than this code takes them."
+            return f"{name!r} holds the numbers of {others} in another order than this code expects."
         return f"{name!r} holds the numbers of {others}, which belong elsewhere."
 
     def conventions(self, blamed: Sequence[str] = ()) -> Iterator[str]:

@@ -123,7 +123,7 @@ def model_files(tree: Tree, models_dir: str = "") -> list[ModelTestFile]:
     """Return the model test files of a repository, whose directory is found if not given; ScanError if it has none."""
     models_dir = models_dir.strip("/").removeprefix("./")
     if models_dir and not tree.is_dir(models_dir):
-        raise ScanError(f"--models-dir {models_dir} is no directory of the repository.")
+        raise ScanError(f"--models-dir {models_dir} is not a directory of the repository.")
     for found in _found(tree, models_dir):
         if places := sorted(place for place in found if place is not None):
             return places

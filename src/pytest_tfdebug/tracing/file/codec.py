@@ -161,7 +161,7 @@ def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     if file.exists() and not file.is_file():  # opening a FIFO waits until somebody writes to it
-        raise GoldenError(f"{file} is no file.")
+        raise GoldenError(f"{file} is not a file.")
     try:
         check_header(file)
         with safe_open(file, framework="pt") as opened:
@@ -179,7 +179,7 @@ def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
 
 
 #: What to do about a file that is damaged.
-ADVICE = "Take it from version control once more."
+ADVICE = "Restore it from version control."
 _SUMS, _OWN = "checksums", "checksum"
 
 

@@ -127,7 +127,7 @@ def redacted(trace: Trace, names: bool | tuple[str, ...]) -> Trace:  # noqa: FBT
     told = ", ".join(map(repr, sorted(given))) or "nothing by name"
     for name in () if names is True else names or ():
         if name not in given:
-            raise TFDebugError(f"redact={name!r} is no input of {trace.model_class}: it was given {told}.")
+            raise TFDebugError(f"redact={name!r} is not an input of {trace.model_class}: it was given {told}.")
     chosen = held if names is True else {name: held.get(name, []) for name in names or ()}
     secrets = {text[1:-1] for texts in chosen.values() for text in texts if len(text) > 2}  # noqa: PLR2004 - the quotes
     if not secrets:

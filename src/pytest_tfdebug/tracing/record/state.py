@@ -36,7 +36,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     thread, holder = threading.get_ident(), _KEPT.get(model)
     if holder not in (None, thread):
         raise TFDebugError(
-            f"{type(model).__name__} is already traced or checked in another thread, which puts it back afterwards.\n"
+            f"{type(model).__name__} is already traced or checked in another thread.\n"
             "Trace one after the other, or give each thread a copy of the model."
         )
     _KEPT[model] = thread
@@ -69,7 +69,7 @@ def _put_back_afterwards(model: torch.nn.Module) -> Iterator[None]:
     lazy = [path for path, tensor in chain(model.named_parameters(), model.named_buffers()) if is_lazy(tensor)]
     if lazy:
         raise TFDebugError(
-            f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet, and a check may not give it one.\n"
+            f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet.\n"
             "Call the model once with its inputs, then check it."
         )
     modes = [(module, module.training) for module in model.modules()]

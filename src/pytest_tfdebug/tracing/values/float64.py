@@ -125,7 +125,7 @@ class Floors:
         if self.other_way:
             paths = [*dict.fromkeys(self.other_way)]
             more = f" and {len(paths) - 1} more modules" if len(paths) > 1 else ""
-            yield f"in float64 {paths[0]}{more} give something else: the tolerance of the dtype holds there"
+            yield f"in float64 {paths[0]}{more} give another result, so the tolerance of the dtype applies there"
 
 
 def has_floors(trace: Trace) -> bool:
