@@ -138,8 +138,8 @@ def as_link_to_itself(path):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (as_fifo, "test_it.safetensors is a FIFO, no golden."),
-        (as_directory, "test_it.safetensors is a directory, no golden."),
+        (as_fifo, "test_it.safetensors is a FIFO, not a golden."),
+        (as_directory, "test_it.safetensors is a directory, not a golden."),
         (as_link_to_nothing, "test_it.safetensors is a symlink to nothing, which does not exist."),
         (as_link_to_itself, "test_it.safetensors cannot be read: Too many levels of symbolic links."),
         (lambda path: path.write_text(POINTER), "is a git-lfs pointer: the golden itself was not downloaded."),

@@ -141,7 +141,7 @@ class GoldenPlace:
 def is_readable_golden(path: Path) -> bool:
     """Tell whether a path is a file that can be read.
 
-    It opens nothing that is no regular file: opening a FIFO waits until somebody writes to it.
+    It opens nothing that is not a regular file: opening a FIFO waits until somebody writes to it.
     """
     try:
         mode = path.stat().st_mode
