@@ -1,11 +1,13 @@
 """No form of a secret is shown, and ordinary text is left alone."""
 
+import json
+import os
 import time
+from urllib.parse import quote_plus
 
 import pytest
 
-from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.redaction.names import is_secret_name
+from pytest_tfdebug.redaction import is_secret_name, redact, redacted
 from secret_forms import FORMS, VARIABLES
 
 
@@ -32,6 +34,27 @@ def test_the_value_of_a_secret_variable_is_not_shown(monkeypatch, name):
 
     for text in ("a/my/pass word+1/b", "q=my%2Fpass%20word%2B1&x", "q=my%2Fpass+word%2B1&x", "my/pass%20word%2B1"):
         assert "pass" not in redact(text)
+
+
+def test_a_secret_variable_is_found_as_other_programs_write_it(monkeypatch):
+    value = 'pä55 wörd\'\n"second\\line"'
+    monkeypatch.setenv("HUB_TOKEN", value)
+
+    for text in (
+        repr(value),
+        json.dumps(value),
+        str(value.encode()),
+        quote_plus(value),
+        "E   " + value.split("\n")[1],
+    ):
+        assert not [part for part in ("55", "second") if part in redact(f"it was {text}, refused")]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="variables are no bytes on Windows")
+def test_a_secret_variable_may_hold_any_bytes(monkeypatch):
+    monkeypatch.setitem(os.environb, b"HUB_TOKEN", b"\xff\xfeabcdefgh")
+
+    assert redact("refused: \udcff\udcfeabcdefgh, %FF%FEabcdefgh") == "refused: ***, ***"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +104,7 @@ def test_the_value_of_another_variable_stays(monkeypatch, name, value, text):
         "models--bert/snapshots/2b7ae12f4c0d9e8f1a3b5c7d9e0f1a2b3c4d5e6f, job-123e4567-e89b-12d3-a456-426614174000",
         "tensor([0x9f8e7d6c, 0x1234abcd]), run 9f8e7d6c5b4a39281706f5e4d3c2b1a0 of 3",
         "python -p no:cacheprovider -u train.py, conda.sh, model-00001-of-00002.safetensors, https://h/x?wide",
+        "['pad_token', 'eos_token'], columns=['token', 'label'], tokens: str = 'a', set output_attentions true",
         "bypass=always, pin_memory_device=cuda, class_token=first, spin: up",
     ],
 )

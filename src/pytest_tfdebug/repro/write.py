@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.redaction import printable, redact, redacted
-from pytest_tfdebug.redaction.names import is_secret
+from pytest_tfdebug.redaction import is_secret, printable, redact, redacted
 from pytest_tfdebug.tracing.record.leaves import walk, walk_inputs
 from pytest_tfdebug.tracing.record.replacing import PARTIAL
 

@@ -21,9 +21,7 @@ import msgspec
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.redaction.names import is_secret
-from pytest_tfdebug.redaction.tokens import MASK
+from pytest_tfdebug.redaction import MASK, is_secret, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
