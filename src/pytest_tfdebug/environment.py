@@ -179,8 +179,8 @@ def git_state() -> tuple[str | None, bool | None]:
         commit = git(".", "rev-parse", "HEAD", seconds=_QUERY_SECONDS).decode().strip()
     except GitError:
         return None, None
-    try:  # a submodule has filters of its own, so that only its commit is compared
-        status = git(".", "status", "--porcelain", "--ignore-submodules=dirty", seconds=_QUERY_SECONDS)
+    try:  # of a submodule, only the commit is compared
+        status = git(".", "status", "--porcelain", seconds=_QUERY_SECONDS)
     except GitError:
         return commit, None
     return commit, bool(status.strip())

@@ -19,10 +19,18 @@ _HARMLESS = {
     "core.hooksPath": os.devnull,
     "core.sshCommand": "false",
     "credential.helper": "",
+    "log.showSignature": "false",
     "protocol.allow": "never",
 }
-#: Commands that would run a program on the files that differ.
-_SHOWING = frozenset({"diff", "log", "show"})
+#: What keeps a command from running a program on the files that differ, and from looking into submodules: git asks
+#: these by another git, which reads their own configuration and none of ours.
+_SHOWING = ("--no-ext-diff", "--no-textconv")
+_OPTIONS = {
+    "diff": (*_SHOWING, "--ignore-submodules=dirty"),
+    "log": _SHOWING,
+    "show": _SHOWING,
+    "status": ("--ignore-submodules=dirty",),
+}
 _OFF = {
     "GIT_ALLOW_PROTOCOL": "none",  # a blob that is not here stays away
     "GIT_NO_LAZY_FETCH": "1",
@@ -47,8 +55,7 @@ def git(
         listed = _run(root, ["config", "--null", "--name-only", "--get-regexp", r"^filter\."], settings, seconds)
         names = {key.split(".", 1)[1].rpartition(".")[0] for key in os.fsdecode(listed.stdout).split("\0") if key}
         filters = {f"filter.{name}.{key}": value for name in names for key, value in _FILTER.items()}
-        plain = ("--no-ext-diff", "--no-textconv") if arguments[0] in _SHOWING else ()
-        command = (arguments[0], *plain, *arguments[1:])
+        command = (arguments[0], *_OPTIONS.get(arguments[0], ()), *arguments[1:])
         done = _run(root, command, _environment(_HARMLESS | filters), seconds, given)
     except FileNotFoundError as error:
         raise GitError("git is not installed") from error

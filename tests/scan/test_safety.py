@@ -80,6 +80,23 @@ def test_a_program_that_a_repository_configures_is_not_run(committed, tmp_path, 
     assert not ran.exists()
 
 
+@pytest.mark.parametrize("command", [("status", "--porcelain"), ("diff",)], ids=" ".join)
+def test_a_program_that_a_submodule_configures_is_not_run(committed, tmp_path, command):
+    ran, other = tmp_path / "ran", tmp_path / "other"
+    other.mkdir()
+    (other / "it.py").write_text("pass\n")
+    (other / ".gitattributes").write_text("*.py filter=x\n")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "First")):
+        ask(other, *arguments)
+    ask(committed, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "sub")
+    ask(committed, "commit", "-qm", "Second")
+    ask(committed / "sub", "config", "filter.x.clean", program(tmp_path, ran))
+    os.utime(committed / "sub" / "it.py", (1, 1))
+
+    assert git(committed, *command) == b""
+    assert not ran.exists()
+
+
 def test_a_hook_and_an_external_diff_are_not_run(committed, tmp_path):
     ran = tmp_path / "ran"
     ask(committed, "config", "diff.external", program(tmp_path, ran))
