@@ -1,15 +1,21 @@
 """What is wrong with a port is proved: by the change of one place after which every output agrees."""
 
 import copy
+import inspect
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 import pytest_tfdebug
 from bugs import BUGS
+from injections import edit
+from llama_port import Block, load_port, load_reference
 from models import build
+from pytest_tfdebug.parity.explain import culprit as explained
 from pytest_tfdebug.parity.explain import proof, search
+from pytest_tfdebug.records import SourceRange
 
 
 @pytest.fixture(autouse=True)
@@ -236,3 +242,41 @@ def test_a_change_of_a_mask_proves_no_line_for_certain():
 
     assert "with add instead of mul" in report.culprit.proved
     assert not report.culprit.certain
+
+
+@pytest.fixture
+def report_on_port_without_mixer(monkeypatch):
+    """Return a function that gives the report on a port whose first block ends early, of what another line may seem."""
+
+    def report(seems=lambda named: named):
+        prove = explained.with_proof
+        monkeypatch.setattr(
+            "pytest_tfdebug.parity.compare.with_proof",
+            lambda look, trial: prove(replace(look, culprit=seems(look.culprit)), trial),
+        )
+        reference = load_reference()
+        port = load_port(reference)
+        edit("blocks.0", "return hidden + self.mixer(self.mixer_norm(hidden))", "return hidden")(port)
+        ids = torch.arange(3, 19).view(2, 8)
+        return pytest_tfdebug.compare(pytest_tfdebug.trace(reference, input_ids=ids), pytest_tfdebug.trace(port, ids))
+
+    return report
+
+
+def test_what_takes_a_weight_is_no_other_activation(report_on_port_without_mixer):
+    culprit = report_on_port_without_mixer().culprit
+
+    assert "with add of the mm of line" in culprit.proved
+    assert "instead of model.layers.0.post_attention_layernorm" not in culprit.proved
+
+
+def test_a_step_that_the_reference_is_proved_to_do_is_missing_after_what_it_is_given(report_on_port_without_mixer):
+    lines, first = inspect.getsourcelines(Block.forward)
+    before = first + next(place for place, line in enumerate(lines) if "self.attention_norm" in line)
+
+    culprit = report_on_port_without_mixer(
+        lambda named: replace(named, path="tokens", source=SourceRange(named.source.file, 1, 1))
+    ).culprit
+
+    assert (culprit.path, culprit.source.first) == ("blocks.0", before)
+    assert culprit.wrong == "skips a step that the reference does"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Kinds of changes of whole calls.
 OF_CALLS = ("call left out", "twice", "activation")
-#: Steps of a call that may be another activation.
+#: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
 #: Weights of one shape near a place that are exchanged with each other.
 _MOST = 14
@@ -42,7 +42,8 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         path, key = call.path, call.path.rpartition(".")[2]
         yield Change(1.4, f"{path} left out", place, partial(_handed_on, x), "call left out", key, call=call.index)
         yield Change(1.6, f"{path} called twice", place, _Again(forward, x, y, steps), "twice", key, call=call.index)
-        for name, function in ACTIVATIONS.items() if len(steps) <= _SHORT else ():
+        is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
+        for name, function in ACTIVATIONS.items() if is_short else ():
             edit = partial(_activated, function, x)
             yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=call.index)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.explain.changes import Change
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
     from pytest_tfdebug.parity.explain.search import Mend
+    from pytest_tfdebug.parity.values.finding import Fault
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.parity.values.value_graph import Side
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 _PLAIN = ("not-called", "extra-call", "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
+#: Changes of the reference that the port lacks a step for.
+_SHORTENED = ("left out", "call left out")
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2
 
@@ -58,7 +61,8 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
     if proof.is_reverse:
         is_certain = is_certain and _is_given_known(proof, pair)
-        return replace(look, culprit=_of_reference(named, places, told, is_certain=is_certain))
+        here = _in_port(named, proof, pair)
+        return replace(look, culprit=_of_reference(here, places, told, is_certain=is_certain and here is named))
     if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
         is_exchange = all(not mend.places for mend in proof.mends)
         return replace(look, culprit=replace(named, certain=named.certain or is_exchange, proved=told))
@@ -95,6 +99,38 @@ def _is_given_known(proof: Proof, pair: ForwardPair) -> bool:
         for out in changed
         for each in forward.operands_of(out)
     )
+
+
+def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
+    """Return who is to blame in the port, where a change of the reference says what is wrong.
+
+    That is where the port has what the changed step is given, or first has what comes of the change. Where the culprit
+    is at neither, it is the former of a step that is left out, and the latter of another.
+    """
+    mend, port = proof.mends[0], pair.port
+    if mend.reached is None or not mend.places or named.source is None:
+        return named
+    first, changed = port.values[mend.reached], proof.forward.outs_of(mend.places[0])
+    given = [
+        port.values[each]
+        for operand in proof.forward.operands_of(changed[0])
+        for each in pair.back_matches.within(operand, AGREE)
+        if each < first.index and port.values[each].operator and not port.values[each].is_moved
+    ]
+    if any(_passes(named.source, port, value) for value in (first, *given)):
+        return named
+    is_left_out = mend.change.kind in _SHORTENED and bool(given)
+    here = max(given, key=lambda value: value.index) if is_left_out else first
+    other = pair.reference.values[changed[0]]
+    fault: Fault = "left-out" if is_left_out else "proved"
+    return culprit_of(Finding(fault, port.call_of(here), [here], other, pair.reference.call_of(other)), pair)
+
+
+def _passes(lines: SourceRange, side: Side, value: Value) -> bool:
+    """Tell whether a value, or a call that it was computed in, came about in some lines."""
+    sites = (site for call in side.around(value.call) for site in (call.site, call.inner_site) if site is not None)
+    places = [(line.file, line.line) for line in value.lines] + [(site.file, site.line) for site in sites]
+    return any(file == lines.file and lines.first <= line <= lines.last for file, line in places)
 
 
 class ProofPlace(NamedTuple):

@@ -48,6 +48,10 @@ class Forward:
         """Whether a value was there before the forward, or was made of nothing."""
         return bool(self.named(index)) or not self.operands_of(index)
 
+    def takes_weight(self, place: int) -> bool:
+        """Whether a step is given a parameter."""
+        return any(self.side.parameter(ref) for ref in self.tape.steps[place].refs if ref >= 0)
+
     def named(self, index: int) -> str:
         """Return the name of the parameter or buffer that a value shows; empty for others."""
         value = self.side.values[index]
