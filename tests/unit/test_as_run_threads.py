@@ -129,6 +129,36 @@ def test_a_forward_that_another_thread_makes_meanwhile_is_not_of_the_trace():
     assert not torch.equal(output, recorded["Waits"].outputs[0].tensor)
 
 
+class Overtaken(Waits):
+    """Begins in another thread, and goes on there when this thread is inside its own forward."""
+
+    def forward(self, x):
+        x = self.up(x)
+        if threading.current_thread() is threading.main_thread():
+            self.goes_on.set()
+            assert self.done.wait(20)
+            return self.down(x)
+        self.inside.set()
+        assert self.goes_on.wait(20)
+        x = self.down(self.down(x))
+        self.done.set()
+        return x
+
+
+def test_a_forward_that_another_thread_began_before_is_not_of_the_trace():
+    model = Overtaken()
+    model.done = threading.Event()
+    thread = threading.Thread(target=lambda: model(2 * X))
+    thread.start()
+    assert model.inside.wait(20)
+
+    recorded = trace(model, X)
+
+    thread.join()
+    assert [call.path for call in recorded] == ["Overtaken", "up", "down"]
+    assert recorded.notes == ()
+
+
 def test_a_second_tracer_of_a_model_in_another_thread_is_refused_and_leaves_nothing_behind():
     model = Waits()
 

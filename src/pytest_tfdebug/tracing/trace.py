@@ -245,7 +245,7 @@ def record(
     Raises:
         TFDebugError: If a glob matches nothing.
     """
-    with _recording(model, Selection(include, exclude, level), _keep(model)) as (recorded, _):
+    with _recording(model, Selection(include, exclude, level), _keep(model), runs_once=False) as (recorded, _):
         yield recorded
 
 
@@ -345,10 +345,12 @@ def _recording(
     keep: _Keep,
     on_call: Callable[[Trace, Call], None] | None = None,
     kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    *,
+    runs_once: bool = True,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
     keeper = _Keeper(recorded, keep, on_call, kept_output)
-    recorder = Recorder(model, keeper, picked, keeper.wrote)
+    recorder = Recorder(model, keeper, picked, keeper.wrote, runs_once=runs_once)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
     recorded.aliases = recorder.modules.aliases

@@ -18,7 +18,14 @@ from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
-from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
+from pytest_tfdebug.tracing.record.sites import (
+    codes_of,
+    forward_source,
+    is_inside_a_call,
+    is_inside_call_of,
+    locate_call,
+    source_of,
+)
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import (
     adapted_paths,
@@ -91,7 +98,8 @@ class Recorder:
     """Hooks on the selected modules of a model for the length of a ``with`` block.
 
     Modules called several times, shared modules, forwards that raise and exceptions that a parent catches are all
-    told apart; threads each have their own stack of calls.
+    told apart; threads each have their own stack of calls. Of a block that makes one forward, by :meth:`run`, a forward
+    that another thread makes meanwhile is not recorded.
     """
 
     def __init__(
@@ -102,6 +110,7 @@ class Recorder:
         on_write: OnWrite | None = None,
         *,
         joins_threads: bool = True,
+        runs_once: bool = True,
     ) -> None:
         self._root = root_of(model)
         if isinstance(self._root, torch.jit.ScriptModule):
@@ -117,7 +126,7 @@ class Recorder:
         self._hookable = self._pick(selection or Selection())
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
-        self._joins_threads = joins_threads
+        self._joins_threads, self._runs_once = joins_threads, runs_once
         self._stacks: dict[int, list[_CallUnderWay]] = {}
         self._runner: int | None = None
         self._counter: dict[str, int] = {}
@@ -126,6 +135,7 @@ class Recorder:
         self._handles: list[RemovableHandle | _Swapped] = []
 
     def __enter__(self) -> Self:
+        self._runner = threading.get_ident() if self._runs_once else None
         try:
             for path, module in self._hookable.items():
                 self._hook(path, module)
@@ -199,11 +209,7 @@ class Recorder:
         self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
     def run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Call a method of the model; one that is not the forward is recorded as the root's call.
-
-        A forward of the model that another thread makes meanwhile is not recorded.
-        """
-        self._runner = threading.get_ident()
+        """Call a method of the model; one that is not the forward is recorded as the root's call."""
         if method == "forward":
             return self.model(*args, **kwargs)
         own, function = bare(self.model), method_of(self.model, method)
@@ -246,11 +252,15 @@ class Recorder:
         return stack
 
     def _is_of_others(self, path: str, step: int) -> bool:
-        """Tell whether a call that begins (1) or ends (-1) belongs to a forward that another thread makes by itself."""
+        """Tell whether a call that begins (1) or ends (-1) belongs to a forward that another thread makes by itself.
+
+        Such a forward may have begun before there were hooks.
+        """
         inside = getattr(self._threads, "foreign", 0)
-        begins = path == self.root_name and self._runner not in (None, threading.get_ident()) and not self._stack()
-        if not inside and not (begins and step > 0):
-            return False
+        if not inside:
+            may_begin = step > 0 and self._runner not in (None, threading.get_ident()) and not self._stack()
+            if not may_begin or not (path == self.root_name or is_inside_call_of(self._root)):
+                return False
         self._threads.foreign = inside + step
         return True
 
