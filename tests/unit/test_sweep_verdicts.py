@@ -260,7 +260,6 @@ def test_rotary_embeddings_are_moved_as_each_version_writes_them(entries):
         ("final_logit_softcapping", 30.0, [0.5, 1.0], [1e6]),
         ("use_qk_norm", False, [True], []),
         ("hidden_act", "gelu", ["relu", "silu", "gelu_pytorch_tanh"], [None]),
-        ("num_key_value_heads", 2, [1, 4], [None, 4]),
         ("num_hidden_layers", 2, [3, 1, 4], [None, 4]),
     ],
 )

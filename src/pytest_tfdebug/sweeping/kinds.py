@@ -103,29 +103,17 @@ def _layer_types(field: Field) -> list[Any]:
     value = list(field.value)
     named = getattr(configuration_utils, "ALLOWED_LAYER_TYPES", _ATTENTION)
     known = list(dict.fromkeys([*value, *(kind for kind in named if f'"{kind}"' in field.source)]))
-    turns = [[known[(place + start) % len(known)] for place in range(len(value))] for start in range(len(known))]
-    return [*turns, value[::-1], *([kind] * len(value) for kind in known)]
+    return [[known[(place + start) % len(known)] for place in range(len(value))] for start in range(len(known))]
 
 
-def _one_attention(field: Field) -> list[Any]:
-    whole = [_ATTENTION[0]] * len(field.value)
-    return [whole] if whole != list(field.value) else []
-
-
-def _other_epsilons(field: Field) -> list[float]:
-    return [value for value in (1e-5, 1e-6, 1e-12) if value != field.value]
+def _but(field: Field, *others: Any) -> list[Any]:  # noqa: ANN401
+    """Return some values without a field's own."""
+    return [value for value in others if value != field.value]
 
 
 def _derived_or_twice(field: Field) -> Sequence[Any]:
     """Return what most models compute with that do not read a field: what the class derives, or another number."""
     return (None, field.value * 2) if type(field.value) in (int, float) else (None,)
-
-
-def _words(field: Field) -> list[Any]:
-    """Return the words that the source holds the field to."""
-    name = re.escape(field.path[-1])
-    near = re.findall(rf"\b{name}\b[^\n]{{0,40}}?(?:==|!=|\bin\b)\s*([\[(\"'{{][^\n:]*)", field.source)
-    return [word for text in near for word in re.findall(r"[\"']([\w-]+)[\"']", text)][:3]
 
 
 def _whole(field: Field) -> list[Any]:
@@ -162,22 +150,15 @@ class _FieldKind(NamedTuple):
 #: The first row that fits holds.
 _KINDS: tuple[_FieldKind, ...] = (
     _FieldKind("", "rope", _ropes),
-    _FieldKind(r"eps(ilon)?(_|$)", "float", (0.1, 1e-6), _other_epsilons),
+    _FieldKind(r"eps(ilon)?(_|$)", "float", (0.1, 1e-6), lambda field: _but(field, 1e-5, 1e-6, 1e-12)),
     _FieldKind("window_layers", "int", (0, 1)),
     _FieldKind(
         "window(?!_pattern)|attention_chunk_size|local_attention", "int|NoneType", (SMALL_WINDOW, SMALL_WINDOW + 1)
     ),
-    _FieldKind("window", "list of .*", lambda field: ([SMALL_WINDOW + 1] * len(field.value),)),
-    _FieldKind("", "list of str", _layer_types, _one_attention),
+    _FieldKind("", "list of str", _layer_types, lambda field: _but(field, [_ATTENTION[0]] * len(field.value))),
     _FieldKind("max_position|n_positions", "int", lambda field: (TRAINED, field.value * 2)),
-    _FieldKind(
-        "(kv|key_value)_heads?|num_kv",
-        "int",
-        lambda field: [n for n in (_heads(field) // 2, 1, _heads(field)) if n > 0],
-    ),
     _FieldKind("cap(ping)?$|clip", "float|int|NoneType", (0.5, 1.0), (1e6,)),
     _FieldKind("limit", "float|int|NoneType", (0.1, 1.0), (1e6,)),
-    _FieldKind("head_dim$", "NoneType", lambda field: (2 * _width_of_head(field),)),
     # factors are neutral at 1, but for those of attention, which is scaled by the size of a head anyway
     _FieldKind(
         r"^(?!.*(attn|attention|temperature)).*(multiplier|scal(e|ing)|(scaling|rotary)_factor)$|^factor$",
@@ -189,8 +170,6 @@ _KINDS: tuple[_FieldKind, ...] = (
     _FieldKind("", "bool", lambda field: (not field.value,)),
     _FieldKind("", "int", _whole),
     _FieldKind("", "float", _fractions),
-    _FieldKind("", "str", _words),
-    _FieldKind("", "list of bool", lambda field: ([not each for each in field.value],)),
     _FieldKind("", "list of (float|int|float int)", _numbers),
     _FieldKind("", "list of .*", lambda field: (_turned(field.value),)),
     _FieldKind("", "NoneType", lambda field: (SMALL_WINDOW, 2 * _width_of_head(field), 0.5, True)),

@@ -6,10 +6,11 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.check.weights import fill
+from pytest_tfdebug.goldens.check.weights import drawn, filled
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, changed
 from pytest_tfdebug.sweeping.forwards import Answer, Inputs, answer, apart
@@ -58,6 +59,7 @@ class Reference:
         weights: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self._class, self._weights = model_class, weights
+        self._drawn = lru_cache(512)(drawn)  # most weights of a variant are those of the one before
         if getattr(config, "_attn_implementation", "") is None:
             config = changed(config, {})  # eager attention reads fields that fused kernels cannot
             config._attn_implementation = "eager"  # noqa: SLF001 - transformers has no other name for it
@@ -73,6 +75,7 @@ class Reference:
                 f"{model_class.__name__} cannot be run with this configuration and these inputs: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        self._asked: dict[str, Variant | None] = {}
         self._known: dict[str, Variant | None] = {}
         #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
         self.bound = max(FLOORS * self.floor_of(self.base), DEFAULTS["float32"].noise)
@@ -82,12 +85,18 @@ class Reference:
         model: torch.nn.Module = self._class(config).float().eval()
         own, given = model.state_dict(), self._weights
         if given is None or own.keys() != given.keys() or any(own[name].shape != given[name].shape for name in own):
-            return fill(model)
+            return filled(model, 0, self._drawn)
         model.load_state_dict(dict(given))
         return model
 
     def variant(self, changes: Changes, without: tuple[str, ...] = ()) -> Variant | None:
         """Return what the reference gives with some fields changed; None where it raises, or gives no number."""
+        asked = repr((sorted(changes.items()), without))
+        if asked not in self._asked:
+            self._asked[asked] = self._variant(changes, without)
+        return self._asked[asked]
+
+    def _variant(self, changes: Changes, without: tuple[str, ...]) -> Variant | None:
         try:
             config = changed(self.config, changes, without)
             key = repr(config.to_dict())  # several ways lead to one configuration

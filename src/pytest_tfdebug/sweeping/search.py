@@ -31,7 +31,7 @@ class Context(NamedTuple):
 
 _OF_WINDOWS = "window|attention|layer|pattern|chunk|local|global|bidirectional"
 _OF_LAYERS = "window|layer|full_attention|sliding_attention|chunked_attention"
-_OF_POSITIONS = "rope|position|factor|beta"
+_OF_POSITIONS = "rope|rotary|position"
 _PLAIN = Context({})
 
 
@@ -127,8 +127,7 @@ class FieldSearch:
         """Return the reference with a field moved, and with it what the class derives from that field."""
         changes = {**context.changes, field.path: value}
         derived = tuple(name for name in context.without or self._derived if (name,) not in changes)
-        found = None if context.without else self.reference.variant(changes)
-        found = found or self.reference.variant(changes, derived)
+        found = self.reference.variant(changes, context.without and derived)
         return found or self.reference.variant({**kinds.keeping_shapes(field, value), **changes}, derived)
 
     def _base(self, field: Field, context: Context) -> Variant | None:
@@ -164,10 +163,8 @@ class FieldSearch:
         longer = [{**few, rope.path: value} for rope in ropes for value in kinds.values(rope)]
         every = [
             Context({}, without=self._derived),
-            Context(small, _OF_WINDOWS),
             Context(small, _OF_WINDOWS, self._derived),
             Context(mixed, _OF_LAYERS),
-            Context({**small, **mixed}, _OF_LAYERS),
             *(Context(each, _OF_POSITIONS) for each in (few, *longer)),
         ]
         return [context for context in every if context.changes or context.without]

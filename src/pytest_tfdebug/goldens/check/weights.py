@@ -13,7 +13,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -64,14 +64,21 @@ def fill(model: _Model, seed: int = 0) -> _Model:
         raise TFDebugError(f"fill takes a torch.nn.Module, not {type(model).__name__}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TFDebugError(f"seed={seed!r} is not a whole number.")
+    return filled(model, seed, drawn)
+
+
+@torch.no_grad()
+def filled(model: _Model, seed: int, values: Callable[[str, int, float, float], torch.Tensor]) -> _Model:
+    """Give every parameter its :func:`fill` values, which another function may keep for models that follow."""
     named = list(_named(model))
     for name, parameter in named:
         _check(name, parameter)
     is_trained = any(parameter.requires_grad for _, parameter in named)
     for name, parameter in named:
         if not (is_trained and _is_computed(name, parameter)):
-            centre, spread = _range(model, name, parameter)
-            _fill(parameter, f"{seed}:{_plain(name)}", centre, spread)
+            target = torch.view_as_real(parameter.data) if parameter.is_complex() else parameter.data
+            made = values(f"{seed}:{_plain(name)}", target.numel(), *_range(model, name, parameter))
+            target.copy_(made.view(target.shape))
     return model
 
 
@@ -122,16 +129,14 @@ def _fans_in(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -
     return max(parameter.shape[-2:]) if parameter.ndim > 2 else parameter.shape[-1]  # noqa: PLR2004 - experts
 
 
-def _fill(parameter: torch.nn.Parameter, text: str, centre: float, spread: float) -> None:
-    """Overwrite a parameter with the numbers that belong to a text."""
+def drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
+    """Return the numbers that belong to a text."""
     numbers = np.random.Philox(key=int.from_bytes(sha256(text.encode()).digest()[:16], "little"))
-    target = torch.view_as_real(parameter.data) if parameter.is_complex() else parameter.data
-    values = torch.empty(target.numel(), dtype=target.dtype)
-    for start in range(0, values.numel(), _PART):
+    values = torch.empty(size)
+    for start in range(0, size, _PART):
         part = values[start : start + _PART]
-        drawn = _between_ones(numbers, part.numel()) * spread + centre
-        part.copy_(torch.from_numpy(drawn.astype(np.float32)))
-    target.copy_(values.view(target.shape))
+        part.copy_(torch.from_numpy((_between_ones(numbers, part.numel()) * spread + centre).astype(np.float32)))
+    return values
 
 
 def _between_ones(numbers: np.random.Philox, size: int) -> npt.NDArray[np.float64]:
