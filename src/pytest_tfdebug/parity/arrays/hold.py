@@ -59,7 +59,7 @@ def hold_arrays(
     wrong = _compare(reference, held, outputs, tolerances)
     interval = find_interval(reference, held, wrong)
     run = again() if interval is not None and again is not None else expected.again
-    proof = prove(reference, held, outputs, run) if interval is not None and isinstance(run, Rerun) else None
+    proof = prove(reference, held, outputs, interval, run) if interval is not None and isinstance(run, Rerun) else None
     return report_of(reference, held, outputs, interval, proof)
 
 

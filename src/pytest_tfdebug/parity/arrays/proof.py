@@ -17,8 +17,9 @@ from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.values import Value, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from pytest_tfdebug.parity.arrays.interval import Interval
     from pytest_tfdebug.parity.arrays.outputs import Output
     from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
@@ -34,8 +35,26 @@ class ArraysProof(NamedTuple):
     lines: SourceRange | None  # the lines that are changed
 
 
+class _Within(OpenValues):
+    """The open values of a reference; the change may also be where a step of the interval ends.
+
+    Few arrays tell little of what stands before these, so that the first open value is often none that is wrong.
+    """
+
+    ends: Sequence[int] = ()
+
+    def first(self, among: Collection[int] | None = None) -> list[Value]:
+        """Return the values computed from matched ones alone, and the ends."""
+        found = super().first(among)
+        return found if among is not None else [*found[:1], *(self._values[index] for index in self.ends)]
+
+
 def prove(
-    reference: ReferenceValues, arrays: Sequence[Array], outputs: Sequence[Output], again: Rerun
+    reference: ReferenceValues,
+    arrays: Sequence[Array],
+    outputs: Sequence[Output],
+    interval: Interval,
+    again: Rerun,
 ) -> ArraysProof | None:
     """Search for the change of one place of the reference that gives the arrays' outputs.
 
@@ -50,11 +69,12 @@ def prove(
     matches, known = Matches(mine, others), frozenset(table.parameters)
     expected = [Expected((output.value,), arrays[at].print, output.candidates[at]) for output, at in held]
     wrong = {output.value for output in outputs if not output.agrees}
-    opened = OpenValues(
+    opened = _Within(
         *(mine, matches, TOLERANCE, [output.value for output, _ in held]),
         known=known,
         right=vouched(reference, arrays, wrong),
     )
+    opened.ends = [max(step) for step in interval.steps.values() if step]
     forward = Forward(mine, tape)
     share = min(1.0, len(arrays) / sum(value.origin == "operator" for value in mine.values))
     search = Search(forward, matches, others.values, Matches(others, mine), opened, expected, share)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.explain.replay import Replay
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Values before an operator that it could have been given.
 _NEAR = 110
+#: The number of a layer in a path.
+_NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
 class Forward:
@@ -27,6 +31,7 @@ class Forward:
         values = side.values
         self._given = [value.index for value in values if value.origin in ("parameter", "buffer", "input")]
         self._called: dict[int, str] = {}
+        self._nearest: dict[str, list[int]] = {}
         self._given += [value.index for value in values if value.operator == "t" and self.named(value.index)]
 
     def tensor(self, index: int) -> torch.Tensor:
@@ -78,7 +83,7 @@ class Forward:
         """Return what a value is, in words that hold for the same line of another layer."""
         value = self.side.values[index]
         lines = tuple((line.file, line.line) for line in value.lines[:2])
-        return value.operator, self.named(index).rpartition(".")[2], lines
+        return value.operator, _NUMBER.sub(".*", self.named(index)), lines
 
     def scope_of(self, place: int) -> list[int]:
         """Return the values that an operator could have been given, the nearest first."""
@@ -88,7 +93,10 @@ class Forward:
         near = range(made[0] - 1, max(-1, made[0] - _NEAR), -1)
         values = self.side.values
         found = [index for index in near if values[index].shape and values[index].operator not in ("t", "detach")]
-        return list(dict.fromkeys([*found, *self._given]))
+        path = self.side.call_of(values[made[0]]).path
+        if path not in self._nearest:
+            self._nearest[path] = sorted(self._given, key=lambda index: -_shared(path, self.named(index)))
+        return list(dict.fromkeys([*found, *self._nearest[path]]))
 
     def outs_of(self, place: int) -> list[int]:
         """Return the values that a step gave."""
@@ -114,8 +122,21 @@ class Forward:
         return found
 
     def places_like(self, place: int) -> Iterable[Iterable[int]]:
-        """Yield groups of steps that do the same as a step: on its line; then anywhere."""
-        step, lines = self.tape.steps[place], self.lines_of(place)[:2]
+        """Return groups of steps that do the same as a step: in every layer; on its line, and anywhere."""
+        step, path = self.tape.steps[place], self._path_of(place)
         same = [k for k, each in enumerate(self.tape.steps) if each.operator == step.operator]
-        yield [k for k in same if self.lines_of(k)[:1] == lines[:1]]
-        yield same
+        on_line = [k for k in same if self.lines_of(k)[:1] == self.lines_of(place)[:1]]
+        layers = [k for k in on_line if self._path_of(k) == path]
+        return list(dict.fromkeys(map(tuple, (layers, on_line, same))))
+
+    def _path_of(self, place: int) -> str:
+        """Return the path of the module that ran a step, without the numbers of layers."""
+        made = self.outs_of(place)
+        return _NUMBER.sub(".*", self.side.call_of(self.side.values[made[0]]).path) if made else ""
+
+
+def _shared(path: str, name: str) -> int:
+    """Return how many modules a path and a name have in common."""
+    return sum(
+        1 for _ in takewhile(lambda parts: parts[0] == parts[1], zip(path.split("."), name.split("."), strict=False))
+    )

@@ -80,7 +80,8 @@ def _of_numbers(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
     yield Transform(2, "plus 1", lambda t: t + 1)
     yield Transform(2, "minus 1", lambda t: t - 1)
     if _is_frequencies(tensor):
-        for base in _BASES:
+        own = float(tensor[0] / tensor[1]) ** len(tensor)
+        for base in (*_BASES, own / 2, own * 2):
             for factor in _FACTORS:
                 divided = f", divided by {factor}" if factor > 1 else ""
                 form = partial(_frequencies, base, factor)
