@@ -1,9 +1,9 @@
 """Goldens that no test can have written any more.
 
 A golden is deleted only if all of these hold: its recorded test was in a file of this project that this run has
-collected whole, that file no longer has the test nor the name of its function, and the golden is not of a device that
-this machine lacks: another environment may give the test other parameters, or define it at all. A golden outside the
-project, or behind a symlink, may belong to another project.
+collected whole, that file no longer has the test nor the name of its function, no code makes names of tests there, and
+the golden is not of a device that this machine lacks: another environment may give the test other parameters, or define
+it at all. A golden outside the project, or behind a symlink, may belong to another project.
 """
 
 from __future__ import annotations
@@ -61,9 +61,16 @@ class _TestFile:
         is_same = one == other or (is_beside and (one.endswith(other) or other.endswith(one)))
         return is_same and test not in self.tests
 
-    def names_function(self, recorded: str) -> bool:
-        """Tell whether the name of a recorded test's function, and of its class, stand in the file still."""
-        _, *names = recorded.partition("[")[0].split("::")
+    def may_define(self, recorded: str) -> bool:
+        """Tell whether the file may have a recorded test in another environment.
+
+        It does if the names of its function and class stand there still, or if those of a test that it has now do not:
+        they are made by code (a loop, a class of another file), which may make others elsewhere.
+        """
+        return self._names(recorded.partition("::")[2]) or not all(map(self._names, self.tests))
+
+    def _names(self, test: str) -> bool:
+        names = test.partition("[")[0].split("::")
         return all(re.search(rf"\b{re.escape(name)}\b", self._text) for name in names)
 
     @cached_property
@@ -113,7 +120,7 @@ def _judge(
         return
     test = (read_extra(path) or {}).get("test")
     gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=golden_dir is None)]
-    if not gone or any(file.names_function(str(test)) for file in gone) or _device(path) not in _devices():
+    if not gone or any(file.may_define(str(test)) for file in gone) or _device(path) not in _devices():
         return
     if path.parent.resolve().is_relative_to(config.rootpath.resolve()):
         found.stale.append(entry.path)
