@@ -80,7 +80,7 @@ ports: $(VENV)/.ports  ## the table of what is named in them
 sweep: $(VENV)/.ports $(VENV)/.runtimes  ## which fields of configurations matter, and which ports of other people ignore
 	$(BIN)/python utils/sweep.py alone
 	$(BIN)/python utils/sweep.py blind
-	PYTHONPATH=$(abspath $(VENV))/ports:$(abspath $(VENV))/runtimes $(BIN)/python utils/sweep.py ports
+	PYTHONHASHSEED=0 PYTHONPATH=$(abspath $(VENV))/ports:$(abspath $(VENV))/runtimes $(BIN)/python utils/sweep.py ports # ibm-fms loads by the order of a set
 
 $(VENV)/.unseen $(VENV)/.tried: $(VENV)/.%: $(VENV)/.ports
 	rm -rf $(VENV)/$* # a set that was unseen is tried later; a folder that two packages have is kept as the first leaves it

@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 import pytest_tfdebug
-from pytest_tfdebug.sweeping.fields import fields
+from pytest_tfdebug.sweeping.config import fields
 from pytest_tfdebug.sweeping.kinds import left_out, values
 
 SIZES = {

@@ -6,20 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.sweeping.fields import plain
-from pytest_tfdebug.sweeping.forwards import Inputs, called, quiet
+from pytest_tfdebug.sweeping.config import plain, small
 from pytest_tfdebug.sweeping.port import Port
-from pytest_tfdebug.sweeping.reference import Reference
+from pytest_tfdebug.sweeping.reference import Inputs, Reference, called, quiet
 from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
 from pytest_tfdebug.sweeping.search import FieldSearch
-from pytest_tfdebug.sweeping.small_config import small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.sweeping.fields import Field
-    from pytest_tfdebug.sweeping.forwards import Forward
+    from pytest_tfdebug.sweeping.config import Field
     from pytest_tfdebug.sweeping.port import Build, Load
+    from pytest_tfdebug.sweeping.reference import Forward
     from pytest_tfdebug.sweeping.search import Move
 
 _UNJUDGED = "it shows only together with another field, and with that one the port is wrong already."

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.sweeping.fields import ROPE_TYPE, Changes, Field
+from pytest_tfdebug.sweeping.config import ROPE_TYPE, Changes, Field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.goldens.check.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
-from pytest_tfdebug.sweeping.forwards import Answer, Forward, answer, apart, called, shared
+from pytest_tfdebug.sweeping.reference import Answer, Forward, answer, apart, called, shared
 from pytest_tfdebug.tracing.trace import trace
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ Shapes = dict[str, tuple[int, ...]]
 
 #: A port that agrees may be so many times as far from its reference as it is at the given configuration.
 _SPREAD = 4.0
-#: An error below this may be rounding that a variant amplifies: its own floor is measured then.
-_NEAR = 1e-3
 
 
 class _Held(NamedTuple):
@@ -91,8 +89,7 @@ class Port:
             return None
         off, moved = after.error(move.variant), after.moved(before)
         row = replace(row, port_moved=moved, error=off, note="; ".join(filter(None, (row.note, after.unmatched))))
-        rounding = _SPREAD * self._reference.floor_of(move.variant) if self._bound < off < _NEAR else 0.0
-        if off <= max(self._bound, rounding):
+        if off <= self._bound:
             return replace(row, verdict="agrees")
         return replace(row, verdict="ignored" if moved <= self._bound else "differs", report=self._compared(after))
 
@@ -129,30 +126,21 @@ def _told(error: Exception) -> str:
 def load_strictly(port: torch.nn.Module, reference: torch.nn.Module) -> str:
     """Give a port the weights of its reference by name; return what does not fit in words, and then load nothing.
 
-    A name that the port lacks is no matter where it has another name of the same tensor: tied weights.
+    A name that the port lacks is no matter where it has another name of the same tensor: tied weights. Tables that a
+    model computes it has itself.
     """
-    own, theirs = _shapes(port), _shapes(reference)
-    held = dict(reference.named_parameters(remove_duplicate=False)) | dict(reference.named_buffers())
-    taken = {id(held[name]) for name in own if name in held}
+    own, theirs = (dict(each.named_parameters(remove_duplicate=False)) for each in (port, reference))
+    taken = {id(theirs[name]) for name in own if name in theirs}
     wrong = {
-        "the reference alone has": [name for name in theirs if name not in own and id(held[name]) not in taken],
+        "the reference alone has": [name for name in theirs if name not in own and id(theirs[name]) not in taken],
         "the port alone has": [name for name in own if name not in theirs],
-        "other shapes:": [name for name in own if name in theirs and own[name] != theirs[name]],
+        "other shapes:": [name for name in own if name in theirs and own[name].shape != theirs[name].shape],
     }
     told = [f"{which} {listed(names, 2)}" for which, names in wrong.items() if names]
-    if not told:
-        state = reference.state_dict()
-        with torch.no_grad():
-            for name, tensor in _tensors(port).items():
-                tensor.copy_(state[name])
+    for name in () if told else own:
+        own[name].data.copy_(theirs[name])
     return "; ".join(told)
 
 
-def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the tensors of a state dict that are trained; tables that a model computes it has itself."""
-    named = dict(model.named_parameters(remove_duplicate=False))
-    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name in named}
-
-
 def _shapes(model: torch.nn.Module) -> Shapes:
-    return {name: tuple(tensor.shape) for name, tensor in _tensors(model).items()}
+    return {name: tuple(tensor.shape) for name, tensor in model.named_parameters(remove_duplicate=False)}

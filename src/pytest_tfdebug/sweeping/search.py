@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.sweeping import kinds
-from pytest_tfdebug.sweeping.fields import Changes, Field, fields, plain
-from pytest_tfdebug.sweeping.forwards import apart, is_equal
+from pytest_tfdebug.sweeping.config import Changes, Field, fields, plain
+from pytest_tfdebug.sweeping.reference import apart, is_equal
 from pytest_tfdebug.sweeping.result import BlindSpot
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class FieldSearch:
         found: list[Move] = []
         bound = self.reference.bound
         options = [value for value in kinds.values(field) if value not in without]
+        if context.brings_out and not field.is_rope:
+            options = options[:1]  # the most telling value tells in every context
         base = self._base(field, context) if options else None
         for value in options if base else ():
             variant = self._variant(field, value, context)
