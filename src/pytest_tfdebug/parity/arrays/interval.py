@@ -53,11 +53,10 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     _drop_distant(reference, arrays, wrong)
     good = vouched(reference, arrays, wrong)
     is_open = (reference.side.live - good) & reference.computed
-    if not wrong and all(reference.at(index).is_moved for index in is_open):
+    if not wrong and not is_open:
         return None
     is_open |= set(wrong)
-    # constants (masks, tables) are written in many ways: they count as given, and are shown with what they go into
-    places = [index for index in sorted(is_open) if reference.side.weighted[index]] or sorted(is_open)
+    places = sorted(is_open)
     found = _first_open(reference, arrays, places) or _unheld(reference, arrays, is_open)
     ends: dict[Strength, int] = {"statement": found.bound}
     shown, multiples = set[int](), dict[int, float]()
@@ -173,14 +172,13 @@ def _before(
     turned = {i for array, i in whole if sorted(_lengths(array.print)) == sorted(_lengths(reference.at(i).print))}
     turned -= ordered
     shown = found.steps["statement"]
-    calls = {reference.at(index).call for index in shown}
     last = found.last.partners if found.last is not None else ()
     todo = [made for index in shown for made in reference.at(index).producers if made in good]
     todo += [index for index, base in reference.moved.items() if base in last]
     seen: set[int] = set()
     while todo:
         value = reference.at(todo.pop())
-        is_other = value.index in turned or value.is_moved or value.call in calls
+        is_other = value.index in turned or value.is_moved
         is_seen = value.index in direct and not is_other
         if value.index in seen or is_seen or value.index in ordered or value.index not in reference.computed:
             continue

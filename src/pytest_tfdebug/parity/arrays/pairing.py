@@ -107,6 +107,5 @@ def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) 
         return
     whole = joined(array.print for array in some)
     found, distance, share = reference.partners(whole, some[0].dtype)
-    found = tuple(index for index in found if how == "turn" or reference.counts[index] == whole.elements)
     for array in some if found else ():
         array.become(how, found, distance, share)

@@ -30,8 +30,8 @@ _ROUNDINGS, _ABOUT = 5.0, 8
 _NOTHING: tuple[tuple[int, ...], float, float] = ((), math.inf, math.inf)
 #: Tensors of fewer elements say too little of where they come from.
 FEW = 4
-#: Siblings that are tried as one fused tensor, and turns that are tried as one loop, at most.
-_SIBLINGS, _TURNS = 12, 300
+#: Siblings that are tried as one fused tensor, at most.
+_SIBLINGS = 12
 #: Fingerprints of the same elements differ by less: sums in another order.
 _EQUAL = 1e-6
 #: Origins of what was there before the forward.
@@ -76,8 +76,6 @@ class ReferenceValues:
         if dtype not in self._within:
             floors = np.array(self.side.table.floors.get(dtype, ())[: MOMENTS * len(self.values)]).reshape(-1, MOMENTS)
             if floors.any():
-                usual = np.array([np.median(each[each > 0]) if each.any() else 0.0 for each in floors.T])
-                floors = np.where(floors > 0, floors, usual)
                 around = [np.median(floors[max(0, at - _ABOUT) : at + _ABOUT + 1], axis=0) for at in range(len(floors))]
                 self._within[dtype] = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
             else:
@@ -148,17 +146,14 @@ class ReferenceValues:
 
     @cached_property
     def groups(self) -> list[ValueGroup]:
-        """What a runtime may hold as one tensor: siblings that one operator made of one value, and turns of a loop."""
+        """What a runtime may hold as one tensor: siblings that one operator made of one value."""
         siblings: dict[tuple[int, str], list[int]] = defaultdict(list)
-        turns: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for value in self.values:
             if value.origin != "operator" or not self._says[value.index]:
                 continue
             for made in {self._shown(made) for made in value.producers}:
                 if self.values[made].origin != "parameter":
                     siblings[made, value.operator].append(value.index)
-            if value.lines:
-                turns[value.operator, value.call, value.lines[0][:2]].append(value.index)
         members = {
             tuple(each[first:last])
             for each in siblings.values()
@@ -166,7 +161,6 @@ class ReferenceValues:
             for first in range(len(each))
             for last in range(first + 2, len(each) + 1)
         }
-        members |= {tuple(each) for each in turns.values() if 1 < len(each) < _TURNS}
         return [ValueGroup(each, joined(self.values[index].print for index in each)) for each in sorted(members)]
 
     def _shown(self, index: int) -> int:
