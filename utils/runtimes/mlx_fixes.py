@@ -27,47 +27,19 @@ class Fix(NamedTuple):
     truth: str
 
 
-_FACTORS = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]
-_LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "short_factor": _FACTORS,
-    "long_factor": _FACTORS,
-}
 _PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 _SCALED = {"sliding_attention": _PLAIN, "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
 _DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 _GEMMA2 = {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64}
-_MAMBA2 = {
-    "hybrid_override_pattern": "M-",
-    "mamba_num_heads": 4,
-    "mamba_head_dim": 16,
-    "ssm_state_size": 8,
-    "n_groups": 1,
-    "chunk_size": 4,
-    "time_step_min": 0.5,
-}
 _ROTARY = r"rot|cos|sin|freq"
 FIXES = (
     Fix("04a19108", "routing by sigmoid", "lfm2_moe", {"use_expert_bias": True}, r"sigmoid|top_?k|rout|gather"),
     Fix("5261ab85", "order of swiglu's operands", "mixtral", {}, r"act_fn|gate|chunk"),
-    Fix("465b107c", "masks of sliding layers", "gemma3_text", {"num_hidden_layers": 4}, r"mask"),
-    Fix(
-        *("085e36e6", "factors of longrope", "phi3"),
-        {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 32},
-        _ROTARY,
-    ),
     Fix("b8bbbca6", "partial rotary", "phi3", {"partial_rotary_factor": 0.5}, _ROTARY),
-    Fix("9020453e", "soft capping", "gemma2", _GEMMA2, r"softcap|tanh"),
-    Fix("6ddfdda1", "clamp of the time step", "nemotron_h", _MAMBA2, r"dt|clamp|softplus|time_step"),
     Fix("1dc5de4f", "a mask of truth values", "gemma2", _GEMMA2, r"mask|softmax"),
     Fix("cff94b7f", "partial rotary", "glm4", {}, _ROTARY),
-    Fix("6fd60d3e", "windows of one token too many", "gemma3_text", {}, r"mask"),
-    Fix("c27c94a0", "multiplier of tied logits", "falcon_h1", {"tie_word_embeddings": True}, r"lm_head|logits"),
     Fix("b343a055", "scaled rotary in windows", "gemma3_text", {"rope_parameters": _SCALED}, _ROTARY),
     Fix("13425df6", "dynamic rotary", "internlm3", {"rope_parameters": _DYNAMIC}, _ROTARY),
-    Fix("743f4f77", "rotary of olmo3's layers", "olmo3", {"num_hidden_layers": 4}, _ROTARY),
 )
 
 
