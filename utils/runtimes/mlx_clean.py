@@ -14,7 +14,7 @@ from mlx_corpus import IDS, TYPES, mlx_model, reference
 
 import command
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.runtimes.mlx import arrays
+from pytest_tfdebug.mlx import arrays
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ def judge(fix: Fix) -> None:
     from scoring import score
 
     from pytest_tfdebug import compare, trace
-    from pytest_tfdebug.runtimes.mlx import arrays
+    from pytest_tfdebug.mlx import arrays
 
     warnings.simplefilter("ignore")
     mx.set_default_device(mx.cpu)

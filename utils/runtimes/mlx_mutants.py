@@ -25,7 +25,7 @@ from scoring import Trial, measure
 
 import command
 from pytest_tfdebug import Trace, trace
-from pytest_tfdebug.runtimes.mlx import arrays
+from pytest_tfdebug.mlx import arrays
 
 if TYPE_CHECKING:
     import random

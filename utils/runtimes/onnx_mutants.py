@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 import command
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.runtimes.onnx import arrays
+from pytest_tfdebug.onnx import arrays
 
 _SIZES = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 _SWAPS = {"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Sin": "Cos", "Cos": "Sin", "Erf": "Tanh"}

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.settings import Store
     from pytest_tfdebug.goldens.store.place import GoldenPlace
+    from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.calls.internal import Internal
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
-    from pytest_tfdebug.runtimes.given import Arrays
 
 
 class GoldenChecks:

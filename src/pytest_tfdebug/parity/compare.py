@@ -36,8 +36,8 @@ from pytest_tfdebug.tracing.values.tape import Tape
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
+    from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
-    from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.values.rerun import Rerun
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.fingerprints import Fingerprinter
+from pytest_tfdebug.parity.arrays.given import labelled
 from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.outputs import Output
 from pytest_tfdebug.parity.arrays.pairing import Array, pair
 from pytest_tfdebug.parity.arrays.proof import prove
 from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
-from pytest_tfdebug.runtimes.given import labelled
 from pytest_tfdebug.tracing.values.half_precision import HalfPrecision, add_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 

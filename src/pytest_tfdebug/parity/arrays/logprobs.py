@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError, counted
-from pytest_tfdebug.runtimes.given import as_tensor
+from pytest_tfdebug.parity.arrays.given import as_tensor
 
 if TYPE_CHECKING:
     import torch
