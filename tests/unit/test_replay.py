@@ -146,6 +146,18 @@ class Normed(nn.Module):
         return torch._weight_norm_interface(self.direction, self.size, 2)[0].sum((1, 2)) * states
 
 
+def test_the_layer_of_an_lstm_runs_on_no_other_sizes():
+    _, tape = taped(nn.LSTM(16, 8, batch_first=True), torch.randn(2, 6, 16))
+    layers = [step for step in tape.steps if step.operator == "mkldnn_rnn_layer"]  # some builds of torch have none
+
+    for step in layers:
+        args, kwargs = Run(tape, {}).given(step)
+        sizes = [place for place, each in enumerate(args) if type(each) is int and each == 8]
+        assert sizes
+        with pytest.raises(ValueError, match="checks nothing of what it is given"):  # a size of 0 ends the process
+            step.run(*args[: sizes[0]], 4, *args[sizes[0] + 1 :], **kwargs)
+
+
 def test_an_operator_that_checks_nothing_runs_on_nothing_but_what_it_was_recorded_with():
     _, tape = taped(Normed(), torch.ones(32))
     step = next(step for step in tape.steps if step.operator == "_weight_norm_interface")

@@ -117,7 +117,7 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
         for each in pair.back_matches.within(operand, AGREE)
         if each < first.index and port.values[each].operator and not port.values[each].is_moved
     ]
-    if any(_passes(named.source, port, value) for value in (first, *given)):
+    if any(_passes(named, named.source, port, value) for value in (first, *given)):
         return named
     is_left_out = mend.change.kind in _SHORTENED and bool(given)
     here = max(given, key=lambda value: value.index) if is_left_out else first
@@ -126,8 +126,10 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     return culprit_of(Finding(fault, port.call_of(here), [here], other, pair.reference.call_of(other)), pair)
 
 
-def _passes(lines: SourceRange, side: Side, value: Value) -> bool:
-    """Tell whether a value, or a call that it was computed in, came about in some lines."""
+def _passes(named: Culprit, lines: SourceRange, side: Side, value: Value) -> bool:
+    """Tell whether a value, or a call that it was computed in, came about in the module or the lines of a culprit."""
+    if side.call_of(value).path == named.path:
+        return True
     sites = (site for call in side.around(value.call) for site in (call.site, call.inner_site) if site is not None)
     places = [(line.file, line.line) for line in value.lines] + [(site.file, site.line) for site in sites]
     return any(file == lines.file and lines.first <= line <= lines.last for file, line in places)
@@ -176,7 +178,8 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     first = named.divergence  # a call that was given another number: what it computes with it is no other culprit
     if first is not None and named.kind == "glue" and first.direction == "output" and first.path == told.path:
         return replace(named, proved=told.proved)
-    if look.proved and told.certain and named.kind not in _PLAIN:
+    is_within = told.path == named.path or told.path.startswith(f"{named.path}.")
+    if named.kind not in _PLAIN and (told.certain or not is_within):  # what was tried speaks for another module
         return told
     return replace(named, proved=told.proved, reference=told.reference or named.reference)
 

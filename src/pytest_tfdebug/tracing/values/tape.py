@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the tensors that a tape keeps; a forward that needs more is not kept.
 _MOST = 4 << 30
+#: What the names of internal operators begin with: those of one backend are called by others only.
+_INTERNAL = ("_", "mkldnn_", "cudnn_", "miopen_", "mps_", "xpu_", "slow_", "thnn_")
 #: Internal operators that do check what they are given.
 _CHECKED = ("_softmax", "_log_softmax", "_unsafe_view", "_to_copy", "_reshape_alias", "_scaled_dot_product")
 
@@ -195,8 +197,8 @@ def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN40
 
 
 def _is_trusting(name: str) -> bool:
-    """Tell whether an operator is an internal one: most of these check nothing and may write where they must not."""
-    return name.startswith("_") and not name.startswith(_CHECKED)
+    """Tell whether an operator is an internal one: most of these check nothing, and may end the process."""
+    return name.startswith(_INTERNAL) and not name.startswith(_CHECKED)
 
 
 def _as_recorded(func: Callable[..., Any], form: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
