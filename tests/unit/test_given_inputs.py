@@ -72,6 +72,25 @@ class HandsOn(nn.Module):
         return src, src_mask
 
 
+class HandsOnTwice(nn.Module):
+    """Hands its keywords on to a method that hands them on, and takes one out of them."""
+
+    def forward(self, layer_in, **kwargs):
+        return self.chosen(layer_in, **kwargs)
+
+    def chosen(self, layer_in, **kwargs):
+        return self.eager(layer_in, **kwargs)
+
+    def eager(self, layer_in, **kwargs):
+        return layer_in, kwargs.pop("pad_mask")
+
+
+def test_what_a_method_takes_out_of_the_keywords_that_it_is_handed_is_no_mistake():
+    refuse_unknown_inputs(HandsOnTwice(), ["layer_in", "pad_mask"], OPTIONS)
+
+    assert "Did you mean pad_mask=?" in refused(HandsOnTwice(), "pad_masks")
+
+
 def test_what_a_forward_hands_on_to_another_method_is_no_mistake():
     refuse_unknown_inputs(HandsOn(), ["kind", "src", "src_mask"], OPTIONS)
 

@@ -114,17 +114,24 @@ def refuse_unknown_inputs(
 def _taken(kind: type) -> frozenset[str]:
     """Return the keywords that a class's forward takes.
 
-    These are its parameters, what it looks for in its ``**kwargs``, and the parameters of its other methods that it
-    calls, which may be handed these.
+    These are its parameters, what it looks for in its ``**kwargs``, and the same of the other methods that it calls,
+    which may be handed these.
     """
     names = set(named_parameters(kind))
-    if collects_keywords(kind):
-        for function in _unwrapped(kind.forward):  # type: ignore[attr-defined] # a class of modules
-            names.update(text for text in function.__code__.co_consts if type(text) is str)
-            called = (getattr(kind, name, None) for name in function.__code__.co_names)
-            names.update(
-                name for method in filter(inspect.isfunction, called) for name in inspect.signature(method).parameters
-            )
+    todo = [*_unwrapped(kind.forward)] if collects_keywords(kind) else []  # type: ignore[attr-defined] # a class of modules
+    seen = set()
+    while todo:
+        function = todo.pop()
+        if function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        names.update(text for text in function.__code__.co_consts if type(text) is str)
+        for method in filter(inspect.isfunction, (getattr(kind, name, None) for name in function.__code__.co_names)):
+            parameters = inspect.signature(method).parameters.values()
+            names.update(parameter.name for parameter in parameters)
+            if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+                todo += _unwrapped(method)
+    if seen:
         for parameter in forward_parameters(kind).values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 names.update(_typed(parameter.annotation, kind))
