@@ -90,6 +90,12 @@ def test_the_report_begins_with_the_lines_of_the_reference_and_the_label(golden,
     [
         ("epsilon", "with eps 0.001 instead of 1e-05 at modeling_llama.py:", "rsqrt(variance"),
         ("skipped", "left out at modeling_llama.py:", "residual + hidden_states"),
+        (
+            "norm",
+            "model.layers.0.input_layernorm.weight instead of model.layers.0.post_",
+            "self.weight * hidden_states",
+        ),
+        ("activation", "quick_gelu instead of model.layers.0.mlp.act_fn at", "silu"),
     ],
 )
 def test_a_live_reference_proves_the_change_that_gives_the_arrays(reference, computed, bug, change, line):
