@@ -63,16 +63,18 @@ def what_to_write(compared: Compared) -> str:
     if not left:
         return ""
     leaves = [leaf for root in _roots(compared) for leaf in root.outputs]
-    held = {
-        shown(leaf.leaf): shown(leaf.expected.leaf) for leaf in leaves if leaf.expected and leaf.problem != "missing"
-    }
-    shapes = {shown(leaf.leaf): sorted(leaf.shape) for leaf in leaves}
+    held: dict[str, str] = {}
+    for leaf in leaves:
+        if leaf.expected and leaf.problem != "missing":
+            held.setdefault(shown(leaf.leaf), shown(leaf.expected.leaf))
+    shapes = {shown(leaf.leaf): sorted(size for size in leaf.shape if size > 1) for leaf in leaves}
     free = [shown(leaf.leaf) for leaf in leaves if leaf.problem == "extra"]
-
-    def rank(own: str, theirs: str) -> tuple[bool, float]:
-        return shapes[own] != shapes[theirs], -likeness(own, theirs)
-
-    pairs = {**held, **dict(chosen(itertools.product(free, [shown(leaf.leaf) for leaf in left]), rank))}
+    alike = [
+        (own, theirs)
+        for own, theirs in itertools.product(free, [shown(leaf.leaf) for leaf in left])
+        if shapes[own] == shapes[theirs]
+    ]
+    pairs = {**held, **dict(chosen(alike, lambda own, theirs: -likeness(own, theirs)))}
     pairs = pairs or {"...": shown(left[0].leaf)}
     written = ", ".join(f'"{own}": "{theirs}"' for own, theirs in pairs.items())
     return (
