@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,7 +131,8 @@ class GoldenChecks:
         called = _called(module, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
         if reference is not None:
             kept = Rerun(module, args, kwargs, method)
-            called = replace(called, reference=lambda: Rerun(recorded_model(reference), *kept.inputs(), method))
+            again = cache(lambda: Rerun(recorded_model(reference), *kept.inputs(), method))
+            called = replace(called, reference=again)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
         if mode in RECORDING and not (mode == "missing" and exists):

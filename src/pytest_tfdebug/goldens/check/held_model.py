@@ -10,6 +10,7 @@ import torch
 
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
+from pytest_tfdebug.goldens.check.pads import beside_pads
 from pytest_tfdebug.goldens.store.changes import changed_environment, fingerprint, provenance
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of, start_comparison
 from pytest_tfdebug.parity.explain.culprit import with_proof
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
+    from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
@@ -65,8 +67,17 @@ def compare_with(
     again = forwards.again
     comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
 
-    found = ended(comparator, tuple(forwards.notes), internal=settings.internal)
+    found, advice = ended(comparator, tuple(forwards.notes), internal=settings.internal), ""
     if found.asks and is_explained and group is None:  # the values of a rank are those of its parts
+
+        def hold(golden: TraceFile, called: PortCall, rules: OutputRules, *, is_explained: bool = True) -> ParityReport:
+            own = replace(settings, rules=rules)
+            return compare_with(golden, model, called, own, is_explained=is_explained, in_detail=in_detail)
+
+        args, kwargs = forwards.again.inputs()
+        beside, advice = beside_pads(golden_file, replace(called, args=args, kwargs=kwargs), settings.rules, hold)
+        if beside is not None:
+            return beside
         seconds = settings.explain_seconds
         look = _by_values(golden_file, again, output, called.reference, progress(), fails=found.fails, seconds=seconds)
         found = found.answered(look)
@@ -74,6 +85,7 @@ def compare_with(
     report = conclude(found, tried, forwards.held_again(tried) if tried else None)
     if report.ok:
         return report
+    report = replace(report, advice=report.advice or advice)
     if called.other is not None:
         (own, theirs), root = called.other, root_name(model)
         told = f"{own!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
