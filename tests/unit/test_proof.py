@@ -15,7 +15,8 @@ from llama_port import Block, load_port, load_reference
 from models import build
 from pytest_tfdebug.parity.explain import culprit as explained
 from pytest_tfdebug.parity.explain import proof, search
-from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.parity.values.value_culprit import Explained
+from pytest_tfdebug.records import Culprit, SourceRange
 
 
 @pytest.fixture(autouse=True)
@@ -280,3 +281,22 @@ def test_a_step_that_the_reference_is_proved_to_do_is_missing_after_what_it_is_g
 
     assert (culprit.path, culprit.source.first) == ("blocks.0", before)
     assert culprit.wrong == "skips a step that the reference does"
+
+
+@pytest.mark.parametrize(
+    ("tried", "kind", "path"),
+    [
+        ("layer.0.attention.out", "glue", "layer.0.attention"),  # within the module that calls name
+        ("layer.1.norm", "glue", "layer.1.norm"),
+        ("layer.1.norm", "weights", "layer.0.attention"),
+    ],
+)
+def test_a_proof_that_speaks_for_another_module_goes_before_calls(tried, kind, path):
+    lines = SourceRange("port.py", 3, 9)
+    named = Culprit("layer.0.attention", kind, lines, "", "Attention", certain=True)
+    told = Culprit(tried, "module", SourceRange("port.py", 40, 40), "", "Norm", proved="with the add left out")
+    look = Explained(told, is_known=True, compared=1, expected=1)
+
+    found = explained.in_place_of(named, look)
+
+    assert (found.path, found.proved) == (path, "with the add left out")
