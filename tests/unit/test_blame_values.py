@@ -234,15 +234,24 @@ def test_a_step_too_many_is_told_as_that_where_more_is_wrong_behind_it(parts, pa
     assert culprit.wrong == "does a step that the reference does not"
 
 
+class ScalesInPlace(Block):
+    def forward(self, h):
+        return super().forward(h * 0.37)
+
+
 @pytest.mark.parametrize("own", [{"scale": 0.37}, {"divisor": 1 / 0.37}, {"scale": 0.5}])
-def test_numbers_that_the_reference_alone_holds_are_told(own):
+@pytest.mark.parametrize("first", [Block, ScalesInPlace])
+def test_numbers_that_the_reference_alone_holds_are_told(own, first):
     reference, port = Reference(), Port(ForgetsFeed)
+    port.blocks[0] = first()
     reference.layers[0].scale, reference.layers[0].drop_rate, reference.layers[0].count = 0.37, 0.1, 7
     vars(port).update(own)
 
     told = [note for note in report_of(reference, port).notes if note.startswith("No module")]
 
-    assert told == (["No module here holds the reference's scale 0.37."] if own == {"scale": 0.5} else [])
+    assert told == (
+        ["No module here holds the reference's scale 0.37."] if own == {"scale": 0.5} and first is Block else []
+    )
 
 
 def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it():
@@ -714,6 +723,55 @@ def test_a_part_of_a_fused_projection_that_is_never_taken_is_named_where_another
     assert culprit.path == "blocks.1.att"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
     assert "takes another part of a fused tensor than the reference" in culprit.explanation
+
+
+class ScalesQueries(Attention):
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        weights = ((q * 8**-0.5) @ k.transpose(-2, -1)).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class ScalesScores(nn.Module):
+    """Takes the parts of a fused projection in an order of its own, and scales the scores, or nothing."""
+
+    def __init__(self, attention, order, scale):
+        super().__init__()
+        parts = (attention.query, attention.key, attention.value)
+        self.qkv, self.o = nn.Linear(WIDTH, 3 * WIDTH), attention.out
+        self.qkv.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]))
+        self.qkv.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]))
+        self.order, self.scale = order, scale
+
+    def forward(self, h):
+        parts = self.qkv(h).unflatten(-1, (3, HEADS, -1)).transpose(1, 3).unbind(2)
+        q, k, v = (parts[place] for place in self.order)
+        scores = q @ k.mT
+        weights = (scores * self.scale if self.scale else scores).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("order", "scale", "told"),
+    [
+        ((1, 2, 0), 8**-0.5, "takes another part of a fused tensor than the reference"),
+        ((0, 1, 2), None, "skips a step that the reference does"),
+    ],
+)
+def test_a_scale_in_another_place_is_no_step_left_out_where_other_parts_are_taken(order, scale, told):
+    reference, port = Reference(), Port()
+    for layer in reference.layers:
+        layer.attention = ScalesQueries()
+    fill(reference, seed=0)
+    port.tok, port.ln = reference.embed, reference.norm
+    for layer, block in zip(reference.layers, port.blocks, strict=True):
+        block.n1, block.n2, block.att = layer.before, layer.after, ScalesScores(layer.attention, order, scale)
+        block.ffn.w1, block.ffn.w2 = layer.feed.up, layer.feed.down
+    ids = torch.arange(12).reshape(2, 6)
+
+    culprit = compare(trace(reference, ids), trace(port, ids)).culprit
+
+    assert (culprit.path, culprit.wrong) == ("blocks.0.att", told)
 
 
 class WrittenOutLayerNorm(nn.Module):

@@ -144,7 +144,7 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None, seconds: fl
         _take_names(values, recorded)
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
-    look = explain(*tables, fails=fails)
+    look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
     return with_proof(look, Trial(live[1], live[0], seconds))
 
 

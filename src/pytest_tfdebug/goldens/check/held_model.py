@@ -182,7 +182,7 @@ def _by_values(
         progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
     ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
     expected, live = (expected, Tape()) if ran is None else ran
-    look = explain(expected, actual, fails=fails)
+    look = explain(expected, actual, fails=fails, applied=tape.numbers())
     return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(golden_file.trace)), seconds))
 
 

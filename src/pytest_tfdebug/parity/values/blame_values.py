@@ -320,7 +320,12 @@ class _AtTolerance:
         pair, taken = self._counterparts, self._port.taken(mine)
         fused = self._port.parameters_of(self._port.computed(taken)) if taken is not None else []
         parts = {part for name in fused if name in pair.weights.joined for part in pair.weights.partners[name]}
-        return None if parts.isdisjoint(self._reference.parameters_of(pair.origin(theirs))) else taken
+        origin = pair.origin(theirs)
+        meant = self._reference.parameters_of(origin)
+        for made in self._reference.computed_operands(origin):  # a scale comes before it is taken, or later
+            is_taken = made.index in pair.matches.within(mine, pair.tolerance)
+            meant += [] if is_taken else self._reference.parameters_of(made)
+        return None if parts.isdisjoint(meant) else taken
 
     def _taken(self, part: Value, other: Value) -> Finding:
         """Blame the view that takes another part of a tensor than the reference, or the weights behind it."""

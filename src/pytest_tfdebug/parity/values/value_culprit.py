@@ -18,7 +18,7 @@ from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.parity.values.finding import Finding
     from pytest_tfdebug.parity.values.value_graph import Side
@@ -79,8 +79,8 @@ class Explained:
         return {line.file for value in values for line in value.lines}
 
 
-def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> Explained:
-    """Hold the values of a forward to those of its reference."""
+def explain(expected: Values, actual: Values, *, fails: bool | None = None, applied: Iterable[float] = ()) -> Explained:
+    """Hold the values of a forward, which applied some numbers, to those of its reference."""
     pair = ForwardPair(actual, expected)
     pairs = pair.pair_results(AGREE)
     is_widened = expected.is_widened or actual.is_widened
@@ -103,22 +103,23 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     culprit = culprit_of(finding, pair)
     notes = [
         *pair.weights.unused(pair.port.used, pair.reference.used),
-        *_not_held(actual, expected),
+        *_not_held(actual, expected, applied),
         *pair.weights.conventions(finding.weights),
     ]
     return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
 
 
-def _not_held(actual: Values, expected: Values) -> Iterator[str]:
-    """Say which scales, epsilons and the like the reference's modules hold and no module of the port does."""
-    own = {abs(number) for _, number in _numbers(actual)}
+def _not_held(actual: Values, expected: Values, applied: Iterable[float]) -> Iterator[str]:
+    """Say which scales, epsilons and the like the reference's modules hold and the port neither holds nor applies."""
+    held = {abs(number) for _, number in _numbers(actual)}
+    own = held.union(map(abs, applied))
     own |= {1 / number for number in own if number}
     missing = [
         f"{name} {number:g}"
         for name, number in sorted(_numbers(expected))
         if not number.is_integer() and not any(isclose(abs(number), each, rel_tol=1e-6) for each in own)
     ]
-    if own and missing:
+    if held and missing:
         yield f"No module here holds the reference's {listed(missing)}."
 
 

@@ -88,6 +88,10 @@ class Tape:
         self._images: dict[int, int] = {}
         self._count, self._bytes = 0, 0
 
+    def numbers(self) -> set[float]:
+        """Return the numbers that operators were given."""
+        return {each for step in self.steps for _, each in step.given if type(each) is float}
+
     def has(self, index: int, tensor: torch.Tensor) -> None:
         """Note what a value shows."""
         key = storage_id(tensor)
