@@ -430,14 +430,18 @@ def test_a_test_behind_an_override_that_skips_itself_is_counted(listing):
     ]
 
 
-def test_an_empty_test_that_no_base_has_is_not_run(listing):
-    source = "import unittest\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        '''Nothing.'''\n        self.skipTest('odd')"
+@pytest.mark.parametrize(("reason", "told"), [("odd", "odd"), ("", "(no reason)")])
+def test_an_empty_test_that_no_base_has_is_not_run(listing, reason, told):
+    source = (
+        "import unittest\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        '''Nothing.'''\n"
+        f"        self.skipTest({reason!r})"
+    )
 
     _, lines = listing(source)
 
     assert lines == [
         "No skipped test passes now.",
-        "Not run: 1 test; without the skip nothing is left to run (1 odd).",
+        f"Not run: 1 test; without the skip nothing is left to run (1 {told}).",
     ]
 
 

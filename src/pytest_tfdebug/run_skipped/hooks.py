@@ -222,7 +222,7 @@ def _lines(group: _SkipGroup) -> Iterator[str]:
 
 def _kept(rows: list[Row]) -> Iterator[str]:
     for why, text in _KEPT.items():
-        counts = Counter(_short(row.skips[0].reason) for row in rows if row.text == why)
+        counts = Counter(_short(row.skips[0].reason) or "(no reason)" for row in rows if row.text == why)
         if counts:
             named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
             few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
