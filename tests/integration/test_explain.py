@@ -160,6 +160,7 @@ def test_port(tf_golden):
 
 
 def test_a_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(pytester):
+    pytester.makeini("[pytest]\ntf_explain_seconds = 60")
     pytester.makepyfile(test_it=SKIPS.format(is_other=False))
     pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
 
@@ -175,6 +176,7 @@ def test_a_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(py
 
 
 def test_a_reference_that_gives_something_else_by_now_proves_nothing(pytester):
+    pytester.makeini("[pytest]\ntf_explain_seconds = 60")
     pytester.makepyfile(test_it=SKIPS.format(is_other=False))
     pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
     pytester.makepyfile(test_it=SKIPS.format(is_other=True))
