@@ -3,6 +3,7 @@
 import copy
 import inspect
 import time
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -164,6 +165,19 @@ def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     assert [(record.message, record.exc_info[0]) for record in caplog.records] == [
         ("the search for a proof failed", MemoryError)
     ]
+
+
+def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwarn):
+    tried = search.Search._tried
+
+    def warned(*given):
+        warnings.warn("of what nobody wrote", UserWarning, stacklevel=1)
+        return tried(*given)
+
+    monkeypatch.setattr(search.Search, "_tried", warned)
+
+    assert "with eps 1e-06 instead of 1e-05" in report_on_bug("llama-eps").culprit.proved
+    assert not [each for each in recwarn if "nobody wrote" in str(each.message)]
 
 
 def test_a_search_ends_when_its_time_is_over(monkeypatch):

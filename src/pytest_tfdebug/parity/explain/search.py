@@ -6,6 +6,7 @@ import bisect
 import itertools
 import math
 import time
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,7 +107,8 @@ class Search:
     def run(self, most: float, budget: Budget, share: float) -> list[Mend]:
         """Try on, and return the changes that mend every output and cannot be told apart, the most likely first."""
         found: list[Mend] = []
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of changes that nobody made, and errors where a run makes them that
             if self._left is None:
                 self._left = self._changes()
             while self._left and budget.spent() < share:
