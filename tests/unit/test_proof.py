@@ -181,13 +181,13 @@ def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwa
 
 
 def test_a_search_ends_when_its_time_is_over(monkeypatch):
-    monkeypatch.setattr(proof, "SECONDS", 0.2)
+    monkeypatch.setattr(proof, "SECONDS", 1.0)
     seen = []
     monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.01))
 
     report_on_bug("llama-eps")
 
-    assert 0 < len(seen) < 100
+    assert 0 < len(seen) < 400
 
 
 def test_without_seconds_nothing_is_tried(monkeypatch):
