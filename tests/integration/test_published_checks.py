@@ -83,7 +83,7 @@ def test_an_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
 def test_workers_of_xdist_send_the_same_and_the_one_that_prints_writes_the_pages(pytester, failing, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # the number is part of the environment
     pytester.makeini("[pytest]\ntf_explain_seconds = 0")  # one finds a proof on a busy machine, and the other does not
-    pytester.runpytest("--tf-json=one.json")
+    pytester.runpytest_subprocess("--tf-json=one.json")  # not in here, where other tests have loaded more
     result = pytester.runpytest_subprocess("-n", "2", "--tf-json=two.json", "--tf-html=page")
 
     result.assert_outcomes(failed=1, passed=1)
