@@ -249,11 +249,10 @@ _EXPRESSION = re.compile(r"[A-Za-z_][\w.]*[\[(]|[(\[{]$")
 def _without_named(text: str) -> str:
     """Mask what stands behind the name of a secret and a ``=`` or ``:``."""
     parts: list[str] = []
-    position = 0
-    for found in _NAMED.finditer(text):
-        if found.start() < position or not _names_a_secret(found):
-            continue
-        value = _VALUE.match(text, found.end())
+    position = begin = 0
+    while found := _NAMED.search(text, begin):
+        begin = found.end("name")  # what stands behind a name that is no secret's may be a name: "url: token='...'"
+        value = _VALUE.match(text, found.end()) if _names_a_secret(found) else None
         if value is None or _is_harmless(found, value[0]):
             continue
         closing = quoted[0] if (quoted := re.match(_QUOTE, value[0])) else ""
@@ -262,6 +261,7 @@ def _without_named(text: str) -> str:
         if _OF_A_PASSWORD.search(found["name"]) and value[0][0] not in "'\"\\([{%":
             rest = _REST.match(text, position)
             position = rest.end() if rest is not None else position
+        begin = position
     return "".join([*parts, text[position:]])
 
 
