@@ -37,6 +37,10 @@ class SourceRange(msgspec.Struct, frozen=True, eq=False, omit_defaults=True):
     last: int
     code: str = ""  # the text of the lines, where it was recorded with them; empty where it can be read from the file
 
+    def holds(self, file: str, line: int) -> bool:
+        """Tell whether a line of a file is one of these."""
+        return file == self.file and self.first <= line <= self.last
+
     @property
     def numbers(self) -> str:
         """The lines alone, ``212-219``, or ``38`` for one."""

@@ -110,17 +110,18 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     mend, port = proof.mends[0], pair.port
     if mend.reached is None or not mend.places or named.source is None:
         return named
-    first, changed = port.values[mend.reached], proof.forward.outs_of(mend.places[0])
+    first, changed = port.values[mend.reached], [out for place in mend.places for out in proof.forward.outs_of(place)]
     given = [
         port.values[each]
-        for operand in proof.forward.operands_of(changed[0])
+        for out in changed
+        for operand in proof.forward.operands_of(out)
         for each in pair.back_matches.within(operand, AGREE)
-        if each < first.index and port.values[each].operator and not port.values[each].is_moved
     ]
     if any(_passes(named, named.source, port, value) for value in (first, *given)):
         return named
-    is_left_out = mend.change.kind in _SHORTENED and bool(given)
-    here = max(given, key=lambda value: value.index) if is_left_out else first
+    before = [value for value in given if value.operator and not value.is_moved and value.index < first.index]
+    is_left_out = mend.change.kind in _SHORTENED and bool(before)
+    here = max(before, key=lambda value: value.index) if is_left_out else first
     other = pair.reference.values[changed[0]]
     fault: Fault = "left-out" if is_left_out else "proved"
     return culprit_of(Finding(fault, port.call_of(here), [here], other, pair.reference.call_of(other)), pair)
@@ -128,11 +129,8 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
 
 def _passes(named: Culprit, lines: SourceRange, side: Side, value: Value) -> bool:
     """Tell whether a value, or a call that it was computed in, came about in the module or the lines of a culprit."""
-    if side.call_of(value).path == named.path:
-        return True
-    sites = (site for call in side.around(value.call) for site in (call.site, call.inner_site) if site is not None)
-    places = [(line.file, line.line) for line in value.lines] + [(site.file, site.line) for site in sites]
-    return any(file == lines.file and lines.first <= line <= lines.last for file, line in places)
+    places = side.places(value, side.around(value.call))
+    return side.call_of(value).path == named.path or any(lines.holds(each.file, each.line) for each in places)
 
 
 class ProofPlace(NamedTuple):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.text.text_differences import TextDifference
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_culprit import Explained
-    from pytest_tfdebug.records import CallComparison, Culprit, Site
-    from pytest_tfdebug.values import Line, Value
+    from pytest_tfdebug.records import CallComparison, Culprit
+    from pytest_tfdebug.values import Value
 
 #: Values of the two forwards that are no further apart are one.
 _AGREE = 2e-5
@@ -241,7 +241,7 @@ class _StatementSearch:
             value
             for value in port.values
             if port.is_within(value.call, call)
-            and any(_is_in(line.file, line.line, difference.own) for line in value.lines)
+            and any(difference.own.holds(line.file, line.line) for line in value.lines)
         ]
 
 
@@ -266,21 +266,18 @@ def _passes(look: Explained, lines: SourceRange, paired: set[str]) -> bool:
     """Tell whether the values that are wrong came about in some lines, or in what these called and was not compared."""
     if look.finding is None or look.pair is None:
         return False
-    places: list[Line | Site | None] = []
-    for value in look.finding.values:
-        places += value.lines
-        for call in takewhile(lambda call: call.path not in paired, look.pair.port.around(value.call)):
-            places += (call.site, call.inner_site)
-    is_inside = look.culprit is not None and _meet(look.culprit.source, lines)
-    return is_inside or any(_is_in(place.file, place.line, lines) for place in places if place is not None)
+    if look.culprit is not None and _meet(look.culprit.source, lines):
+        return True
+    port = look.pair.port
+    return any(
+        lines.holds(place.file, place.line)
+        for value in look.finding.values
+        for place in port.places(value, takewhile(lambda call: call.path not in paired, port.around(value.call)))
+    )
 
 
 def _is_not_after(lines: SourceRange, other: SourceRange | None) -> bool:
     return other is not None and lines.file == other.file and lines.first <= other.first
-
-
-def _is_in(file: str, line: int, lines: SourceRange) -> bool:
-    return file == lines.file and lines.first <= line <= lines.last
 
 
 def _meet(one: SourceRange | None, other: SourceRange) -> bool:

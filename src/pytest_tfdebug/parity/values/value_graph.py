@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
-    from pytest_tfdebug.records import Call
-    from pytest_tfdebug.values import Value, Values
+    from pytest_tfdebug.records import Call, Site
+    from pytest_tfdebug.values import Line, Value, Values
 
 
 class Side:
@@ -50,6 +50,11 @@ class Side:
         while index is not None:
             yield self.calls[index]
             index = self.calls[index].parent
+
+    def places(self, value: Value, calls: Iterable[Call]) -> Iterator[Line | Site]:
+        """Yield the lines by which a value came about, and those that made some of the calls around it."""
+        yield from value.lines
+        yield from (site for call in calls for site in (call.site, call.inner_site) if site is not None)
 
     def depth(self, call: Call) -> int:
         """Return how many calls are around a call, itself included."""
