@@ -8,9 +8,12 @@ for each axis, sees the order along that axis and tells a permutation from equal
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 #: Larger magnitudes stand for infinity: masks are written with -inf here and with ``finfo.min`` there.
 _HUGE = 1e30
@@ -245,3 +248,8 @@ def differences(one: Fingerprint, other: Fingerprint) -> tuple[float, ...]:
         abs(one.low - other.low) / extreme,
         abs(one.high - other.high) / extreme,
     )
+
+
+def are_among(some: Iterable[Fingerprint], others: Collection[Fingerprint], bound: float) -> bool:
+    """Tell whether each of some tensors is no further than a bound from one of others."""
+    return all(any(distance(one, other) <= bound for other in others) for one in some)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check.golden_check import GoldenCheck
+from pytest_tfdebug.goldens.check.golden_check import GoldenCheck, check_arrays, check_logprobs
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.check.recording import record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
@@ -186,8 +186,6 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well) or damaged.
             TFDebugError: If an argument makes no sense, or holds no array.
         """
-        from pytest_tfdebug.goldens.check.golden_check import check_arrays
-
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
         again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
@@ -232,8 +230,6 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged, or keeps not all logits.
             TFDebugError: If an argument makes no sense.
         """
-        from pytest_tfdebug.goldens.check.golden_check import check_logprobs
-
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, store="full")
         return check_logprobs(self._item, place, token_ids, logprobs, margin)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.config import Changes, changed
 from pytest_tfdebug.sweeping.inputs import default_inputs
 from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.selection import NUMBER
 from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _MAIN = (".logits", ".last_hidden_state")
 _OF_CACHES = ("past_key_values", "cache", "_states")
 #: Tokens in a row: more than the exact buckets of relative positions, and than the small window of a variant.
 _LONG = 24
-_LAYER = re.compile(r"\.\d+(?=\.|$)")
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class Reference:
         return self._known[key]
 
     def _run(self, config: Any, model: torch.nn.Module) -> Variant:  # noqa: ANN401
-        parts = frozenset(_LAYER.sub(".*", name) for name, _ in model.named_modules())
+        parts = frozenset(NUMBER.sub("*", name) for name, _ in model.named_modules())
         return Variant(config, answer(model, self.inputs), parts, lambda: self.model(config))
 
     def is_derived(self, name: str, value: object) -> bool:

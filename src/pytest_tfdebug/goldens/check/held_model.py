@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Values
 
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+logger = logging.getLogger(__name__)
 
 
 def compare_with(
@@ -192,7 +195,8 @@ def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values
     try:
         with torch.random.fork_rng(devices=[]):
             values = reference().values(tape=tape)
-    except Exception:  # noqa: BLE001 - a function of the test's; its error must not cost the report on the failure
+    except Exception:  # a function of the test's; its error must not cost the report on the failure
+        logger.debug("the reference could not be run again", exc_info=True)
         return None
     if values is None or len(values.results) != len(recorded.results):
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprinter, distance
+from pytest_tfdebug.fingerprints import Fingerprinter, are_among
 from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.selection import Selection
@@ -127,4 +127,4 @@ def _still_gives(reference: Rerun, golden: Trace) -> bool:
     of = Fingerprinter().of
     made = [of(record.tensor) for record in outputs if record.tensor is not None and record.tensor.numel()]
     expected = [] if values is None else [values.values[index].print for _, index in values.results]
-    return bool(made) and all(any(distance(one, other) <= AGREE for other in expected) for one in made)
+    return bool(made) and are_among(made, expected, AGREE)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.explain.replay import Replay
+from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Values before an operator that it could have been given.
 _NEAR = 110
-#: The number of a layer in a path.
-_NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
 class Forward:
@@ -83,7 +81,7 @@ class Forward:
         """Return what a value is, in words that hold for the same line of another layer."""
         value = self.side.values[index]
         lines = tuple((line.file, line.line) for line in value.lines[:2])
-        return value.operator, _NUMBER.sub(".*", self.named(index)), lines
+        return value.operator, NUMBER.sub("*", self.named(index)), lines
 
     def scope_of(self, place: int) -> list[int]:
         """Return the values that an operator could have been given, the nearest first."""
@@ -132,7 +130,7 @@ class Forward:
     def _path_of(self, place: int) -> str:
         """Return the path of the module that ran a step, without the numbers of layers."""
         made = self.outs_of(place)
-        return _NUMBER.sub(".*", self.side.call_of(self.side.values[made[0]]).path) if made else ""
+        return NUMBER.sub("*", self.side.call_of(self.side.values[made[0]]).path) if made else ""
 
 
 def _shared(path: str, name: str) -> int:

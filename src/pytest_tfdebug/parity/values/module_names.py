@@ -7,12 +7,12 @@ the partner of its caller calls. The answer is rules for ``rename=``.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.pair.rename import renamer
 from pytest_tfdebug.parity.values.value_culprit import AGREE
+from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.parity.values.weights import Weights
     from pytest_tfdebug.records import Call
-
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def suggested_rules(pair: ForwardPair, named: Mapping[str, str]) -> dict[str, str]:
@@ -184,8 +182,8 @@ def _rules(pairs: Mapping[str, str]) -> dict[str, str]:
 
 def _with_stars(own: str, other: str) -> tuple[str, str]:
     """Return a rule for a pair of paths and those of other numbers: a star for each number that both have first."""
-    for mine, theirs in zip(_NUMBER.findall(own), _NUMBER.findall(other), strict=False):
+    for mine, theirs in zip(NUMBER.findall(own), NUMBER.findall(other), strict=False):
         if mine != theirs:
             break
-        own, other = (_NUMBER.sub("*", path, count=1) for path in (own, other))
+        own, other = (NUMBER.sub("*", path, count=1) for path in (own, other))
     return own, other

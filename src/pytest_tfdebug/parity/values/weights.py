@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.fingerprints import Fingerprint, distance
+from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -272,9 +273,8 @@ def join(prints: Sequence[Fingerprint]) -> Fingerprint:
     )
 
 
-#: The numbers in a name: whole parts of the path, or else the first within a part (``h0.attn``).
-_PART = re.compile(r"(?<![^.])\d+(?![^.])")
-_NUMBER = re.compile(r"\d+")
+#: The number of a layer in a name none of whose parts is one (``h0.attn``).
+_WITHIN = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ def _numbering(partners: Mapping[str, Collection[str]]) -> Numbering:
 
 
 def _numbers(name: str) -> list[re.Match[str]]:
-    return list(_PART.finditer(name)) or list(_NUMBER.finditer(name))[:1]
+    return list(NUMBER.finditer(name)) or list(_WITHIN.finditer(name))[:1]
 
 
 def _before(name: str, number: re.Match[str]) -> str:
@@ -327,4 +327,4 @@ def _with_star(name: str, number: re.Match[str]) -> str:
 
 
 def _all_starred(name: str) -> str:
-    return _PART.sub("*", name) if _PART.search(name) else _NUMBER.sub("*", name, count=1)
+    return NUMBER.sub("*", name) if NUMBER.search(name) else _WITHIN.sub("*", name, count=1)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The dialect in a message.
 MEANING = "* is one part of a module path, ** any number of parts"
+#: A whole part of a path that is a number: of a layer, of an expert.
+NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _ANY_PARTS = r"((?:\.[^.]+)*)"
 
 

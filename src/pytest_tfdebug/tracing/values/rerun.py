@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprinter, distance
+from pytest_tfdebug.fingerprints import Fingerprinter, are_among
 from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
@@ -104,8 +104,5 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
     prints = Fingerprinter()
-    found = [values.values[index].print for _, index in values.results]
-    return all(
-        any(distance(one, other) <= bound for other in found)
-        for one in (prints.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
-    )
+    given = (prints.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
+    return are_among(given, [values.values[index].print for _, index in values.results], bound)
