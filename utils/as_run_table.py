@@ -21,13 +21,13 @@ COLUMNS = ("works", "limits", "refused")
 ROWS = {
     "wrapped": "`DistributedDataParallel`, FSDP1, `AveragedModel`, checkpoint wrappers",
     "peft": "peft",
-    "compiled": "Compiled: `torch.compile(model)`, `model.compile()`, a compiled `forward`, single layers",
+    "compiled": "Compiled: a model, its `forward`, single layers",
     "compiled function": "A compiled function inside a forward",
     "torchscript": "TorchScript",
     "offloaded": "Offloaded with accelerate",
     "method": "Another method than `forward`",
     "generate": "`generate`: greedy, sampled, beams, prompt lookup, static cache",
-    "kept state": "Dynamic rotary embeddings, counters, lists and tensors kept by modules",
+    "kept state": "Dynamic rotary embeddings, and other state that modules keep",
     "tensors": "Quantized, float8, four-bit, sparse, nested, jagged tensors, `DTensor`",
     "torchao": "Quantized with torchao",
     "ranks": '[On several ranks](#several-ranks): `parallelize_module`, `tp_plan="auto"`, `fully_shard`, '

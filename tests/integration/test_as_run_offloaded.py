@@ -50,9 +50,7 @@ def run(request, pytester, tmp_path):
     return lambda model: run(request.param(model, tmp_path))
 
 
-@pytest.mark.as_run(
-    "offloaded", works="Checked against the golden of the whole model, with weights on the CPU or on disk."
-)
+@pytest.mark.as_run("offloaded", works="Weights may be on the CPU or on disk.")
 def test_an_offloaded_model_is_held_to_the_golden_of_the_whole_one(run):
     run(Model()).assert_outcomes(passed=1)
 
@@ -68,7 +66,7 @@ def test_a_bug_in_an_offloaded_model_is_named_and_its_weights_are_the_recorded_o
     result.stdout.no_fnmatch_line("*other weights*")
 
 
-@pytest.mark.as_run("offloaded", works="Weights that differ are named, wherever they are.")
+@pytest.mark.as_run("offloaded", works="Weights that differ are named.")
 def test_other_weights_of_an_offloaded_model_are_named(run):
     wrong = Model()
     wrong.layers[1].weight.data *= 2

@@ -67,7 +67,7 @@ def run(pytester, monkeypatch):
 
 @pytest.mark.as_run(
     "part",
-    works='`root="model.layers.1"` compares it with that module of the golden.',
+    works='`root="model.layers.1"`',
     limits="Give the part its own inputs.",
 )
 def test_a_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):

@@ -208,8 +208,8 @@ def run(pytester, monkeypatch):
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream(), "record_event"), reason="FSDP2 needs torch 2.7 on a CPU")
 @pytest.mark.as_run(
     "ranks",
-    works="Checked against a golden of one process, and the reverse. A missing all-reduce, a wrong shard, another value on one rank, a wrong permutation of q and k, and tied weights that were sharded twice are named with the rank.",
-    limits="Tested on two ranks with gloo on the CPU, not with nccl. Operators are not looked at.",
+    works="A missing all-reduce, a wrong shard, another value on one rank, a wrong permutation of q and k, and tied weights that were sharded twice are named.",
+    limits="Operators are not looked at. Not tested with nccl.",
 )
 def test_goldens_hold_models_on_ranks_and_the_reverse_and_bugs_are_named_with_the_rank(run):
     run("update")

@@ -74,7 +74,7 @@ def test_a_bug_in_a_model_of_another_library_is_named(make, place):
 @pytest.mark.as_run(
     "libraries",
     works='`method="decode"` of an autoencoder.',
-    limits="`encode` returns an object without a tensor that can be found. A note says that only the inside was compared.",
+    limits="Of `encode` only the inside is compared, with a note.",
 )
 def test_what_an_autoencoder_returns_from_encode_is_said_not_to_be_compared():
     (model, inputs), latent = made(vae), torch.linspace(-1, 1, 32).view(1, 2, 4, 4)

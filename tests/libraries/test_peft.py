@@ -37,8 +37,7 @@ def trained(model, **options):
 
 @pytest.mark.as_run(
     "peft",
-    works="Modules and weights have their names in the base. An adapter that changes nothing agrees with the base, and a "
-    "note says which layers are adapted.",
+    works="Names are those of the base. An adapter that changes nothing agrees with the base, with a note.",
 )
 @pytest.mark.parametrize("config", FRESH.values(), ids=FRESH)
 def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(config, make_llama, ids):
@@ -57,7 +56,7 @@ def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(conf
 
 @pytest.mark.as_run(
     "peft",
-    limits="An adapter that changes its layer fails against the base, and the report says that the layer is adapted.",
+    limits="An adapter that changes its layer fails, and the report says that the layer is adapted.",
 )
 @pytest.mark.parametrize("options", [{}, {"mixed": True}], ids=["single", "mixed"])
 def test_an_adapter_that_changes_its_layer_is_what_differs_from_the_base(options, make_llama, ids):
@@ -83,7 +82,7 @@ def test_a_layer_that_was_trained_beside_the_adapters_is_what_differs(make_llama
     assert "is adapted by peft, and the expected one is not" in report.culprit.explanation
 
 
-@pytest.mark.as_run("peft", works="A bug in the base is named below its adapters.")
+@pytest.mark.as_run("peft", works="A bug in the base is named.")
 @pytest.mark.parametrize("make", [lambda model: adapted(model, FRESH["lora"]()), trained], ids=["fresh", "trained"])
 def test_a_bug_in_the_base_is_named_below_its_adapters(make, make_llama, ids):
     wrong = make_llama()
@@ -108,7 +107,7 @@ def test_other_weights_of_an_adapted_layer_are_named_and_not_the_adapter(make_ll
 @pytest.mark.as_run(
     "peft",
     works="A merged adapter agrees with the unmerged one.",
-    limits="A merged adapter looks like other weights of the base.",
+    limits="A merged adapter looks like changed weights.",
 )
 def test_a_merged_adapter_agrees_with_the_unmerged_one(make_llama, ids, tmp_path):
     expected = trace(trained(make_llama()), ids)
@@ -124,7 +123,7 @@ def test_a_merged_adapter_agrees_with_the_unmerged_one(make_llama, ids, tmp_path
     assert compare(trace(base, ids), trace(merged, ids)).culprit.weights == (f"{Q.format(0)}.weight",)
 
 
-@pytest.mark.as_run("peft", refused="Prompt and prefix tuning, because the model gets other inputs.")
+@pytest.mark.as_run("peft", refused="Prompt and prefix tuning: the inputs differ.")
 @pytest.mark.parametrize("config", ["PromptTuningConfig", "PrefixTuningConfig"])
 def test_tuned_prompts_are_said_to_be_other_inputs(config, make_llama, ids):
     model = adapted(make_llama(), getattr(peft, config)(num_virtual_tokens=3))

@@ -22,9 +22,8 @@ def quantized(model, kind):
 
 @pytest.mark.as_run(
     "torchao",
-    works="int8 and float8 weights, and dynamic activations in int8, are read as the numbers that they stand for. Bugs and "
-    "weights that differ are named.",
-    limits="float8 activations (they need a GPU) and int4 (it needs mslk) are not tested.",
+    works="int8 and float8 weights and dynamic int8 activations are read as numbers.",
+    limits="float8 activations and int4 are not tested.",
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_torchao_weights_are_read_stored_and_told_apart(kind, make_llama, ids, tmp_path):
@@ -68,7 +67,7 @@ def test_it(tf_golden):
 """
 
 
-@pytest.mark.as_run("torchao", limits="Against a golden that is not quantized, the report says that weights differ.")
+@pytest.mark.as_run("torchao", limits="Against an unquantized golden, weights differ.")
 @pytest.mark.parametrize("recorded", [{}, {"QUANTIZED": "1"}], ids=["bare", "quantized"])
 def test_a_quantized_model_has_other_weights_than_a_bare_golden(recorded, pytester, monkeypatch):
     pytester.makepyfile(GOLDENS)

@@ -81,7 +81,7 @@ WAYS = {"compile": whole, "in-place": in_place, "forward": by_forward}
 
 @pytest.mark.as_run(
     "compiled",
-    works="Compiled parts are checked by their inputs and outputs. After a failure, their operators are looked at uncompiled.",
+    works="Compiled parts are checked by inputs and outputs. After a failure, their operators run uncompiled.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
@@ -94,7 +94,7 @@ def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
         assert "The model is compiled: only its own inputs and outputs can be seen." in str(report)
 
 
-@pytest.mark.as_run("compiled", works="The inside of a compiled layer is unrecorded, not missing.")
+@pytest.mark.as_run("compiled", works="What is inside counts as unrecorded.")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_compiled_layers_are_seen_from_outside(way):
     expected, actual = trace(llama(), IDS), trace(of_layers(way)(llama()), IDS)
@@ -124,7 +124,7 @@ def test_a_bug_in_a_compiled_layer_is_named_by_that_layer(way):
 @pytest.mark.as_run(
     "compiled",
     works="Checks cause no recompilation.",
-    limits="If you compiled a function earlier and it calls modules of the model, it hides them without a note.",
+    limits="A function that was compiled before the check hides the modules that it calls, without a note.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_hook_of_ours_is_compiled_with_the_model(way, compiled_frames):
@@ -153,7 +153,7 @@ def test_a_model_compiled_in_place_is_left_so():
 
 @pytest.mark.as_run(
     "compiled function",
-    works="A note names the modules that it hides. They are unrecorded, not missing.",
+    works="A note names the modules that it hides.",
     refused="`fullgraph=True` around a whole watched model.",
 )
 def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen():
@@ -167,7 +167,7 @@ def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen
     assert recorded.notes == ("inner runs in compiled code of its caller and cannot be seen there.",)
 
 
-@pytest.mark.as_run("compiled function", limits="If the first forward compiles it, a check runs the model once more.")
+@pytest.mark.as_run("compiled function", limits="If the check compiles it, the model runs twice.")
 @pytest.mark.parametrize("added", [1, 2])
 def test_a_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
     model, x = Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)

@@ -51,7 +51,7 @@ def generated(model, *, assistant_layers=0, **options):
 @pytest.mark.as_run(
     "generate",
     works='`method="generate"`, or `record(model)` around it.',
-    limits="Seed sampling yourself before each side.",
+    limits="Seed sampling yourself.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
@@ -64,7 +64,7 @@ def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
     assert report.culprit.divergence.call == 0
 
 
-@pytest.mark.as_run("generate", works="The first step that differs with equal inputs is the answer.")
+@pytest.mark.as_run("generate", works="The report names the first step that differs.")
 def test_the_step_that_differs_first_decides_and_not_the_later_ones():
     model = gpt2()
     (expected, right) = generated(gpt2(), **GREEDY)

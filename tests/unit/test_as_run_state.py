@@ -85,7 +85,7 @@ class Keeping(nn.Module):
         return x * 1
 
 
-@pytest.mark.as_run("kept state", limits="A list or dict is put back, but not what its items hold.")
+@pytest.mark.as_run("kept state", limits="Lists and dicts are put back, but not the contents of their items.")
 def test_attributes_of_every_kind_are_put_back():
     model = Keeping()
     seen, memory = model.seen, model.memory

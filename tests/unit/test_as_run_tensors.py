@@ -85,7 +85,7 @@ def prototypes():
 
 @pytest.mark.as_run(
     "tensors",
-    works="Read as the numbers that they stand for. Dtypes that torch cannot compute with are read as bytes, and nested tensors are padded with zeros.",
+    works="Read as numbers. Dtypes that torch cannot compute with are read as bytes; nested tensors are padded with zeros.",
     limits="`DTensor`: see [ranks](#several-ranks).",
 )
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -147,7 +147,7 @@ def test_an_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
     assert guard.forwards == 1
 
 
-@pytest.mark.as_run("tensors", limits="A kind without readable values is recorded by its shape.")
+@pytest.mark.as_run("tensors", limits="Of a tensor that cannot be read, only the shape is compared.")
 def test_a_kind_that_cannot_be_read_is_said_to_have_no_values():
     class Refusing(Packed):
         def dequantize(self):
