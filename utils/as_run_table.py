@@ -35,8 +35,7 @@ ROWS = {
     "part": "A part of a model, a pipeline stage",
     "dtype": "`autocast`, or bfloat16 against a float32 golden",
     "threads": "Threads inside a forward",
-    "libraries": "torchvision, diffusers",
-    "architectures": "Encoder-decoders, vision-language models, packed sequences",
+    "architectures": "torchvision, diffusers, encoder-decoders, vision-language models, packed sequences",
 }
 
 

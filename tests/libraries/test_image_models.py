@@ -55,7 +55,7 @@ def made(make):
     return model.eval(), inputs
 
 
-@pytest.mark.as_run("libraries", works="Checked like any model; a bug is named by its module.")
+@pytest.mark.as_run("architectures")
 @pytest.mark.parametrize(("make", "place"), MODELS.values(), ids=MODELS)
 def test_a_bug_in_a_model_of_another_library_is_named(make, place):
     (model, inputs), (wrong, _) = made(make), made(make)
@@ -72,9 +72,8 @@ def test_a_bug_in_a_model_of_another_library_is_named(make, place):
 
 
 @pytest.mark.as_run(
-    "libraries",
-    works='`method="decode"` of an autoencoder.',
-    limits="Of `encode` only the inside is compared, with a note.",
+    "architectures",
+    limits="Of an autoencoder's `encode`, only the inside is compared, with a note. Check `decode` too.",
 )
 def test_what_an_autoencoder_returns_from_encode_is_said_not_to_be_compared():
     (model, inputs), latent = made(vae), torch.linspace(-1, 1, 32).view(1, 2, 4, 4)
