@@ -81,12 +81,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - of a configuration
     return next((value[name] for name in ROPE_TYPE if name in value), value) if isinstance(value, dict) else value
 
 
-def fields(config: Any, source: str = "") -> Iterator[Field]:  # noqa: ANN401 - a configuration of transformers
-    """Yield the fields of a configuration, and of the configurations inside it."""
-    yield from _walk(config.to_dict(), (), source)
-
-
-def _walk(data: Mapping[str, Any], path: tuple[str, ...], source: str) -> Iterator[Field]:
+def fields(data: Mapping[str, Any], source: str = "", path: tuple[str, ...] = ()) -> Iterator[Field]:
+    """Yield the fields of a configuration's dict, and of the configurations inside it."""
     for name, value in data.items():
         if not isinstance(name, str) or _NOT_SWEPT.fullmatch(name) or (is_rope_dict(data) and name in ROPE_TYPE):
             continue
@@ -94,7 +90,7 @@ def _walk(data: Mapping[str, Any], path: tuple[str, ...], source: str) -> Iterat
         if not has_more or is_rope_dict(value):
             yield Field((*path, name), value, data, source)
         if has_more:
-            yield from _walk(value, (*path, name), source)
+            yield from fields(value, source, (*path, name))
 
 
 def changed(config: Any, changes: Changes, without: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
@@ -108,9 +104,9 @@ def changed(config: Any, changes: Changes, without: tuple[str, ...] = ()) -> Any
             inside = inside[parent]
         inside[last] = copy.deepcopy(value)
     made = type(config).from_dict(data)
-    chosen = getattr(config, "_attn_implementation", None)
+    chosen = getattr(config, "_attn_implementation", None)  # to_dict leaves it out
     if chosen is not None:
-        made._attn_implementation = chosen  # noqa: SLF001 - to_dict leaves it out
+        made._attn_implementation = chosen  # noqa: SLF001 - transformers has no other name for it
     return made
 
 
@@ -120,13 +116,13 @@ def small(model_class: Any, config: Any) -> Any:  # noqa: ANN401 - classes of tr
     Raises:
         TFDebugError: If none of the smaller ones gives a model.
     """
-    if _size(model_class, config) <= _SMALL:
+    if _makes_small(model_class, config):
         return config
     told = f"more than {_SMALL:,} parameters at small sizes"
     for without in ("", "head_dim"):  # which some architectures derive
         try:
             smaller = type(config).from_dict(_shrunk(config.to_dict(), without))
-            if _size(model_class, smaller) <= _SMALL:
+            if _makes_small(model_class, smaller):
                 return smaller
         except Exception as error:  # noqa: BLE001, PERF203 - every architecture refuses in its own way
             told = f"{type(error).__name__}: {error}"
@@ -141,13 +137,13 @@ def is_small(model: torch.nn.Module) -> bool:
     return sum(parameter.numel() for parameter in model.parameters()) <= _SMALL
 
 
-def _size(model_class: Any, config: Any) -> int:  # noqa: ANN401
+def _makes_small(model_class: Any, config: Any) -> bool:  # noqa: ANN401
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in model_class(config).parameters())
+        return is_small(model_class(config))
 
 
 def _shrunk(entries: dict[str, Any], without: str) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    made = dict(entries)
     for name, value in entries.items():
         if isinstance(value, dict) and name.endswith("_config"):
             made[name] = _shrunk(value, without)
@@ -155,6 +151,6 @@ def _shrunk(entries: dict[str, Any], without: str) -> dict[str, Any]:
             made[name] = [value[0], value[-1]]
         elif name == without:
             made[name] = None
-        else:
-            made[name] = min(value, _SIZES[name]) if name in _SIZES and isinstance(value, int) else value
+        elif name in _SIZES and isinstance(value, int):
+            made[name] = min(value, _SIZES[name])
     return made

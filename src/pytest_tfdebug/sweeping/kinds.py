@@ -11,12 +11,11 @@ from pytest_tfdebug.sweeping.config import ROPE_TYPE, Changes, Field
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Values = Sequence[Any] | Callable[[Field], Sequence[Any]]
+Values = Callable[[Field], Sequence[Any]]
 
 #: A window in which inputs of a few tokens do not fit, and positions beyond which they go.
 SMALL_WINDOW, TRAINED = 3, 4
 _FACTOR, _SHORT = 4.0, 8
-_ACTIVATIONS = ("relu", "silu", "gelu_pytorch_tanh", "gelu")
 #: Kinds of layers that differ in their attention mask alone.
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 _HIDDEN, _HEADS = ("hidden_size", "n_embd", "d_model"), ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -24,45 +23,39 @@ _HIDDEN, _HEADS = ("hidden_size", "n_embd", "d_model"), ("num_attention_heads", 
 
 def values(field: Field) -> list[Any]:
     """Return what a field may be moved to, without what it is."""
-    found = {repr(value): value for value in _given(_kind_of(field).values, field)}
+    found = {repr(value): value for value in _kind_of(field).values(field)}
     found.pop(repr(field.value), None)
     return list(found.values())
 
 
 def left_out(field: Field) -> Sequence[Any]:
     """Return what a model computes with that does not read a field; nothing where the field asks for nothing."""
-    asks = field.value is not None and field.value is not False and not field.is_rope
-    return _given(_kind_of(field).left_out, field) if asks else ()
-
-
-def _given(what: Values, field: Field) -> Sequence[Any]:
-    return what(field) if callable(what) else what
+    is_asked_for = field.value is not None and field.value is not False and not field.is_rope
+    return _kind_of(field).left_out(field) if is_asked_for else ()
 
 
 def _kind_of(field: Field) -> _FieldKind:
-    kind = _type_of(field)
-    return next(row for row in _KINDS if re.fullmatch(row.type, kind) and re.search(row.name, field.path[-1]))
-
-
-def _type_of(field: Field) -> str:
-    """Return the name of a value's type: of a list with that of its elements, of a word what it stands for."""
+    """Return the row of the registry that is about a field."""
     from transformers.activations import ACT2FN
 
+    kind, value = type(field.value).__name__, field.value
     if field.is_rope:
-        return "rope"
-    if isinstance(field.value, (list, tuple)):
-        return f"list of {' '.join(sorted({type(each).__name__ for each in field.value}))}"
-    return "activation" if isinstance(field.value, str) and field.value in ACT2FN else type(field.value).__name__
+        kind = "rope"
+    elif isinstance(value, (list, tuple)):
+        kind = f"list of {' '.join(sorted({type(each).__name__ for each in value}))}"
+    elif isinstance(value, str) and value in ACT2FN:
+        kind = "activation"
+    return next(row for row in _KINDS if re.fullmatch(row.type, kind) and re.search(row.name, field.path[-1]))
 
 
 def keeping_shapes(field: Field, value: Any) -> Changes:  # noqa: ANN401
     """Return what has to change with a size where ``heads * head_dim`` must stay the hidden size."""
     *parents, name = field.path
-    hidden, heads = _size(field, _HIDDEN, 32), _heads(field)
     if not isinstance(value, int) or value < 1:
         return {}
     if name in _HIDDEN:
-        return {(*parents, "head_dim"): value // heads}
+        return {(*parents, "head_dim"): value // _size(field, _HEADS, 4)}
+    hidden = _size(field, _HIDDEN, 32)
     if name in _HEADS:
         return {(*parents, "head_dim"): hidden // value}
     return {(*parents, each): hidden // value for each in _HEADS if name == "head_dim" and each in field.beside}
@@ -72,12 +65,8 @@ def _size(field: Field, names: Sequence[str], default: int) -> int:
     return next((field.beside[name] for name in names if isinstance(field.beside.get(name), int)), default)
 
 
-def _heads(field: Field) -> int:
-    return _size(field, _HEADS, 4)
-
-
 def _width_of_head(field: Field) -> int:
-    return _size(field, ("head_dim",), _size(field, _HIDDEN, 32) // _heads(field))
+    return _size(field, ("head_dim",), _size(field, _HIDDEN, 32) // _size(field, _HEADS, 4))
 
 
 def _ropes(field: Field) -> list[Any]:
@@ -106,11 +95,6 @@ def _layer_types(field: Field) -> list[Any]:
     return [[known[(place + start) % len(known)] for place in range(len(value))] for start in range(len(known))]
 
 
-def _but(field: Field, *others: Any) -> list[Any]:  # noqa: ANN401
-    """Return some values without a field's own."""
-    return [value for value in others if value != field.value]
-
-
 def _derived_or_twice(field: Field) -> Sequence[Any]:
     """Return what most models compute with that do not read a field: what the class derives, or another number."""
     return (None, field.value * 2) if type(field.value) in (int, float) else (None,)
@@ -125,10 +109,6 @@ def _whole(field: Field) -> list[Any]:
 def _fractions(field: Field) -> list[Any]:
     value = field.value
     return [0.5, 2.0, 0.25] if value in (0.0, 1.0) else [value * 4, value / 4, value * 2, value / 2]
-
-
-def _numbers(field: Field) -> list[Any]:
-    return [list(field.value)[::-1], [1 - n if n in (0, 1) else n * 2 for n in field.value]]
 
 
 def _turned(value: Any) -> Any:  # noqa: ANN401 - lists in lists
@@ -147,31 +127,45 @@ class _FieldKind(NamedTuple):
     left_out: Values = _derived_or_twice  # what a model computes with that does not read the field
 
 
+def _fixed(*values: Any) -> Values:  # noqa: ANN401
+    return lambda _: values
+
+
+def _but_its_own(*values: Any) -> Values:  # noqa: ANN401
+    return lambda field: [value for value in values if value != field.value]
+
+
 #: The first row that fits holds.
-_KINDS: tuple[_FieldKind, ...] = (
+_KINDS = (
     _FieldKind("", "rope", _ropes),
-    _FieldKind(r"eps(ilon)?(_|$)", "float", (0.1, 1e-6), lambda field: _but(field, 1e-5, 1e-6, 1e-12)),
-    _FieldKind("window_layers", "int", (0, 1)),
+    _FieldKind(r"eps(ilon)?(_|$)", "float", _fixed(0.1, 1e-6), _but_its_own(1e-5, 1e-6, 1e-12)),
+    _FieldKind("window_layers", "int", _fixed(0, 1)),
     _FieldKind(
-        "window(?!_pattern)|attention_chunk_size|local_attention", "int|NoneType", (SMALL_WINDOW, SMALL_WINDOW + 1)
+        "window(?!_pattern)|attention_chunk_size|local_attention",
+        "int|NoneType",
+        _fixed(SMALL_WINDOW, SMALL_WINDOW + 1),
     ),
-    _FieldKind("", "list of str", _layer_types, lambda field: _but(field, [_ATTENTION[0]] * len(field.value))),
+    _FieldKind("", "list of str", _layer_types, lambda field: _but_its_own([_ATTENTION[0]] * len(field.value))(field)),
     _FieldKind("max_position|n_positions", "int", lambda field: (TRAINED, field.value * 2)),
-    _FieldKind("cap(ping)?$|clip", "float|int|NoneType", (0.5, 1.0), (1e6,)),
-    _FieldKind("limit", "float|int|NoneType", (0.1, 1.0), (1e6,)),
+    _FieldKind("cap(ping)?$|clip", "float|int|NoneType", _fixed(0.5, 1.0), _fixed(1e6)),
+    _FieldKind("limit", "float|int|NoneType", _fixed(0.1, 1.0), _fixed(1e6)),
     # factors are neutral at 1, but for those of attention, which is scaled by the size of a head anyway
     _FieldKind(
         r"^(?!.*(attn|attention|temperature)).*(multiplier|scal(e|ing)|(scaling|rotary)_factor)$|^factor$",
         "float",
         _fractions,
-        (1.0,),
+        _fixed(1.0),
     ),
-    _FieldKind("", "activation", _ACTIVATIONS),
+    _FieldKind("", "activation", _fixed("relu", "silu", "gelu_pytorch_tanh", "gelu")),
     _FieldKind("", "bool", lambda field: (not field.value,)),
     _FieldKind("", "int", _whole),
     _FieldKind("", "float", _fractions),
-    _FieldKind("", "list of (float|int|float int)", _numbers),
+    _FieldKind(
+        "",
+        "list of (float|int|float int)",
+        lambda field: (list(field.value)[::-1], [1 - n if n in (0, 1) else n * 2 for n in field.value]),
+    ),
     _FieldKind("", "list of .*", lambda field: (_turned(field.value),)),
     _FieldKind("", "NoneType", lambda field: (SMALL_WINDOW, 2 * _width_of_head(field), 0.5, True)),
-    _FieldKind("", ".*", ()),
+    _FieldKind("", ".*", _fixed()),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -87,10 +88,9 @@ class Reference:
                 f"{model_class.__name__} cannot be run with this configuration and these inputs: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        self._asked: dict[str, Variant | None] = {}
         self._known: dict[str, Variant | None] = {}
         #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
-        self.bound = max(FLOORS * self.floor_of(self.base), DEFAULTS["float32"].noise)
+        self.bound = max(FLOORS * self._floor(model), DEFAULTS["float32"].noise)
 
     def model(self, config: Any) -> torch.nn.Module:  # noqa: ANN401
         """Return a model of a configuration, with weights that follow from their names and shapes."""
@@ -103,12 +103,6 @@ class Reference:
 
     def variant(self, changes: Changes, without: tuple[str, ...] = ()) -> Variant | None:
         """Return what the reference gives with some fields changed; None where it raises, or gives no number."""
-        asked = repr((sorted(changes.items()), without))
-        if asked not in self._asked:
-            self._asked[asked] = self._variant(changes, without)
-        return self._asked[asked]
-
-    def _variant(self, changes: Changes, without: tuple[str, ...]) -> Variant | None:
         try:
             config = changed(self.config, changes, without)
             key = repr(config.to_dict())  # several ways lead to one configuration
@@ -132,11 +126,11 @@ class Reference:
         except Exception:  # noqa: BLE001 - every configuration refuses in its own way
             return False
 
-    def floor_of(self, variant: Variant) -> float:
-        """Return how far a variant is from itself in float64; 0 where it cannot be run so."""
+    def _floor(self, model: torch.nn.Module) -> float:
+        """Return how far the answer is from that in float64; 0 where the model cannot be run so."""
         try:
-            with in_float64(variant.build(), ((), self.inputs)) as (wide, (_, widened)):
-                return apart(variant.answer, answer(wide, widened))
+            with in_float64(model, ((), self.inputs)) as (wide, (_, widened)):
+                return apart(self.base.answer, answer(wide, widened))
         except Exception:  # noqa: BLE001 - the noise of float32 is then all that is allowed
             return 0.0
 
@@ -220,14 +214,14 @@ def _main(given: Answer) -> str:
 def apart(expected: Answer, actual: Answer) -> float:
     """Return the greatest distance of two outputs, relative to the expected one; inf where the shapes differ."""
     if expected.keys() != actual.keys():
-        return float("inf")
+        return math.inf
     return max(_distance(expected[path], actual[path]) for path in expected)
 
 
 def _distance(expected: torch.Tensor, actual: torch.Tensor) -> float:
     finite = torch.isfinite(expected)
     if expected.shape != actual.shape or not torch.equal(finite, torch.isfinite(actual)):
-        return float("inf")
+        return math.inf
     off = torch.linalg.vector_norm((expected - actual)[finite])
     return float(off / torch.linalg.vector_norm(expected[finite]).clamp_min(1e-30))
 

@@ -57,7 +57,7 @@ class FieldSearch:
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
-        self.fields = list(fields(reference.config, reference.source))
+        self.fields = list(fields(reference.config.to_dict(), reference.source))
         self._found: dict[Field, list[Move]] = {}
         self._bringing_parts: list[Context] = []
 
@@ -85,15 +85,11 @@ class FieldSearch:
         for other in kinds.left_out(field):
             variant = base if other == field.value else self._variant(field, other, _PLAIN)
             if variant is not None and is_equal(base.answer, variant.answer):
-                by = next((move for move in self.moves(field) if self._is_asked_for(move)), None)
-                if by is not None:
-                    return BlindSpot(field.name, plain(field.value), plain(by.value), by.beside, other)
+                for move in self.moves(field):
+                    beside = [each for each in self.fields if each.path in move.changes and each is not field]
+                    if not any(each.value in (None, False) or each.is_rope for each in beside):  # it asks for them
+                        return BlindSpot(field.name, plain(field.value), plain(move.value), move.beside, other)
         return None
-
-    def _is_asked_for(self, move: Move) -> bool:
-        """Tell whether a move needs nothing that the configuration does not ask for: a window that is None is none."""
-        beside = [field for field in self.fields if field.path in move.changes and field.path != move.field.path]
-        return not any(field.value in (None, False) or field.is_rope for field in beside)
 
     def _in(self, contexts: Sequence[Context], field: Field) -> list[Move]:
         """Return the clearest move in the first context that brings a field out; of a rotary embedding every kind."""
