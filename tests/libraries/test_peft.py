@@ -56,7 +56,7 @@ def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(conf
 
 @pytest.mark.as_run(
     "peft",
-    limits="An adapter that changes its layer fails, and the report says that the layer is adapted.",
+    limits="An adapter that changes its layer fails, and the report says so.",
 )
 @pytest.mark.parametrize("options", [{}, {"mixed": True}], ids=["single", "mixed"])
 def test_an_adapter_that_changes_its_layer_is_what_differs_from_the_base(options, make_llama, ids):

@@ -29,9 +29,7 @@ def under_autocast(model, **inputs):
         return trace(model, **inputs)
 
 
-@pytest.mark.as_run(
-    "dtype", works="The report names the dtype and blames no module.", limits="Values are not compared."
-)
+@pytest.mark.as_run("dtype", works="The dtype is named, and no module.", limits="Values are not compared.")
 @pytest.mark.parametrize(
     "made",
     [lambda: trace(gpt2().bfloat16(), input_ids=IDS), lambda: under_autocast(gpt2(), input_ids=IDS)],

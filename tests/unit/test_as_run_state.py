@@ -35,7 +35,7 @@ def plain_attributes(model):
     }
 
 
-@pytest.mark.as_run("kept state", works="The model is left as it was.")
+@pytest.mark.as_run("kept state", works="The model is left as it was,")
 def test_dynamic_rotary_embeddings_are_left_as_they_were():
     model = dynamic_llama()
     before = plain_attributes(model)
@@ -52,7 +52,7 @@ def test_dynamic_rotary_embeddings_are_left_as_they_were():
     assert model.model.rotary_emb.max_seq_len_cached == 24
 
 
-@pytest.mark.as_run("kept state", works="Also if its forward raises.")
+@pytest.mark.as_run("kept state", works="also if its forward raises.")
 def test_a_forward_that_raises_leaves_attributes_as_they_were():
     model = dynamic_llama()
     before = plain_attributes(model)
