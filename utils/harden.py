@@ -2,7 +2,7 @@
 
 Every check on 25 architectures, in both modes, in the main thread and in another, also where the forward raises. Then
 many checks in one process and on four workers, two runs that update at once, runs that Ctrl-C ends, goldens that are
-malformed, writers of goldens that are killed, files of 100 MB that are made to be slow, and all that was broken once.
+malformed, writers of goldens that are killed, and files of 100 MB that are made to be slow.
 
 python utils/harden.py                     the whole of it, some minutes; the exit status is 1 where anything failed
 python utils/harden.py --only llama,bert --checks 300
@@ -30,7 +30,6 @@ from safety.large_files import play_large
 from safety.left_as_it_was import CHECKS, RAISED, InThread, play, raising
 from safety.long_run import samples, told_growth
 from safety.malformed import play_malformed
-from safety.once_broken import TESTS, play_tests
 from safety.suites import play_interrupts, play_two_updates, play_workers
 
 if TYPE_CHECKING:
@@ -110,8 +109,6 @@ def _parts(wanted: list[str], checks: int) -> Iterator[tuple[str, Callable[[], O
     for name, (play_goldens, count) in counted.items():
         yield name, partial(_in_a_folder, partial(_counted, play_goldens, count))
     yield "files of 100 MB", partial(_in_a_folder, play_large)
-    for name, selection in TESTS.items():
-        yield name, partial(_in_a_folder, partial(play_tests, selection=selection))
 
 
 def _counted(play_goldens: Callable[[Path, int], list[str]], count: int, folder: Path) -> Outcome:

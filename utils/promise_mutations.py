@@ -333,17 +333,11 @@ MUTATIONS = (
         _without_mask,
     ),
     Mutation(
-        "padding",
-        "a mean over pads",
-        _is_inside,
-        after=lambda _m, _g, out: out + _SHARE * out.mean(1, keepdim=True),
+        "padding", "a mean over pads", _is_inside, after=lambda _m, _g, out: out + _SHARE * out.mean(1, keepdim=True)
     ),
     Mutation("padding", "left pads are counted", _has_learned_positions, _counts_pads),
     Mutation(
-        "batch",
-        "a row sees the others",
-        _is_inside,
-        after=lambda _m, _g, out: out + _SHARE * out.mean(0, keepdim=True),
+        "batch", "a row sees the others", _is_inside, after=lambda _m, _g, out: out + _SHARE * out.mean(0, keepdim=True)
     ),
     Mutation(
         "batch",
@@ -399,12 +393,7 @@ MUTATIONS = (
     ),
     Mutation("clean_load", "a weight is not saved", _holds_parameters, others=_unsaved),
     Mutation("init", "loaded rows are set to 0", _has_unsaved_buffer, others=_overwrites),
-    Mutation(
-        "tied",
-        "no keys of tied weights",
-        _ties_its_head,
-        others=_untied,
-    ),
+    Mutation("tied", "no keys of tied weights", _ties_its_head, others=_untied),
     Mutation("dtype", "a float32 tensor meets half weights", _feeds_a_linear, _widened),
     Mutation("dtype", "-1e10 becomes -inf", _is_inside, after=_in_half(lambda x: 0 * torch.full_like(x, -1e10))),
     Mutation(
@@ -418,11 +407,6 @@ MUTATIONS = (
     ),
     Mutation("overflow", "a division by 0", _is_inside, after=lambda _m, _g, out: out / (out - out[..., :1])),
     Mutation("inputs", "writes into its inputs", lambda seen: _is_given_inputs(seen) and not _is_root(seen), _writes),
-    Mutation(
-        "gradients",
-        "a detached output",
-        _is_inside,
-        after=lambda _m, _g, out: out.detach(),
-    ),
+    Mutation("gradients", "a detached output", _is_inside, after=lambda _m, _g, out: out.detach()),
     Mutation("gradients", "torch.no_grad around a forward", _is_inside, others=_infers),
 )

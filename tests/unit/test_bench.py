@@ -40,7 +40,6 @@ def test_a_ratio_is_a_run_over_the_run_of_the_floor_just_before_it():
     timed = Timed(seconds=[2.0, 9.0], base=[1.0, 3.0])
 
     assert timed.ratios == [2.0, 3.0]
-    assert timed.differences == [1.0, 6.0]
 
 
 def test_a_figure_of_rounds_is_their_median():

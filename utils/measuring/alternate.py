@@ -26,11 +26,6 @@ class Timed:
         """Each run over the run of the floor just before it."""
         return [mine / floor for mine, floor in zip(self.seconds, self.base, strict=True)]
 
-    @property
-    def differences(self) -> list[float]:
-        """Seconds of each run beyond the run of the floor just before it."""
-        return [mine - floor for mine, floor in zip(self.seconds, self.base, strict=True)]
-
 
 def stopwatch(run: Callable[[], object]) -> float:
     """Return the seconds that a call takes."""

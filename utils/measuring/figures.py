@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Units. The first is that of a time beside the time of a bare forward; of growth, 1 is linear.
 OF_BARE = "x bare forward"
 OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
-MILLISECONDS, LAYERS = "ms more", "layers of tensors"
+LAYERS = "layers of tensors"
 OF_SCRIPT, OF_SCRIPT_FOR_ONE, MEGABYTES = "x regex script", "x regex script for it", "MB"
 OF_PYTEST, OF_BARE_PEAK = "% of import pytest", "x peak of the bare forward"
 OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"

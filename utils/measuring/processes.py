@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measuring.alternate import alternate
-from measuring.figures import MILLISECONDS, OF_PYTEST, Figure, of_rounds
+from measuring.figures import OF_PYTEST, Figure, of_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,21 +27,16 @@ _PEAK = (
 
 @dataclass(frozen=True)
 class Python:
-    """A run of this Python: its arguments, where it runs, and what it finds as the user's cache directory.
-
-    ``alone`` keeps pytest from loading the plugins that are installed beside this one.
-    """
+    """A run of this Python: its arguments, where it runs, and what it finds as the user's cache directory."""
 
     arguments: tuple[str, ...]
     directory: Path
     cache: Path
-    alone: bool = False
 
     def __call__(self) -> str:
         """Run it and return what it prints; a run that fails ends the benchmark."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
-        environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if self.alone else {}
         done = subprocess.run(  # noqa: S603 - what this benchmark compares
             [sys.executable, *self.arguments],
             cwd=self.directory,
@@ -71,11 +65,10 @@ _IMPORT = (
     "half = time.process_time(); import pytest_tfdebug.plugin; ended = time.process_time();"
     "print(ended - half, half - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
 )
-_SUITE = "import pytest\n\n@pytest.mark.parametrize('number', range(1000))\ndef test(number):\n    pass\n"
 
 
 def measure_idle(settings: Settings) -> Iterator[Figure]:
-    """Yield the time of the import, the heavy modules it brings, and what 1,000 tests take more with the plugin."""
+    """Yield the time of the import beside that of pytest, and the heavy modules that it brings."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         run = Python(("-c", _IMPORT), directory, directory)
@@ -85,17 +78,3 @@ def measure_idle(settings: Settings) -> Iterator[Figure]:
         shares, seconds = [100 * own / pytests for own, pytests in pairs], [own for own, _ in pairs]
         yield of_rounds("idle", "pytest", "import", shares, OF_PYTEST, seconds=seconds)
         yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", note=", ".join(heavy))
-        if settings.names is None:
-            yield _of_suite(directory, settings)
-
-
-def _of_suite(directory: Path, settings: Settings) -> Figure:
-    (directory / "test_suite.py").write_text(_SUITE, encoding="utf-8")
-    arguments = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_suite.py", "-p")
-    with_it, without = (
-        Python((*arguments, plugin), directory, directory, alone=True)
-        for plugin in ("pytest_tfdebug.plugin", "no:tfdebug")
-    )
-    times = alternate(without, {"": with_it}, 3 * settings.rounds, patience=3 * settings.patience)[""]
-    added = [1e3 * each for each in times.differences]
-    return of_rounds("idle", "pytest", "1,000 tests", added, MILLISECONDS, seconds=times.seconds)

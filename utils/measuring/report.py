@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from measuring.figures import MILLISECONDS
 from pytest_tfdebug.environment import environment, lines
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def _cell(figure: Figure, verdict: Verdict | None) -> str:
     parts = [f"{figure.value:.2f}"]
     if figure.low is not None and figure.high is not None:
         parts.append(f"({figure.low:.2f} to {figure.high:.2f})")
-    if figure.milliseconds is not None and figure.unit != MILLISECONDS:
+    if figure.milliseconds is not None:
         parts.append(f"{figure.milliseconds:.1f} ms")
     if verdict is not None:
         parts.append(f"**{'<=' if verdict.ok else 'EXCEEDS'} {verdict.limit:.2f}**")
