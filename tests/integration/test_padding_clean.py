@@ -100,14 +100,15 @@ def test_real_sentences_of_different_lengths_pass_through_the_real_minilm():
 
 
 def test_sides_follow_from_the_model():
-    sides = {}
+    notes, has_left = {}, {}
     for name in ("bert", "llama", "t5-encoder", "bart"):
-        outcome = check(*padding_models.build(name))
-        sides[name] = [reason for reason in outcome.skipped if "on the left" in reason]
+        outcome, right = (check(*padding_models.build(name), side=side) for side in ("auto", "right"))
+        notes[name], has_left[name] = outcome.notes, outcome.repeats > right.repeats
 
-    assert sides["llama"] == sides["t5-encoder"] == []
-    assert "BertModel does not decode, so it was not padded on the left" in sides["bert"][0]
-    assert "has absolute positions and takes no decoder_position_ids" in sides["bart"][1]
+    assert has_left == {"bert": False, "llama": True, "t5-encoder": True, "bart": False}
+    assert notes["llama"] == notes["t5-encoder"] == notes["bert"] == []
+    assert "decoder_input_ids was padded on the right only: " in notes["bart"][1]
+    assert "has absolute positions and takes no decoder_position_ids" in notes["bart"][1]
 
 
 def test_an_encoder_whose_sinusoids_count_from_the_left_is_padded_on_the_right():

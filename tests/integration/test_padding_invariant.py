@@ -176,8 +176,8 @@ def test_a_test_in_which_nothing_could_be_repeated_fails_and_says_why(pytester, 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("side='up'", "padding_invariant: side='up' is not one of 'right', 'left', 'both'."),
-        ("side=None", "padding_invariant: side=None is not one of 'right', 'left', 'both'."),
+        ("side='up'", "padding_invariant: side='up' is not one of 'auto', 'right', 'left', 'both'."),
+        ("side=None", "padding_invariant: side=None is not one of 'auto', 'right', 'left', 'both'."),
         ("position_ids=True", "padding_invariant: position_ids=True is not one of 'auto', 'never', 'always'."),
         ("expect='fails'", "padding_invariant: expect='fails' is not one of 'same', 'varies'."),
         ("expect='varies'", "padding_invariant: expect='varies' needs reason=: *"),
@@ -404,7 +404,7 @@ def test_bad_arguments_of_the_function_are_told():
     with pytest.raises(TFDebugError) as caught:
         assert_padding_invariant(torch.nn.Identity(), {}, side="up")
 
-    assert str(caught.value) == "assert_padding_invariant: side='up' is not one of 'right', 'left', 'both'."
+    assert str(caught.value) == "assert_padding_invariant: side='up' is not one of 'auto', 'right', 'left', 'both'."
 
 
 def test_the_left_side_is_padded_when_it_is_asked_for():

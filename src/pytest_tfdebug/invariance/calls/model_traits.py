@@ -86,21 +86,23 @@ def vocabulary(model: torch.nn.Module) -> int:
     return max((table.num_embeddings for table in tables), default=2)
 
 
-def decodes(model: torch.nn.Module) -> bool:
+def decodes(model: torch.nn.Module) -> bool | None:
     """Tell whether a model, or the family of its architecture, decodes: such models are padded on the left in use.
 
     It generates, or it has causal attention, or its architecture has a causal or sequence-to-sequence head and no
-    masked-language one (``LlamaModel``, ``MambaModel``, ``T5EncoderModel``).
+    masked-language one (``LlamaModel``, ``MambaModel``, ``T5EncoderModel``). None where that is not known: only
+    transformers' own classes say of themselves that they do not decode.
     """
     model = unwrapped(model)
     can_generate = getattr(type(model), "can_generate", None)
     if (callable(can_generate) and can_generate()) or is_causal(model):
         return True
-    auto = sys.modules.get(_AUTO)
-    kind = setting(model, "model_type")
-    if auto is None or kind is None or kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        return False
-    return kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    auto, kind = sys.modules.get(_AUTO), setting(model, "model_type")
+    if auto is not None and kind is not None and kind not in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        heads = (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+        if any(kind in names for names in heads):
+            return True
+    return False if type(model).__module__.startswith("transformers.") else None
 
 
 def is_causal(model: torch.nn.Module) -> bool:

@@ -14,7 +14,7 @@ from pytest_tfdebug.invariance.calls.inputs import Repetition, padded, rows_of, 
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, KINDS, POINTERS, with_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
@@ -29,37 +29,46 @@ SHORT = (1, 7)
 _PATCH = 32
 
 
-def sides(call: ObservedCall, sequence: InputSequence, asked: str) -> tuple[tuple[Side, ...], str]:
-    """Return the sides on which a sequence is padded, and why it is not padded on the left; empty when it is."""
+def sides(
+    call: ObservedCall, sequence: InputSequence, asked: str, decodes: Callable[[], bool | None]
+) -> tuple[tuple[Side, ...], str]:
+    """Return the sides on which a sequence is padded, and why it is not padded where that could be expected.
+
+    Decoding needs left padding: every sequence of a batch then ends where the next token goes. So by default models
+    that decode, and encoders of such architectures (T5), are padded on the left. Other encoders are not: they read
+    position 0 (a pooler's CLS token), number positions from the left, and have tokenizers that pad on the right.
+
+    Args:
+        call: The call.
+        sequence: One of its sequences.
+        asked: The setting ``side``; all but ``"auto"`` is done as it is asked.
+        decodes: Tells whether the model decodes; None where that is not known.
+    """
     if sequence.kind.unit != "tokens":
-        refusal = f"{sequence.main}: {sequence.kind.unit} are padded on the right only"
-        return ((), refusal) if asked == "left" else (("right",), "")
-    if asked != "both":
-        return (cast("Side", asked),), ""
-    refusal = left_padding_refusal(call, sequence)
-    return (("right",), refusal) if refusal else (("right", "left"), "")
+        told = f"{sequence.kind.unit} can be padded on the right only"
+        return ((), told) if asked == "left" else (("right",), told if asked == "both" else "")
+    if asked != "auto":
+        return ("right", "left") if asked == "both" else (cast("Side", asked),), ""
+    does = decodes()
+    if does is False:
+        return ("right",), ""
+    name = type(model_traits.unwrapped(call.model)).__name__
+    unseen = f"the answer does not show whether {name} decodes: it has no position for each token"
+    refusal = left_padding_refusal(call, sequence) or (unseen if does is None else "")
+    return (("right",), f"{refusal}; side='left' pads it there too") if refusal else (("right", "left"), "")
 
 
 def left_padding_refusal(call: ObservedCall, sequence: InputSequence) -> str:
-    """Return why ``side="both"`` does not pad a sequence on the left; empty when it does.
-
-    Decoding needs left padding: every sequence of a batch then ends where the next token goes. Models that decode, and
-    encoders of such architectures (T5), are padded on the left unless they have absolute positions and take no position
-    ids. Other encoders are not: they read position 0 (a pooler's CLS token), number positions from the left, and have
-    tokenizers that pad on the right. ``side="left"`` asks for it anyway.
-    """
+    """Return why a sequence of a model that decodes is not padded on the left by default; empty when it is."""
     model, name = call.model, type(model_traits.unwrapped(call.model)).__name__
-    if not model_traits.decodes(model):
-        return f"{sequence.main}: {name} does not decode, so it was not padded on the left (side='left' does it anyway)"
     positions = sequence.kind.positions
     takes_positions = positions is not None and positions in call.parameters
     if model_traits.has_absolute_positions(model) and not takes_positions:
-        return (
-            f"{sequence.main}: {name} has absolute positions and takes no {positions}, "
-            "so it was not padded on the left (side='left' does it anyway)"
-        )
+        return f"{name} has absolute positions and takes no {positions}"
     if not sequence.takes_mask:
-        return f"{sequence.main}: {name} takes no {sequence.kind.mask}, so it was not padded on the left"
+        others = [own for own in call.parameters if own not in (sequence.main, *sequence.aligned)]
+        known = f" (inputs= says which of its inputs that is: {', '.join(others)})" if others else ""
+        return f"{name} takes no {sequence.kind.mask}{known}"
     return ""
 
 

@@ -56,7 +56,7 @@ class CacheCheck(Check):
             self.skip(f"{call.name}: its forward takes no cache ({' or '.join(CACHES)})")
         elif sequence is None or sequence.axis != 1 or max(end - first for first, end in sequence.windows()) < 2:  # noqa: PLR2004 - a prefill and a step
             self.skip(f"{call.name}: it was given no sequence of two tokens or more to decode")
-        elif not model_traits.decodes(call.model):
+        elif model_traits.decodes(call.model) is False:
             self.skip(f"{call.name}: it does not decode")
         else:
             for decoding in decodings(call, sequence, cache):

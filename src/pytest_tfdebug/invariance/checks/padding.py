@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.invariance.calls import model_traits
@@ -11,6 +12,7 @@ from pytest_tfdebug.invariance.calls.inputs import can_take_positions, numbered,
 from pytest_tfdebug.invariance.calls.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
+from pytest_tfdebug.invariance.checks.causality import is_causal
 from pytest_tfdebug.invariance.compare.culprit import locate
 from pytest_tfdebug.invariance.compare.diagnosis import Leak, LeakRepeater, diagnose, observations
 from pytest_tfdebug.report.invariance import render_pads
@@ -40,8 +42,8 @@ class PaddingCheck(Check):
         self._needs_positions: set[str] = set()
         #: Sequences whose caches depend on position ids.
         self._numbers_caches: set[str] = set()
-        #: Sequences that the model refuses when they are padded.
-        self._refused: set[str] = set()
+        #: Length from which the model refuses a padded sequence, and what it raises, by its name.
+        self._refused: dict[str, tuple[int, str]] = {}
 
     @cached_property
     def expected(self) -> Leaves:
@@ -78,7 +80,11 @@ class PaddingCheck(Check):
         tokens = [sequence for sequence in sequences if sequence.kind.unit == "tokens"]
         if leak is None and self._refused and len(tokens) > 1:
             joined = together(*tokens)
-            leak = self._first_of([joined]) if joined is not None else None
+            if joined is not None:
+                self._refused.clear()
+                leak = self._first_of([joined])
+        for name, (length, error) in self._refused.items():
+            self._tell(f"{name} was not padded to {length} or more: {error}")
         return leak
 
     def _first_of(self, sequences: list[InputSequence]) -> Leak | None:
@@ -87,9 +93,15 @@ class PaddingCheck(Check):
 
     def _variants(self, sequence: InputSequence) -> Iterator[Repetition]:
         call, settings = self.call, self.settings
-        chosen, left_out = sides(call, sequence, settings.side)
+        chosen, left_out = sides(call, sequence, settings.side, partial(self._decodes, sequence))
         lengths, too_long = pad_lengths(call.model, sequence, settings.lengths)
-        self.outcome.skipped.extend(reason for reason in (left_out, too_long) if reason)
+        if left_out:
+            where = f"was padded on the {chosen[0]} only" if chosen else "was not padded"
+            self._tell(f"{sequence.main} {where}: {left_out}")
+        if too_long and settings.lengths:
+            self._tell(too_long)
+        elif too_long:
+            self.skip(too_long)
         if settings.position_ids == "always" and not can_take_positions(call, sequence):
             self.skip(
                 f"{sequence.main}: position_ids='always', and the forward takes no {sequence.kind.positions} of its own"
@@ -105,6 +117,16 @@ class PaddingCheck(Check):
             made = ragged(call, sequence, side)
             if made is not None:
                 yield made
+
+    def _tell(self, reason: str) -> None:
+        """Say that less was checked than could be expected, also where everything else holds."""
+        self.skip(f"{type(self.model).__name__}: {reason}")
+        self.outcome.notes.append(self.outcome.skipped[-1])
+
+    def _decodes(self, sequence: InputSequence) -> bool | None:
+        """Tell whether the model decodes, by what it says of itself or by what it does; None where neither tells."""
+        said = model_traits.decodes(self.model)
+        return is_causal(self.call, sequence, self.expected, self.tolerances) if said is None else said
 
     def _try(self, sequence: InputSequence, made: Repetition) -> Leak | None:
         """Run a repetition as it is, and with position ids where these may help."""
@@ -137,7 +159,7 @@ class PaddingCheck(Check):
         return None
 
     def _run(self, sequence: InputSequence, made: Repetition, *, with_caches: bool = True) -> Mismatch | None:
-        if sequence.name in self._refused:
+        if made.alignment.total >= self._refused.get(sequence.name, (sys.maxsize, ""))[0]:
             return None
         try:
             outputs = self.outputs(made)
@@ -147,7 +169,7 @@ class PaddingCheck(Check):
                 map(self.is_refused, (made.expected_inputs, without_pads(made.inputs, sequence)))
             ):
                 return raised
-            self._refused.add(sequence.name)
+            self._refused[sequence.name] = made.alignment.total, raised.error
             self.cannot_ask(made.label, raised)
             return None
         return self.compare(made, outputs, promises_finite=self._promises_finite, with_caches=with_caches)
@@ -157,7 +179,7 @@ class PaddingCheck(Check):
         lengths, _ = pad_lengths(call.model, sequence, settings.lengths)
 
         def changes(made: Repetition) -> bool | None:
-            self._refused.discard(sequence.name)
+            self._refused.pop(sequence.name, None)
             return self._run(sequence, made) is not None or (None if sequence.name in self._refused else False)
 
         found = LeakRepeater(call, leak, changes, lengths, settings.filler).run()

@@ -53,9 +53,9 @@ class Settings(Arguments):
         "a dict of names, as in {'tokens': 'input_ids', 'mask': 'attention_mask'}",
         lambda value: dict(value) if isinstance(value, Mapping) else value,
     )
-    # where to pad: ``"right"``, ``"left"`` or ``"both"``. ``"both"`` does not pad models on the left that never are in
-    # use: see :func:`pytest_tfdebug.invariance.calls.padding_variants.left_padding_refusal`.
-    side: str = one_of("both", "right", "left", "both")
+    # where to pad: ``"right"``, ``"left"``, ``"both"``, or ``"auto"``, which does not pad models on the left that never
+    # are in use: see :func:`pytest_tfdebug.invariance.calls.padding_variants.left_padding_refusal`.
+    side: str = one_of("auto", "auto", "right", "left", "both")
     # numbers of pads to add; None for 1, 7 and as many as make the padded length the next multiple of 32 and one more
     lengths: tuple[int, ...] | None = argument(
         None,
