@@ -102,7 +102,11 @@ def test_a_difference_at_pads_alone_says_how_to_leave_them_out(run):
 
     told.assert_outcomes(failed=1)
     told.stdout.fnmatch_lines(
-        ["  Next: only positions that attention_mask hides differ; positions=attention_mask leaves them out."]
+        [
+            "E *Port (Port): differs only at positions that attention_mask hides",
+            "  The port differs from its golden. Every other position agrees.",
+            "  Next: leave these positions out: positions=attention_mask",
+        ]
     )
     counted.assert_outcomes(passed=1)
 

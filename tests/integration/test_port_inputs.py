@@ -118,6 +118,33 @@ def test_port_inputs_with_other_ids_than_the_references_are_told(run):
     )
 
 
+def test_an_input_that_only_the_reference_was_given_is_the_answer_and_no_code_is_blamed(run, pytester):
+    masked = MODELS.replace(
+        "def forward(self, ids):\n        x = self.tokens(ids)",
+        """def forward(self, ids, mask=None):
+        x = self.tokens(ids)""",
+    ).replace(
+        "        return self.out(x)",
+        """        if mask is not None:
+            x = x * mask[..., None]
+        return self.out(x)""",
+    )
+    pytester.makepyfile(port_models=masked)
+    call = "Port(reference), reference=reference, input_ids=ids, attention_mask=ids % 2, port_inputs={'ids': ids}"
+
+    result = run(call, recorded=call.replace("ids}", "ids, 'mask': ids % 2}"))
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *Port (Port): was not given mask, and the reference was given attention_mask",
+            "  The port differs from its golden. So nothing else was compared.",
+            '  Next: add it to the port\'s own inputs: port_inputs={..., "mask": ...}',
+        ]
+    )
+    result.stdout.no_fnmatch_line("*.py:* in *")
+
+
 @pytest.mark.parametrize("mode", ["check", "update"])
 def test_inputs_that_the_port_cannot_take_are_an_error_that_says_what_to_type(run, mode):
     call = "Port(reference), reference=reference, input_ids=ids, attention_mask=torch.ones(2, 5)"

@@ -83,6 +83,39 @@ def test_a_positional_only_parameter_is_given_by_its_place():
     assert called.kwargs == {"mask": MASK}
 
 
+def test_inputs_are_paired_by_common_words_before_their_order():
+    called = port_call(port(lambda self, mask, ids: ...), (), {"input_ids": IDS, "attention_mask": MASK})
+
+    assert (called.kwargs["ids"] is IDS, called.kwargs["mask"] is MASK) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {"input_ids": IDS, "attention_mask": MASK}), ((IDS,), {"attention_mask": MASK, "use_cache": True})],
+)
+def test_all_inputs_that_the_port_seems_to_take_are_asked_for(args, kwargs):
+    with pytest.raises(TFDebugError) as caught:
+        port_call(port(lambda self, tokens, scale=1.0, mask=None: ...), args, kwargs)
+
+    assert str(caught.value).endswith('port_inputs={"tokens": ..., "mask": ...}')
+
+
+def test_a_parameter_that_was_left_out_is_known_by_the_references_input():
+    hides = torch.tensor([[0, 1, 1, 1]])
+
+    def lacking(mask, port_inputs, **kwargs):
+        model = port(lambda self, tokens, mask=None, scale=1.0: ...)
+        return port_call(model, (IDS,), {**mask, **kwargs}, port_inputs, names=("input_ids",)).lacking
+
+    assert lacking({"attention_mask": hides}, {"tokens": IDS}) == ("mask", "attention_mask")
+    assert lacking({"attention_mask": hides}, (IDS,)) == ("mask", "attention_mask")
+    assert lacking({"attention_mask": hides}, {"tokens": IDS, "mask": hides.bool()}) is None
+    assert lacking({"attention_mask": hides}, {"tokens": IDS, "scale": hides.clone()}) is None, "given by another name"
+    assert lacking({"attention_mask": MASK}, {"tokens": IDS}) is None, "hides nothing"
+    assert lacking({"token_type_ids": hides}, {"tokens": IDS}) is None, "the port takes nothing like it"
+    assert lacking({}, {"tokens": IDS}, use_cache=True) is None
+
+
 def test_inputs_that_cannot_be_told_apart_are_asked_for():
     with pytest.raises(TFDebugError) as caught:
         port_call(port(lambda self, mel, tokens, lengths=None: ...), (), {"input_features": MASK, "use_cache": True})

@@ -17,7 +17,13 @@ from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.tracing.record.signatures import bound, refuse_no_tensors, refuse_unknown_inputs
+from pytest_tfdebug.tracing.record.signatures import (
+    bound,
+    method_of,
+    parameters_of,
+    refuse_no_tensors,
+    refuse_unknown_inputs,
+)
 from pytest_tfdebug.tracing.trace import check_model
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -286,7 +292,8 @@ def _called(
     """Return how the model under test is called: like its reference, unless it takes other inputs."""
     called = given
     if reference is not None:
-        called = port_call(model, given.args, given.kwargs, port_inputs, given.method)
+        names = parameters_of(method_of(reference, given.method)) if isinstance(reference, torch.nn.Module) else ()
+        called = port_call(model, given.args, given.kwargs, port_inputs, given.method, names=names)
     elif port_inputs is not None:
         raise TFDebugError(
             "port_inputs= is for a port whose inputs differ from its reference's, but there is no reference=.\n"
@@ -298,4 +305,4 @@ def _called(
         raise TFDebugError(
             f"root={root!r} says which module of its reference the model is, but there is no reference= to record."
         )
-    return replace(called, names={}, note="", other=None)  # the inputs of a part are not its reference's
+    return replace(called, names={}, note="", other=None, lacking=None)  # the inputs of a part are not its reference's

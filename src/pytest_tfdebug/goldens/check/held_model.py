@@ -70,33 +70,53 @@ def compare_with(
     again = forwards.again
     comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
 
-    found, advice = ended(comparator, tuple(forwards.notes), internal=settings.internal), ""
-    if found.asks and is_explained and group is None:  # the values of a rank are those of its parts
+    found, mask = ended(comparator, tuple(forwards.notes), internal=settings.internal), ""
+    is_plain = called.lacking is not None and found.fails is True  # nothing more can be told
+    if found.asks and is_explained and group is None and not is_plain:  # the values of a rank are those of its parts
 
         def hold(golden: TraceFile, called: PortCall, rules: OutputRules, *, is_explained: bool = True) -> ParityReport:
             own = replace(settings, rules=rules)
             return compare_with(golden, model, called, own, is_explained=is_explained, in_detail=in_detail)
 
         args, kwargs = forwards.again.inputs()
-        beside, advice = beside_pads(golden_file, replace(called, args=args, kwargs=kwargs), settings.rules, hold)
+        beside, mask = beside_pads(golden_file, replace(called, args=args, kwargs=kwargs), settings.rules, hold)
         if beside is not None:
             return beside
-        seconds = settings.explain_seconds
-        look = _by_values(golden_file, again, output, called.reference, progress(), fails=found.fails, seconds=seconds)
-        found = found.answered(look)
+        if not mask:
+            given, seconds = progress(), settings.explain_seconds
+            look = _by_values(golden_file, again, output, called.reference, given, fails=found.fails, seconds=seconds)
+            found = found.answered(look)
     tried = found.names_to_try()
     report = conclude(found, tried, forwards.held_again(tried) if tried else None)
     if report.ok:
         return report
-    report = replace(report, advice=report.advice or advice)
     if called.other is not None:
         (own, theirs), root = called.other, root_name(model)
         told = f"{own!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
         report = replace(report, has_own_inputs=True, culprit=Culprit(root, "inputs", None, told, root, certain=True))
-    report = _with_circumstances(golden_file, model, report, settings.rename, group)
+    plain = _of_inputs(model, called, mask)
+    if plain is None:
+        report = _with_circumstances(golden_file, model, report, settings.rename, group)
+    else:
+        report = replace(report, culprit=plain[0], advice=plain[1])
     if not in_detail or group is not None:
         return report
     return replace(report, elements=failing_elements(report, model, again.inputs(), settings.tolerances))
+
+
+def _of_inputs(model: torch.nn.Module, called: PortCall, mask: str) -> tuple[Culprit, str] | None:
+    """Return a culprit that no code is to blame for, and what to do; None if there is none of that kind."""
+    root = root_name(model)
+    if called.lacking is not None:
+        own, theirs = called.lacking
+        wrong, why = f"was not given {own}, and the reference was given {theirs}", "So nothing else was compared."
+        advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
+    elif mask:
+        wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
+        advice = f"Leave these positions out: positions={mask}"
+    else:
+        return None
+    return Culprit(root, "inputs", None, why, root, certain=True, wrong=wrong), advice
 
 
 class _Forwards:

@@ -64,7 +64,7 @@ def beside_pads(golden: TraceFile, called: PortCall, rules: OutputRules, hold: H
     """Hold a model that differs from its golden to the reference without padding.
 
     Returns:
-        The report of that, if it differs there too; and what to do if it differs nowhere but at pads.
+        The report of that, if it differs there too; and the name of the mask if it differs nowhere but at pads.
     """
     try:
         return _beside_pads(golden, called, rules, hold)
@@ -90,7 +90,7 @@ def _beside_pads(
     if rules.positions is None and not more:
         whole = _on(golden, called, reference, lambda tensor: tensor)
         if hold(*whole, replace(rules, positions=mask), is_explained=False).ok:
-            return None, f"Only positions that {name} hides differ; positions={name} leaves them out."
+            return None, name
     return None, ""
 
 

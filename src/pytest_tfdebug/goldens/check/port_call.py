@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.signatures import method_of
+from pytest_tfdebug.tracing.record.signatures import is_mask, method_of
 from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -38,6 +38,8 @@ class PortCall:
     note: str = ""  # what was renamed or left out, in a sentence; empty where the port is called like its reference
     # names of the port's ids and of the reference's, where each has one tensor of ids and these differ
     other: tuple[str, str] | None = None
+    # names of a parameter that the port was not given, and of the input of the reference that it seems to be for
+    lacking: tuple[str, str] | None = None
     method: str = "forward"  # what is called
     # the forward of another model that the golden is of: it is made once more where the check fails
     reference: Callable[[], Rerun] | None = None
@@ -49,12 +51,14 @@ def port_call(
     kwargs: dict[str, Any],
     port_inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | None = None,
     method: str = "forward",
+    *,
+    names: Sequence[str] = (),
 ) -> PortCall:
-    """Decide how to call a port.
+    """Decide how to call a port; ``names`` are those of the reference's parameters.
 
     Without ``port_inputs`` the port takes what its reference takes. Inputs that its forward has no parameter for are
-    given, in order, to the required parameters that nothing fills, where there are as many of these; flags and None
-    are left out.
+    given to the required parameters that nothing fills, where there are as many of these: by a common word of their
+    names, then in order; flags and None are left out.
     """
     signature = _signature(port, method)
     if port_inputs is None:
@@ -70,12 +74,14 @@ def port_call(
     try:
         bound = signature.bind(*own[0], **own[1])
     except TypeError as error:
-        raise _refusal(port, signature, f"port_inputs: {error}", *own) from error
+        raise _refusal(port, signature, f"port_inputs: {error}", *own, theirs=kwargs) from error
     theirs = {f"[{place}]": value for place, value in enumerate(args)}
     theirs |= {f"[{name!r}]": value for name, value in kwargs.items()}
     same = _same_values(bound.arguments, theirs)
     is_known = same or any(f"[{name!r}]" in theirs for name in bound.arguments)
-    return PortCall(*own, same, other=None if is_known else _other_ids(bound.arguments, theirs), method=method)
+    other = None if is_known else _other_ids(bound.arguments, theirs)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return PortCall(*own, same, other=other, lacking=_lacking(signature, bound.arguments, given), method=method)
 
 
 def _like_reference(
@@ -94,11 +100,11 @@ def _like_reference(
     by_name = {one.name for one in parameters if one.kind is not Parameter.POSITIONAL_ONLY} - filled
     given = {name: value for name, value in kwargs.items() if name in by_name}
     rest = {name: value for name, value in kwargs.items() if name not in given}
-    inputs = [name for name, value in rest.items() if not (value is None or isinstance(value, bool))]
+    inputs = [name for name, value in rest.items() if not _is_flag(value)]
     open_ones = [one for one in parameters if one.default is Parameter.empty and one.name not in {*filled, *given}]
     if len(inputs) != len(open_ones):
-        raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs) from cause
-    names = {one.name: name for one, name in zip(open_ones, inputs, strict=True)}
+        raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs, theirs=kwargs) from cause
+    names = _paired([one.name for one in open_ones], inputs, [one.name for one in open_ones])
     left_out = {name: value for name, value in rest.items() if name not in inputs}
     if any(one.kind is Parameter.VAR_KEYWORD for one in signature.parameters.values()):
         given, left_out = given | left_out, {}
@@ -107,9 +113,43 @@ def _like_reference(
     try:
         signature.bind(*args, *first, **given)
     except TypeError as error:
-        raise _refusal(port, signature, f"the reference's inputs: {error}", args, kwargs) from error
+        raise _refusal(port, signature, f"the reference's inputs: {error}", args, kwargs, theirs=kwargs) from error
     paths = {own: f"[{name!r}]" for own, name in names.items()}
     return PortCall((*args, *first), given, paths, _note(names, left_out))
+
+
+def _paired(parameters: Sequence[str], inputs: Sequence[str], required: Sequence[str] = ()) -> dict[str, str]:
+    """Return which input of the reference each parameter seems to be for: by common words, then the rest in order."""
+    alike = ((len(_words(own) & _words(theirs)), own, theirs) for own in parameters for theirs in inputs)
+    found: dict[str, str] = {}
+    for shared, own, theirs in sorted(alike, key=lambda each: -each[0]):
+        if shared and own not in found and theirs not in found.values():
+            found[own] = theirs
+    left = [theirs for theirs in inputs if theirs not in found.values()]
+    found |= dict(zip([own for own in required if own not in found], left, strict=False))
+    return {own: found[own] for own in parameters if own in found}
+
+
+def _words(name: str) -> set[str]:
+    return {word.removesuffix("s") for word in name.lower().split("_")}
+
+
+def _lacking(signature: Signature, given: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return a parameter that was left out although the reference was given an input for it, and that input's name.
+
+    A mask that hides nothing says nothing.
+    """
+    parameters = [name for name, one in signature.parameters.items() if one.kind not in _VARIADIC]
+    values = [value for value in given.values() if isinstance(value, torch.Tensor)]
+    inputs = [
+        name
+        for name, value in theirs.items()
+        if isinstance(value, torch.Tensor)
+        and not (is_mask(name) and bool(value.all()))
+        and not any(_is_same(value, own) for own in values)
+    ]
+    pairs = _paired([*given, *(name for name in parameters if name not in given)], inputs)
+    return next(((own, name) for own, name in pairs.items() if own not in given), None)
 
 
 def _signature(port: torch.nn.Module, method: str) -> Signature | None:
@@ -165,12 +205,23 @@ def _note(names: Mapping[str, str], left_out: Mapping[str, Any]) -> str:
 
 
 def _refusal(
-    port: torch.nn.Module, signature: Signature, why: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    port: torch.nn.Module,
+    signature: Signature,
+    why: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    theirs: Mapping[str, Any],
 ) -> TFDebugError:
     plain = [one.replace(annotation=Parameter.empty) for one in signature.parameters.values()]
     shown = str(Signature(plain))
     taken = [one for one in plain if one.kind not in _VARIADIC]
-    asked = [one.name for one in taken if one.default is Parameter.empty] or [one.name for one in taken[:1]]
+    names, required = [one.name for one in taken], [one.name for one in taken if one.default is Parameter.empty]
+    by_place = [one.name for one in taken if one.kind in _BY_POSITION][: len(args)]
+    rest = [name for name, value in theirs.items() if name not in names and not _is_flag(value)]
+    known = {*by_place, *required, *kwargs}
+    known |= _paired([name for name in names if name not in {*by_place, *kwargs}], rest, required).keys()
+    asked = [name for name in names if name in known] or names[:1]
     given = [*map(_told, args), *(f"{name}={_told(value)}" for name, value in kwargs.items())]
     example = ", ".join(f'"{name}": ...' for name in asked)
     return TFDebugError(
@@ -179,6 +230,10 @@ def _refusal(
         f"  Given: {', '.join(given) or 'nothing'}\n"
         f"Name the port's own inputs: port_inputs={{{example}}}"
     )
+
+
+def _is_flag(value: object) -> bool:
+    return value is None or isinstance(value, bool)
 
 
 def _told(value: object) -> str:
