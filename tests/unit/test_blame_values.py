@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import nn
 
 from pytest_tfdebug import compare, fill, trace
+from pytest_tfdebug.parity.explain import proof
 
 WIDTH, HEADS = 16, 2
 
@@ -344,14 +345,26 @@ class WithTrunk(Port):
         return {"begin": h[:, 0], "rest": rest, "raw": raw}
 
 
+PIECES = {"begin": "last[:, 0]", "rest": "last[:, 1:]"}
+
+
 def test_pieces_of_what_the_reference_returns_whole_are_no_fault_unless_they_are_others():
-    pieces = {"begin": "last[:, 0]", "rest": "last[:, 1:]"}
-    assert report_of(Reference(), WithTrunk(), pieces).culprit is None
+    assert report_of(Reference(), WithTrunk(), PIECES).culprit is None
 
     culprit = report_of(Reference(), WithTrunk(first=2)).culprit
 
     assert culprit.path == "WithTrunk"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+def test_a_change_that_mends_the_pieces_of_an_output_is_proved(monkeypatch, one_thread):
+    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    port = WithTrunk()
+    port.trunk.blocks[1].ffn = ForgetsGelu()
+
+    culprit = report_of(Reference(), port, PIECES).culprit
+
+    assert "gelu" in culprit.proved
 
 
 def test_the_module_whose_parameters_are_not_used_is_where_a_step_is_missing():

@@ -41,7 +41,7 @@ class ForwardPair:
         self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:
-        """Pair the outputs of the two roots: by what they are or are parts of, then by form and name, then by form.
+        """Pair the outputs of the two roots: by what they are, are parts of or are cut into, by form and name, by form.
 
         One side may return in pieces what the other returns whole. Where one side has a single output left, and the
         other those of all layers, it belongs to the last computed; of several the names that are most alike belong
@@ -50,6 +50,7 @@ class ForwardPair:
         mine, theirs = list(self.port.table.results), list(self.reference.table.results)
         agreeing = [*self._take_equal(mine, theirs, tolerance), *self._take_whole(mine, theirs, tolerance)]
         differing = self._take_parts(mine, theirs, tolerance)
+        guessed = self._take_covered(mine, theirs)
         alike = [
             (own, other)
             for own in mine
@@ -64,7 +65,7 @@ class ForwardPair:
         pairs = chosen(alike, rank)
         mine = [own for own in mine if own not in {one for one, _ in pairs}]
         theirs = [other for other in theirs if other not in {one for _, one in pairs}]
-        guessed = [(own[1], other[1]) for own, other in pairs if own[0] != other[0]]
+        guessed += [(own[1], other[1]) for own, other in pairs if own[0] != other[0]]
         differing += [(own[1], other[1]) for own, other in pairs if own[0] == other[0]]
         left = [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)]
         return ResultPairs(agreeing, differing, guessed, left)
@@ -111,6 +112,23 @@ class ForwardPair:
             mine[:] = [other for other in mine if other not in cut]
             if cut:
                 theirs.remove(leaf)
+        return found
+
+    def _take_covered(self, mine: _Leaves, theirs: _Leaves) -> list[tuple[int, int]]:
+        """Take out the outputs that have the form of what the other side returns in pieces, and return both."""
+        found = []
+        for left, own, cut, other in (mine, self.port, theirs, self.reference), (theirs, self.reference, mine, self.port):
+            for base, pieces in other.pieces().items():
+                whole = other.values[base]
+                if not {each.index for each in pieces} <= {index for _, index in cut}:
+                    continue
+                if sum(each.print.elements for each in pieces) != whole.print.elements:
+                    continue
+                leaf = next((each for each in left if _form(own.values[each[1]]) == _form(whole)), None)
+                if leaf is not None:
+                    found.append((leaf[1], base) if left is mine else (base, leaf[1]))
+                    left.remove(leaf)
+                    cut[:] = [each for each in cut if other.values[each[1]] not in pieces]
         return found
 
     def joined(self, tolerance: float) -> set[int]:
