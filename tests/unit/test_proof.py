@@ -297,6 +297,68 @@ def test_a_step_that_the_reference_is_proved_to_do_is_missing_after_what_it_is_g
     assert culprit.wrong == "skips a step that the reference does"
 
 
+def doubled(port):
+    port.norm.scale *= 2
+
+
+def laid_out_by_heads(port):
+    for block in port.blocks:
+        weight = block.attention.qkv.weight
+        weight.copy_(weight.unflatten(0, (3, block.attention.heads, -1)).transpose(0, 1).flatten(0, 2))
+
+
+def transposed(port):
+    for block in port.blocks:
+        block.attention.merge.weight.copy_(block.attention.merge.weight.T.clone())
+
+
+def exchanged(port):
+    for block in port.blocks:
+        block.attention_norm, block.mixer_norm = block.mixer_norm, block.attention_norm
+
+
+@pytest.mark.parametrize(
+    ("loaded", "wrong", "sentence", "is_certain"),
+    [
+        (doubled, "norm.scale", "with norm.scale as the reference's model.norm.weight every output agrees", True),
+        (
+            laid_out_by_heads,
+            "blocks.0.attention.qkv.weight",
+            "with the reference's rows one after the other in blocks.0.attention.qkv.weight (3 times) every output agrees",
+            True,
+        ),
+        (
+            transposed,
+            "blocks.0.attention.merge.weight",
+            "with blocks.0.attention.merge.weight transposed (3 times), or with t left out at llama_port.py:",
+            False,
+        ),
+        (exchanged, "", "attention_norm.scale and blocks.0.mixer_norm.scale exchanged (3 times) every", False),
+    ],
+)
+def test_weights_that_were_loaded_otherwise_are_proved_by_those_of_the_reference(loaded, wrong, sentence, is_certain):
+    reference = load_reference()
+    norms = [module.weight for module in reference.modules() if type(module).__name__ == "LlamaRMSNorm"]
+    with torch.no_grad():
+        for seed, norm in enumerate(norms):
+            norm.normal_(generator=torch.Generator().manual_seed(seed))
+        port = load_port(reference)
+        own = [module.scale for module in port.modules() if type(module).__name__ == "Norm"]
+        for mine, norm in zip(own, norms, strict=True):
+            mine.copy_(norm)
+        loaded(port)
+    ids = torch.arange(3, 19).view(2, 8)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(reference, input_ids=ids), pytest_tfdebug.trace(port, ids)
+    ).culprit
+
+    assert sentence in culprit.proved
+    assert (culprit.kind == "weights", culprit.weights) == (bool(wrong), (wrong,) if wrong else ())
+    assert culprit.certain == is_certain
+    assert wrong or culprit.wrong == "uses weights in each other's place"
+
+
 @pytest.mark.parametrize(
     ("tried", "kind", "path"),
     [

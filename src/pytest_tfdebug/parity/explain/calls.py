@@ -1,10 +1,9 @@
-"""What may be wrong with a call of a module as a whole, or with two of its weights."""
+"""What may be wrong with a call of a module as a whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.parity.explain.changes import Change
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 OF_CALLS = ("call left out", "twice", "activation")
 #: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
-#: Weights of one shape near a place that are exchanged with each other.
-_MOST = 14
 
 
 def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change]:
@@ -46,32 +43,6 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         for name, function in ACTIVATIONS.items() if is_short else ():
             edit = partial(_activated, function, x)
             yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=call.index)
-
-
-def exchanged_weights(forward: Forward, near: Collection[int]) -> Iterator[Change]:
-    """Yield exchanges of two parameters of one shape that are used near each other."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
-    around = {path.rpartition(".")[0].rpartition(".")[0] for path in paths} | {p.rpartition(".")[0] for p in paths}
-    for value in forward.side.values:
-        if value.origin != "parameter":
-            continue
-        owner = value.name.rpartition(".")[0].rpartition(".")[0]
-        if owner in around:
-            groups.setdefault((owner, value.shape), []).append(value.index)
-    for (owner, _), members in groups.items():
-        for one, other in combinations(members[:_MOST], 2):
-            names = [forward.side.values[each].name for each in (one, other)]
-            key = tuple(name[len(owner) :] for name in names)
-            yield Change(
-                2,
-                f"{names[0]} and {names[1]} exchanged",
-                -1,
-                _never,
-                "weights",
-                key,
-                {one: forward.tensor(other), other: forward.tensor(one)},
-            )
 
 
 def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
@@ -120,7 +91,3 @@ class _Again:
             made = zip(each.outs, results_of(each.run(*args, **kwargs)), strict=False)
             inner.values.update((out, tensor) for out, tensor in made if out is not None)
         return [inner.values.get(out) for out in step.outs if out is not None]
-
-
-def _never(*_given: Any) -> Any:  # noqa: ANN401
-    raise NotImplementedError

@@ -66,8 +66,11 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
         is_exchange = all(not mend.places for mend in proof.mends)
         return replace(look, culprit=replace(named, certain=named.certain or is_exchange, proved=told))
-    if any(not mend.places for mend in proof.mends):  # loaded into each other's place, or used in it: nothing tells
-        return replace(look, culprit=replace(named, certain=False, proved=told))
+    loaded = [mend for place in places for mend in place.mends if not mend.places]
+    if loaded:
+        is_alone = len(loaded) == len(proof.mends)
+        finding = _finding(proof, loaded[0], known, None)
+        return replace(look, culprit=_of_weights(named, finding, pair, told, is_alone=is_alone))
     places = [place for place in places if not _is_right(place.finding.values[0], pair)]
     if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         return replace(look, culprit=replace(named, certain=False, proved=told))
@@ -77,6 +80,14 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
         for place in places
     )
     return replace(look, culprit=culprits[0], finding=places[0].finding, proved=culprits)
+
+
+def _of_weights(named: Culprit, finding: Finding, pair: ForwardPair, told: str, *, is_alone: bool) -> Culprit:
+    """Return who is to blame where other weights mend a forward: these, if they are not as the reference's are."""
+    if all(map(pair.weights.is_as_there, finding.weights)):
+        wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
+        return replace(named, certain=False, proved=told, wrong=wrong, why=why)
+    return replace(culprit_of(finding, pair), certain=is_alone, proved=told)
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
@@ -192,7 +203,7 @@ def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
 
 
 def _told(place: ProofPlace) -> str:
-    lines, count = place.lines, len(place.mends[0].places)
+    lines, count = (place.lines if place.mends[0].places else None), place.mends[0].times
     where = f" at {PurePath(lines.file).name}:{lines.first}" if lines is not None else ""
     return f"{_numbers(place)}{where}{f' ({count} times)' if count > 1 else ''}"
 

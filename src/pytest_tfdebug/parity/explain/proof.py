@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.forward import Forward
 from pytest_tfdebug.parity.explain.search import Budget, Expected, Search
+from pytest_tfdebug.parity.explain.weights import Others
 from pytest_tfdebug.parity.values.open_values import OpenValues
 
 if TYPE_CHECKING:
@@ -66,7 +67,14 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     budget = Budget(seconds)
     port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
     reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
-    searches = [_search(port, reference, sure, guessed), _search(reference, port, _turned(sure), _turned(guessed))]
+    theirs = trial.reference.tape.tensors
+    held = {v.name: theirs[v.index] for v in pair.reference.values if v.origin == "parameter" and v.index in theirs}
+    lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
+    others = Others(pair.weights, lacking, held)
+    searches = [
+        _search(port, reference, sure, guessed, others),
+        _search(reference, port, _turned(sure), _turned(guessed)),
+    ]
     is_one = None in searches
     for place, (share, most) in enumerate(PHASES):
         search = searches[place % 2]
@@ -91,7 +99,11 @@ def _turned(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _search(
-    one: _Way, other: _Way, sure: Sequence[tuple[int, int]], guessed: Sequence[tuple[int, int]]
+    one: _Way,
+    other: _Way,
+    sure: Sequence[tuple[int, int]],
+    guessed: Sequence[tuple[int, int]],
+    weights: Others | None = None,
 ) -> Search | None:
     """Return the search in one forward for a change after which its outputs are those of the other.
 
@@ -110,4 +122,5 @@ def _search(
         other.matches,
         OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
         [Expected(outputs, theirs[index].print, leaves.get(index)) for outputs, index in held],
+        weights=weights,
     )

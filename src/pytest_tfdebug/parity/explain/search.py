@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter, distance
-from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls, exchanged_weights
+from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
 from pytest_tfdebug.parity.explain.changes import At, Change, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
+from pytest_tfdebug.parity.explain.weights import changes_of_weights
 from pytest_tfdebug.parity.values.matching import reordered_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit
+    from pytest_tfdebug.parity.explain.weights import Others
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.open_values import OpenValues
     from pytest_tfdebug.values import Value
@@ -75,6 +77,7 @@ class Mend:
 
     change: Change
     places: tuple[int, ...]  # the steps that it was made at: the same in every layer
+    times: int  # how often it was made
     residual: float  # how far the outputs still are from what was expected
     reached: int | None  # the first value of the other side that appeared
 
@@ -91,6 +94,7 @@ class Search:
     expected: Sequence[Expected]  # what its outputs are held to
     # what a value counts that the other side has not: less than 1 where not all of these are known
     foreign: float = 1.0
+    weights: Others | None = None  # the weights of the other side; None where those of this side are right
     _prints: Fingerprinter = field(default_factory=Fingerprinter)
 
     def __post_init__(self) -> None:
@@ -126,8 +130,8 @@ class Search:
         """Return all changes near where the forwards part, the most likely last."""
         order = self._order()
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
-        found += changes_of_calls(self.forward, order)
-        found += exchanged_weights(self.forward, order)
+        found += self._changes_of_calls(order)
+        found += self._changes_of_weights(order)
         return sorted(found, key=lambda change: -change.cost)
 
     def _order(self) -> dict[int, float]:
@@ -184,14 +188,16 @@ class Search:
         residual = self.residual(values)
         if residual > self.same:
             return None
-        return Mend(min(changes, key=lambda change: change.place), tuple(sorted(edits)), residual, reached)
+        return Mend(
+            min(changes, key=lambda change: change.place), tuple(sorted(edits)), len(changes), residual, reached
+        )
 
     def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
         """Yield a change on the same line of every layer, then at everything of its kind."""
         every = range(len(self.forward.tape.steps))
-        makers = {"weights": exchanged_weights, **dict.fromkeys(OF_CALLS, changes_of_calls)}
+        makers = {"weights": self._changes_of_weights, **dict.fromkeys(OF_CALLS, self._changes_of_calls)}
         groups: Iterable[Iterable[Change]] = (
-            [makers[change.kind](self.forward, every)]
+            [makers[change.kind](every)]
             if change.kind in makers
             else (
                 itertools.chain.from_iterable(map(self._changes_at, places))
@@ -205,6 +211,12 @@ class Search:
                     like.setdefault(frozenset(each.instead or ()) or each.place, each)
             if len(like) > 1:
                 yield [*like.values()]
+
+    def _changes_of_calls(self, near: Collection[int]) -> Iterator[Change]:
+        return changes_of_calls(self.forward, near)
+
+    def _changes_of_weights(self, near: Collection[int]) -> Iterator[Change]:
+        return changes_of_weights(self.forward, near, self.weights)
 
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
         at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far)

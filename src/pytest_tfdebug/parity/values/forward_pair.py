@@ -117,7 +117,10 @@ class ForwardPair:
     def _take_covered(self, mine: _Leaves, theirs: _Leaves) -> list[tuple[int, int]]:
         """Take out the outputs that have the form of what the other side returns in pieces, and return both."""
         found = []
-        for left, own, cut, other in (mine, self.port, theirs, self.reference), (theirs, self.reference, mine, self.port):
+        for left, own, cut, other in (
+            (mine, self.port, theirs, self.reference),
+            (theirs, self.reference, mine, self.port),
+        ):
             for base, pieces in other.pieces().items():
                 whole = other.values[base]
                 if not {each.index for each in pieces} <= {index for _, index in cut}:

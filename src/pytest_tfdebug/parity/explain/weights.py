@@ -1,0 +1,141 @@
+"""What may be wrong with weights: loaded into each other's place, not the reference's, or laid out in another way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from pytest_tfdebug.parity.explain.changes import Change
+from pytest_tfdebug.tracing.record.selection import NUMBER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+
+    from pytest_tfdebug.parity.explain.forward import Forward
+    from pytest_tfdebug.parity.values.weights import Weights
+
+    _Tensors = dict[str, torch.Tensor]
+    #: How unlikely each is, what is other then, what it does in words that hold for each layer, and the weights.
+    _Found = Iterator[tuple[float, str, Hashable, _Tensors]]
+
+#: Things of one form near a place that are exchanged with each other.
+_MOST = 14
+
+
+class Others(NamedTuple):
+    """The weights that a forward is held to."""
+
+    pairs: Weights  # which are which
+    lacking: Sequence[str]  # names of those that this forward has nowhere
+    tensors: Mapping[str, torch.Tensor]  # by name; empty where the other forward cannot be run
+
+
+def changes_of_weights(forward: Forward, near: Collection[int], others: Others | None) -> Iterator[Change]:
+    """Yield changes of the weights of each module near some steps."""
+    places = {value.name: value.index for value in forward.side.values if value.origin == "parameter"}
+    held: dict[str, _Tensors] = defaultdict(dict)
+    for name, index in places.items():
+        held[_holder(name)][name] = forward.tensor(index)
+    paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
+    around = {_holder(_holder(path)) for path in paths} | {_holder(path) for path in paths}
+    used = {forward.named(ref) for place in near for ref in forward.tape.steps[place].refs if ref >= 0}
+    found = list(_exchanges({module: own for module, own in held.items() if _holder(module) in around}))
+    if others is not None:
+        near_by = [(module, own) for module, own in held.items() if not used.isdisjoint(own)]
+        found += [each for module, own in near_by for kind in _OF_OTHERS for each in kind(module, own, others)]
+    for cost, text, key, tensors in found:
+        instead = {
+            places[name]: new for name, new in tensors.items() if not torch.equal(new, forward.tensor(places[name]))
+        }
+        if instead:
+            yield Change(cost, text, -1, _never, "weights", key, instead)
+
+
+def _exchanges(held: Mapping[str, _Tensors]) -> _Found:
+    """Yield exchanges of two weights of one shape, and of all weights of two modules of one form."""
+    alike: dict[tuple[str, Hashable], list[tuple[str, _Tensors]]] = defaultdict(list)
+    for module, own in held.items():
+        for name, tensor in own.items():
+            alike[_holder(module), tensor.shape].append((name, {name: tensor}))
+        if len(own) > 1:
+            form = tuple((name[len(module) :], tensor.shape) for name, tensor in own.items())
+            alike[_holder(module), form].append((module, own))
+    for (owner, _), members in alike.items():
+        for (one, mine), (other, theirs) in combinations(members[:_MOST], 2):
+            tensors = {**dict(zip(mine, theirs.values(), strict=True)), **dict(zip(theirs, mine.values(), strict=True))}
+            yield 2, f"{one} and {other} exchanged", (one[len(owner) :], other[len(owner) :]), tensors
+
+
+def _transposed(module: str, own: _Tensors, others: Others) -> _Found:
+    """Yield the square weights of a module the other way round, where the reference has them so."""
+    turned = {name: each.mT for name, each in own.items() if name in others.pairs.transposed and each.dim() > 1}
+    turned = {name: each for name, each in turned.items() if each.shape == own[name].shape}
+    if turned:
+        yield 1.2, f"{' and '.join(turned)} transposed", (_starred(module), "transposed"), turned
+
+
+def _of_the_reference(module: str, own: _Tensors, others: Others) -> _Found:
+    """Yield the weights of a module of the reference in the place of those that this one has otherwise."""
+    pairs = others.pairs
+    wrong = [name for name in own if name in pairs.unknown or name in pairs.reordered]
+    known = [each for name in wrong for each in pairs.partners.get(name, ())]
+    candidates = {each: others.tensors[each] for each in (*others.lacking, *known) if each in others.tensors}
+    for holder in dict.fromkeys(_holder(each) for each in candidates if _is_of_one_layer(module, each)):
+        taken: dict[str, str] = {}
+        for name in wrong:
+            left = (each for each in candidates if _holder(each) == holder and each not in taken.values())
+            alike = next((each for each in left if _form(candidates[each]) == _form(own[name])), None)
+            if alike is not None:
+                taken[name] = alike
+        if taken:
+            text = ", ".join(f"{name} as the reference's {each}" for name, each in taken.items())
+            yield 1.2, text, (_starred(module), _starred(holder)), {name: candidates[taken[name]] for name in taken}
+
+
+def _in_groups(module: str, own: _Tensors, others: Others) -> _Found:
+    """Yield the joined weights of a module with the rows of the reference's one after the other, or in turns."""
+    partners = {name: others.pairs.partners[name] for name in own if name in others.pairs.joined}
+    joined = {
+        name: [others.tensors[each] for each in names]
+        for name, names in partners.items()
+        if len(names) > 1 and others.tensors.keys() >= {*names}
+    }
+    rows = {len(part) for parts in joined.values() for part in parts}
+    for groups in range(1, min(rows, default=0) + 1):
+        if any(count % groups for count in rows):
+            continue
+        laid = {
+            name: torch.cat([part.reshape(groups, -1, *part.shape[1:]) for part in parts], 1).flatten(0, 1)
+            for name, parts in joined.items()
+        }
+        if all(_form(each) == _form(own[name]) for name, each in laid.items()):
+            order = f"in {groups} turns" if groups > 1 else "one after the other"
+            text = f"the reference's rows {order} in {' and '.join(laid)}"
+            yield 1.2, text, (_starred(module), "groups", groups), laid
+
+
+_OF_OTHERS = (_transposed, _of_the_reference, _in_groups)
+
+
+def _starred(path: str) -> str:
+    return NUMBER.sub("*", path)
+
+
+def _form(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
+
+
+def _is_of_one_layer(name: str, other: str) -> bool:
+    mine, theirs = NUMBER.findall(name), NUMBER.findall(other)
+    return mine == theirs or len(mine) != len(theirs)
+
+
+def _holder(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _never(*_given: Any) -> Any:  # noqa: ANN401
+    raise NotImplementedError
