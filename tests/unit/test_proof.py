@@ -320,7 +320,7 @@ def exchanged(port):
 @pytest.mark.parametrize(
     ("loaded", "wrong", "sentence", "is_certain"),
     [
-        (doubled, "norm.scale", "with norm.scale as the reference's model.norm.weight every output agrees", True),
+        (doubled, "norm.scale", "With norm.scale as the reference's model.norm.weight every output agrees.", True),
         (
             laid_out_by_heads,
             "blocks.0.attention.qkv.weight",
@@ -336,7 +336,7 @@ def exchanged(port):
         (exchanged, "", "attention_norm.scale and blocks.0.mixer_norm.scale exchanged (3 times) every", False),
     ],
 )
-def test_weights_that_were_loaded_otherwise_are_proved_by_those_of_the_reference(loaded, wrong, sentence, is_certain):
+def test_weights_that_were_loaded_otherwise_are_told_by_those_of_the_reference(loaded, wrong, sentence, is_certain):
     reference = load_reference()
     norms = [module.weight for module in reference.modules() if type(module).__name__ == "LlamaRMSNorm"]
     with torch.no_grad():
@@ -353,7 +353,7 @@ def test_weights_that_were_loaded_otherwise_are_proved_by_those_of_the_reference
         pytest_tfdebug.trace(reference, input_ids=ids), pytest_tfdebug.trace(port, ids)
     ).culprit
 
-    assert sentence in culprit.proved
+    assert sentence in f"{culprit.explanation} {culprit.proved}"
     assert (culprit.kind == "weights", culprit.weights) == (bool(wrong), (wrong,) if wrong else ())
     assert culprit.certain == is_certain
     assert wrong or culprit.wrong == "uses weights in each other's place"

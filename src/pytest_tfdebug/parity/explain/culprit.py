@@ -63,14 +63,12 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
         is_certain = is_certain and _is_given_known(proof, pair)
         here = _in_port(named, proof, pair)
         return replace(look, culprit=_of_reference(here, places, told, is_certain=is_certain and here is named))
-    if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
-        is_exchange = all(not mend.places for mend in proof.mends)
-        return replace(look, culprit=replace(named, certain=named.certain or is_exchange, proved=told))
     loaded = [mend for place in places for mend in place.mends if not mend.places]
     if loaded:
-        is_alone = len(loaded) == len(proof.mends)
-        finding = _finding(proof, loaded[0], known, None)
+        finding, is_alone = _finding(proof, loaded[0], known, None), len(loaded) == len(proof.mends)
         return replace(look, culprit=_of_weights(named, finding, pair, told, is_alone=is_alone))
+    if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
+        return replace(look, culprit=replace(named, proved=told))
     places = [place for place in places if not _is_right(place.finding.values[0], pair)]
     if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         return replace(look, culprit=replace(named, certain=False, proved=told))
@@ -84,10 +82,15 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
 
 def _of_weights(named: Culprit, finding: Finding, pair: ForwardPair, told: str, *, is_alone: bool) -> Culprit:
     """Return who is to blame where other weights mend a forward: these, if they are not as the reference's are."""
-    if all(map(pair.weights.is_as_there, finding.weights)):
-        wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
-        return replace(named, certain=False, proved=told, wrong=wrong, why=why)
-    return replace(culprit_of(finding, pair), certain=is_alone, proved=told)
+    culprit = replace(culprit_of(finding, pair), certain=is_alone)
+    if pair.weights.unknown.issuperset(finding.weights):  # whatever numbers they hold, no change of them is the mend
+        return replace(culprit, why=f"{culprit.why} {told[:1].upper()}{told[1:]}.")
+    if not all(map(pair.weights.is_as_there, finding.weights)):
+        return replace(culprit, proved=told)
+    if named.kind == "weights":
+        return replace(named, certain=named.certain or is_alone, proved=told)
+    wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
+    return replace(named, certain=False, proved=told, wrong=wrong, why=why)
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
