@@ -23,6 +23,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def a_or_an(noun: str) -> str:
+    """Return a noun with its article."""
+    return f"an {noun}" if noun[:1] in "aeiouAEIOU" else f"a {noun}"
+
+
 class _Shown:
     """An error or warning that shows names of modules, tests and files as they are, and obeys none of them."""
 

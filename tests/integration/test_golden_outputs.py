@@ -105,6 +105,36 @@ def test_a_golden_of_some_positions_is_checked_with_the_same(run, pytester):
 
 
 @pytest.mark.parametrize(
+    ("positions", "told"),
+    [
+        ("'attention_mask'", "*TFDebugError: positions= is a mask or an index; it is a str."),
+        ("1.5", "*TFDebugError: positions= is a mask or an index; it is a float."),
+        ("True", "*TFDebugError: positions= is a mask or an index; it is a bool."),
+        ("MASK.tolist()", "*TFDebugError: positions= is a mask or an index; it is a list."),
+        ("MASK.numpy()", "*TFDebugError: positions= is a mask or an index; it is a ndarray."),
+        (
+            "MASK[:, 1:]",
+            "*positions= is a mask of shape (2, 11), and no output has these positions: 'logits' (2, 12, 64).",
+        ),
+        ("(slice(None), 12)", "*positions= is (slice(None, None, None), 12), and no output has these positions: *"),
+    ],
+)
+def test_positions_that_are_no_mask_or_index_of_an_output_are_refused(run, positions, told):
+    recorded, _ = run(f"llama(), IDS, MASK, reference=llama, positions={positions}")
+
+    recorded.assert_outcomes(failed=1)
+    recorded.stdout.fnmatch_lines([">       tf_golden.check(*", f"E *{told}", "*test_it.py:*: TFDebugError"])
+    recorded.stdout.no_fnmatch_line("*/torch/*")
+
+
+@pytest.mark.parametrize("positions", ["MASK", "MASK.bool()", "MASK.float()", "(slice(None), -1)", "[0, 1]", "1"])
+def test_masks_and_indices_of_an_output_are_positions(run, positions):
+    recorded, _ = run(f"llama(), IDS, MASK, reference=llama, positions={positions}")
+
+    recorded.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
     "typo", ["refrence=lambda: llama()", "tolerence=(1e-4, 1e-4)", "inputs_ids=IDS", "attention_masks=MASK"]
 )
 def test_a_typo_is_refused_and_records_nothing(run, pytester, typo):

@@ -55,6 +55,33 @@ def refused(model, *names, **how):
     return str(caught.value)
 
 
+class Own(nn.Module):
+    """A port with names of its own, and a module of torch inside, whose parameter is called input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, tokens, mask=None):
+        return self.layer(tokens if mask is None else tokens * mask)
+
+
+def test_only_names_that_the_model_itself_takes_are_suggested():
+    text = refused(Own(), "input_ids", hint="Did you forget reference=?")
+
+    assert text.splitlines()[0].endswith("takes it by name. Did you forget reference=?")
+    assert "Did you mean tokens=?" in refused(Own(), "token", hint="Did you forget reference=?")
+
+
+def test_the_ports_name_of_an_input_is_told_with_the_references(llama):
+    assert "That is the port's name; give input_ids=, or exchange the port and reference=." in refused(
+        llama, "tokens", port=Own()
+    )
+    assert "give attention_mask=, or" in refused(llama, "mask", port=Own())
+    assert "That is the port's name; give tokens=, or exchange" in refused(Own(), "input_ids", port=llama)
+    assert "Did you mean input_ids=?" in refused(llama, "inputs_ids", port=Own())
+
+
 def test_what_a_forward_takes_by_way_of_its_keywords_is_no_mistake(llama):
     names = ("input_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict")
 

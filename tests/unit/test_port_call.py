@@ -172,5 +172,13 @@ def test_port_inputs_of_another_kind_are_refused():
         port_call(port(lambda self, ids: ...), (), {"input_ids": IDS}, IDS)
 
     assert str(caught.value) == (
-        "port_inputs= is a dict of the port's keyword inputs, or a tuple of its positional ones; it is a Tensor."
+        "port_inputs= is a dict of the port's keyword inputs, or a tuple or list of its positional ones; it is a Tensor."
     )
+
+
+def test_port_inputs_may_be_a_list_and_numbers_in_them_are_no_tensor():
+    model = port(lambda self, ids: ...)
+
+    assert port_call(model, (), {"input_ids": IDS}, [IDS]).args == (IDS,)
+    with pytest.raises(TFDebugError, match=r"^ids is a list of numbers, .* give torch.tensor\(ids\)"):
+        port_call(model, (), {"input_ids": IDS}, {"ids": IDS.tolist()})

@@ -28,7 +28,7 @@ from pytest_tfdebug.tracing.trace import check_model
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.settings import Store
@@ -62,7 +62,7 @@ class GoldenChecks:
         reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None,
         name: str | None = None,
         rename: Rename = None,
-        port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
+        port_inputs: Mapping[str, Any] | Sequence[Any] | None = None,
         outputs: Mapping[str, str] | None = None,
         positions: Any = None,  # noqa: ANN401 - a mask, or anything that a tensor is indexed with
         tolerance: ToleranceGiven | None = None,
@@ -85,7 +85,7 @@ class GoldenChecks:
             name: Tells several goldens of one test apart.
             rename: Port path -> reference path, see :func:`pytest_tfdebug.compare`.
             port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
-                inputs or a tuple of positional ones. ``args`` and ``kwargs`` are then those of the reference.
+                inputs, or a tuple or list of positional ones. ``args`` and ``kwargs`` are then those of the reference.
             outputs: Path of an output of the port -> path of the reference's: ``{"audio": "audio_values"}``, ``{"":
                 "logits"}`` for a port that returns a tensor; see :func:`pytest_tfdebug.compare`.
             positions: Which positions of the outputs count: a mask of their leading axes (an attention mask: real
@@ -127,7 +127,9 @@ class GoldenChecks:
         refuse_no_tensors(module, method, args, kwargs)
         is_built = not (reference is None or isinstance(reference, torch.nn.Module))
         takes = reference if isinstance(reference, torch.nn.Module) else module
-        refuse_unknown_inputs(takes, kwargs, own, others_may=is_built or method != "forward")
+        others_may, port = is_built or method != "forward", None if takes is module else module
+        hint = "Did you forget reference=?" if reference is None else ""
+        refuse_unknown_inputs(takes, kwargs, own, port=port, others_may=others_may, hint=hint)
         settings = settle(self._item, own, vars(self._options))
         mode = golden_mode(self._item.config)
         if mode == "off":
@@ -145,7 +147,7 @@ class GoldenChecks:
             inputs = Rerun(module, called.args, called.kwargs, method)
             recorded = module if reference is None else recorded_model(reference)
             if is_built and method == "forward":
-                refuse_unknown_inputs(recorded, kwargs, own)
+                refuse_unknown_inputs(recorded, kwargs, own, port=module)
             record(self._item, place, recorded, given, settings, blind=lambda: self._blind_spots(recorded, given))
             if reference is None:
                 return None
@@ -284,7 +286,7 @@ def _called(
     model: torch.nn.Module,
     given: PortCall,
     reference: object,
-    port_inputs: Mapping[str, Any] | tuple[Any, ...] | None,
+    port_inputs: Mapping[str, Any] | Sequence[Any] | None,
     root: str | None,
     *,
     is_recorded: bool,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.signatures import is_mask, method_of
+from pytest_tfdebug.errors import TFDebugError, a_or_an
+from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, paired, refuse_no_tensors
 from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def port_call(
     port: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    port_inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | None = None,
+    port_inputs: Mapping[str, Any] | Sequence[Any] | None = None,
     method: str = "forward",
     *,
     names: Sequence[str] = (),
@@ -65,10 +65,11 @@ def port_call(
         return replace(_like_reference(port, signature, args, kwargs), method=method)
     if not isinstance(port_inputs, (Mapping, tuple, list)):
         raise TFDebugError(
-            "port_inputs= is a dict of the port's keyword inputs, or a tuple of its positional ones; "
-            f"it is {_article(type(port_inputs).__name__)}."
+            "port_inputs= is a dict of the port's keyword inputs, or a tuple or list of its positional ones; "
+            f"it is {a_or_an(type(port_inputs).__name__)}."
         )
     own = ((), dict(port_inputs)) if isinstance(port_inputs, Mapping) else (tuple(port_inputs), {})
+    refuse_no_tensors(port, method, *own)
     if signature is None:
         return PortCall(*own, method=method)
     try:
@@ -104,7 +105,7 @@ def _like_reference(
     open_ones = [one for one in parameters if one.default is Parameter.empty and one.name not in {*filled, *given}]
     if len(inputs) != len(open_ones):
         raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs, theirs=kwargs) from cause
-    names = _paired([one.name for one in open_ones], inputs, [one.name for one in open_ones])
+    names = paired([one.name for one in open_ones], inputs, [one.name for one in open_ones])
     left_out = {name: value for name, value in rest.items() if name not in inputs}
     if any(one.kind is Parameter.VAR_KEYWORD for one in signature.parameters.values()):
         given, left_out = given | left_out, {}
@@ -116,22 +117,6 @@ def _like_reference(
         raise _refusal(port, signature, f"the reference's inputs: {error}", args, kwargs, theirs=kwargs) from error
     paths = {own: f"[{name!r}]" for own, name in names.items()}
     return PortCall((*args, *first), given, paths, _note(names, left_out))
-
-
-def _paired(parameters: Sequence[str], inputs: Sequence[str], required: Sequence[str] = ()) -> dict[str, str]:
-    """Return which input of the reference each parameter seems to be for: by common words, then the rest in order."""
-    alike = ((len(_words(own) & _words(theirs)), own, theirs) for own in parameters for theirs in inputs)
-    found: dict[str, str] = {}
-    for shared, own, theirs in sorted(alike, key=lambda each: -each[0]):
-        if shared and own not in found and theirs not in found.values():
-            found[own] = theirs
-    left = [theirs for theirs in inputs if theirs not in found.values()]
-    found |= dict(zip([own for own in required if own not in found], left, strict=False))
-    return {own: found[own] for own in parameters if own in found}
-
-
-def _words(name: str) -> set[str]:
-    return {word.removesuffix("s") for word in name.lower().split("_")}
 
 
 def _lacking(signature: Signature, given: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -148,7 +133,7 @@ def _lacking(signature: Signature, given: Mapping[str, Any], theirs: Mapping[str
         and not (is_mask(name) and bool(value.all()))
         and not any(_is_same(value, own) for own in values)
     ]
-    pairs = _paired([*given, *(name for name in parameters if name not in given)], inputs)
+    pairs = paired([*given, *(name for name in parameters if name not in given)], inputs)
     return next(((own, name) for own, name in pairs.items() if own not in given), None)
 
 
@@ -220,7 +205,7 @@ def _refusal(
     by_place = [one.name for one in taken if one.kind in _BY_POSITION][: len(args)]
     rest = [name for name, value in theirs.items() if name not in names and not _is_flag(value)]
     known = {*by_place, *required, *kwargs}
-    known |= _paired([name for name in names if name not in {*by_place, *kwargs}], rest, required).keys()
+    known |= paired([name for name in names if name not in {*by_place, *kwargs}], rest, required).keys()
     asked = [name for name in names if name in known] or names[:1]
     given = [*map(_told, args), *(f"{name}={_told(value)}" for name, value in kwargs.items())]
     example = ", ".join(f'"{name}": ...' for name in asked)
@@ -240,7 +225,3 @@ def _told(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"tensor {tuple(value.shape)}"
     return shorten(repr(value), 40)
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"

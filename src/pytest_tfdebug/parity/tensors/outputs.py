@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.errors import TFDebugError, a_or_an, listed
 from pytest_tfdebug.parity.pair.pairing import leaf_key
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 
@@ -51,6 +51,11 @@ class OutputRules:
                 f"outputs={given!r} is not a dict of the port's outputs and the reference's: outputs={{\"audio\": "
                 '"audio_values"}, or {"": "logits"} for a port that returns a tensor.'
             )
+        if self.positions is not None and not _is_index(self.positions):
+            raise TFDebugError(
+                f"positions= is a mask or an index; it is {a_or_an(type(self.positions).__name__)}.\n"
+                "A mask is a tensor: positions=attention_mask. An index is (slice(None), -1), for the last position."
+            )
 
     def masked(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an output with zeros where its positions do not count."""
@@ -72,6 +77,15 @@ class OutputRules:
         except (IndexError, TypeError):
             return None
         return counts
+
+    def refuse_misfit(self, outputs: Sequence[TensorRecord]) -> None:
+        """Refuse positions that no output has."""
+        if self.positions is None or not outputs or any(self._counts(one.shape) is not None for one in outputs):
+            return
+        given = self.positions
+        told = f"a mask of shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else repr(given)
+        there = listed([f"{shown(one.leaf)!r} {one.shape}" for one in outputs], 3)
+        raise TFDebugError(f"positions= is {told}, and no output has these positions: {there}.")
 
     def of_both(self, actual: TensorRecord, expected: TensorRecord) -> tuple[TensorRecord, TensorRecord]:
         """Return two outputs of one shape with zeros where positions do not count."""
@@ -109,6 +123,7 @@ def hold_outputs(
     is_strict: bool,
 ) -> tuple[LeafComparison, ...]:
     """Return every output of the reference beside the port's: ``missing`` where none was compared."""
+    rules.refuse_misfit(expected)
     is_strict &= not {leaf_key(one.leaf) for one in actual}.isdisjoint(leaf_key(one.leaf) for one in expected)
     held = _SideBySide(list(actual), list(expected), compare, rules)
     if rules.paths is not None:
@@ -274,6 +289,16 @@ class _SideBySide:
                     yield _with(mine, moved), f"{was}, its axes in the order {order}"
         else:
             yield _with(mine, tensor.reshape(expected.shape)), was
+
+
+def _is_index(value: object) -> bool:
+    """Tell whether a tensor can be indexed with a value, and the value is nothing that only looks like a mask."""
+    if isinstance(value, tuple):
+        return all(map(_is_index, value))
+    if isinstance(value, list):
+        return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+    is_place = value is None or isinstance(value, (int, slice, torch.Tensor, type(...)))
+    return is_place and not isinstance(value, bool)
 
 
 def _with(record: TensorRecord, tensor: torch.Tensor) -> TensorRecord:

@@ -17,7 +17,7 @@ from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 
 #: Kinds of parameters that are given by their place, and those that collect what has none of its own.
@@ -88,26 +88,64 @@ _MOST = 8
 
 
 def refuse_unknown_inputs(
-    model: torch.nn.Module, names: Iterable[str], options: Collection[str], *, others_may: bool = False
+    model: torch.nn.Module,
+    names: Iterable[str],
+    options: Collection[str],
+    *,
+    port: torch.nn.Module | None = None,
+    others_may: bool = False,
+    hint: str = "",
 ) -> None:
     """Refuse keywords that no forward of a model takes by name: ``**kwargs`` would swallow a misspelt one.
 
     Where others may take them (a reference that is not built yet), only what is nearly one of the options is refused.
+
+    Args:
+        model: The model that is given them.
+        names: The keywords.
+        options: Names of the options that stand beside them.
+        port: The model under test, if that is another one: its names may have been given by mistake.
+        others_may: Whether a model that is not known yet may take them.
+        hint: What may have been meant where no name is near, as a question.
     """
-    taken = frozenset().union(*(_taken(cast("type", type(module))) for module in model.modules()))
-    own = named_parameters(cast("type", type(bare(model))))
+    kinds = dict.fromkeys(cast("type", type(module)) for module in model.modules())
+    taken = frozenset().union(*map(_taken, kinds))
+    kind = cast("type", type(bare(model)))
+    own = named_parameters(kind)
+    handed = [_taken(each) for each in kinds if not each.__module__.startswith("torch.")]
+    known = (*own, *frozenset().union(*handed)) if collects_keywords(kind) else own
+    ports = () if port is None else named_parameters(cast("type", type(bare(port))))
     for name in names:
         if name in taken:
             continue
         option = get_close_matches(name, options, 1, _NEAR)
         if others_may and not option:
             continue
-        near = option or get_close_matches(name, (*own, *taken), 1)
-        hint = f" Did you mean {near[0]}=?" if near else ""
+        near = option or get_close_matches(name, known, 1)
+        told = f"Did you mean {near[0]}=?" if near else hint
+        if name in ports and not option:
+            meant = paired(ports, own, ports).get(name)
+            told = f"That is the port's name{f'; give {meant}=' if meant else ''}, or exchange the port and reference=."
         raise TFDebugError(
-            f"{name}= is no option, and no forward of {type(model).__name__} takes it by name.{hint}\n"
+            f"{name}= is no option, and no forward of {type(model).__name__} takes it by name.{told and f' {told}'}\n"
             f"  It takes: {listed([*own], _MOST) or 'nothing'}"
         )
+
+
+def paired(parameters: Sequence[str], inputs: Sequence[str], required: Sequence[str] = ()) -> dict[str, str]:
+    """Return which input each parameter seems to be for: by common words, then the required ones in order."""
+    alike = ((len(_words(own) & _words(theirs)), own, theirs) for own in parameters for theirs in inputs)
+    found: dict[str, str] = {}
+    for shared, own, theirs in sorted(alike, key=lambda each: -each[0]):
+        if shared and own not in found and theirs not in found.values():
+            found[own] = theirs
+    left = [theirs for theirs in inputs if theirs not in found.values()]
+    found |= dict(zip([own for own in required if own not in found], left, strict=False))
+    return {own: found[own] for own in parameters if own in found}
+
+
+def _words(name: str) -> set[str]:
+    return {word.removesuffix("s") for word in name.lower().split("_")}
 
 
 @lru_cache(maxsize=4096)
