@@ -149,6 +149,18 @@ def _hide_own_lines(error: BaseException) -> None:
         error.__cause__, error.__context__, error.__suppress_context__ = None, cause, cause is None
     for module in filter(_is_own, modules):
         module["__tracebackhide__"] = _is_mistake  # which pytest asks of each line's module
+    _end_at_the_users_line(error)
+
+
+def _end_at_the_users_line(error: BaseException) -> None:
+    """Cut what libraries and this package called below the user's last line off a traceback; without one, nothing."""
+    from pytest_tfdebug.frames import is_users
+
+    last, step = None, error.__traceback__
+    while step is not None:
+        last, step = (step if is_users(step.tb_frame) else last), step.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def _before(error: BaseException) -> BaseException | None:

@@ -17,6 +17,8 @@ def helper(*args):
 
 """
 OURS = "*/pytest_tfdebug/*"
+#: Lines that lie between a test and ours.
+BETWEEN = ("*/torch/*", "*contextlib.py:*")
 
 #: A test -> its line that is shown, and what is said there.
 MISTAKES = [
@@ -44,6 +46,16 @@ MISTAKES = [
         "def test_it(tf_golden):\n    tf_golden.check(MODEL, X, name='../up')",
         ">       tf_golden.check(MODEL, X, name='../up')",
         "E       pytest_tfdebug.errors.TFDebugError: name='../up' of a golden is made of letters, *",
+    ),
+    (
+        "def test_it(tf_golden):\n    tf_golden.check(helper, X)",
+        ">       tf_golden.check(helper, X)",
+        "E *TFDebugError: check needs a torch.nn.Module and got the function helper: call it, helper(...).",
+    ),
+    (
+        "@pytest.mark.tf_golden(tolerance='1e-4')\ndef test_it(tf_golden):\n    tf_golden.check(MODEL, X)",
+        ">       tf_golden.check(MODEL, X)",
+        "E *tf_golden: tolerance='1e-4' is not *",
     ),
     (
         "@pytest.mark.padding_invariant(pads=3)\ndef test_it():\n    MODEL(X)",
@@ -103,7 +115,8 @@ def test_a_mistake_is_shown_where_it_is_made(run, source, line, told):
     result = run(source)
 
     result.stdout.fnmatch_lines([line, told])
-    result.stdout.no_fnmatch_line(OURS)
+    for between in (OURS, *BETWEEN):
+        result.stdout.no_fnmatch_line(between)
     result.stdout.no_fnmatch_line("*direct cause*")
 
 
@@ -119,6 +132,26 @@ def test_a_golden_that_cannot_be_read_is_told_without_what_its_reader_raised(pyt
     )
     result.stdout.no_fnmatch_line("*direct cause*")
     result.stdout.no_fnmatch_line("*_open(file*")
+
+
+def test_a_mistake_that_the_forward_shows_ends_at_the_users_line(run):
+    source = (
+        "def test_it(tf_golden):\n"
+        "    tf_golden.check(MODEL, X, reference=torch.nn.Linear(2, 2), outputs={'score': 'logits'})"
+    )
+
+    result = run(source, "--tf-golden=update")
+
+    result.stdout.fnmatch_lines(
+        [
+            ">       tf_golden.check(MODEL, *",
+            "E *outputs=: the port returns no 'score'; *",
+            "test_it.py:*: TFDebugError",
+        ]
+    )
+    for between in (OURS, *BETWEEN):
+        result.stdout.no_fnmatch_line(between)
+    assert run(source, "--tf-golden=update", "--full-trace").stdout.str().count("torch/nn/modules/module.py:") > 1
 
 
 def test_a_full_trace_shows_our_lines(run):

@@ -78,7 +78,7 @@ def test_it(tf_trace):
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        ("tf_trace(Port)", "tf_trace needs a torch.nn.Module and got type."),
+        ("tf_trace(Port)", "tf_trace needs a torch.nn.Module and got the class Port: call it, Port(...)."),
         (
             "tf_trace(Port(), torch.ones(4), include='down')",
             "No module matches 'down' (* is one part of a module path, *",

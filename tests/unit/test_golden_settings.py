@@ -26,11 +26,12 @@ def test_defaults_hold_where_nothing_is_said():
 
 @pytest.mark.parametrize("key", ["rename", "include", "exclude", "level"])
 def test_an_argument_beats_the_closest_marker_and_that_the_next(key):
-    test = item({key: "closest"}, {key: "class"})
+    argument, closest, of_class = "all", "leaves", "layers"
+    test = item({key: closest}, {key: of_class})
 
-    assert getattr(settle(test, {key: "argument"}, {}), key) == "argument"
-    assert getattr(settle(test, {key: None}, {}), key) == "closest"
-    assert getattr(settle(item({}, {key: "class"}), {}, {}), key) == "class"
+    assert getattr(settle(test, {key: argument}, {}), key) == argument
+    assert getattr(settle(test, {key: None}, {}), key) == closest
+    assert getattr(settle(item({}, {key: of_class}), {}, {}), key) == of_class
 
 
 def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file():
@@ -77,6 +78,19 @@ def test_a_bad_marker_is_a_usage_error(marker, text):
     with pytest.raises(pytest.UsageError) as caught:
         settle(item(marker), {}, {})
     assert str(caught.value).startswith(text)
+
+
+def test_everything_that_is_wrong_with_the_markers_of_a_test_is_told():
+    test = item({"levle": "layers", "tolerance": "1e-4", "internal": "fial"}, {"level": "layer", "dtypes": "int8"})
+
+    with pytest.raises(pytest.UsageError) as caught:
+        settle(test, {}, {})
+
+    told = "\n".join(sorted(str(caught.value).splitlines()))
+    assert [line.partition("=")[0] for line in told.splitlines()] == [
+        "tf_golden has no argument levle",
+        *(f"tf_golden: {key}" for key in ("dtypes", "internal", "level", "tolerance")),
+    ]
 
 
 def test_what_passes_is_settled_like_the_rest():

@@ -14,14 +14,13 @@ from pytest_tfdebug.marker_arguments import several, unknown
 from pytest_tfdebug.parity.calls.internal import Internal
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
-from pytest_tfdebug.tracing.record.selection import checked
+from pytest_tfdebug.tracing.record.selection import Level, checked
 from pytest_tfdebug.tracing.values.half_precision import checked_dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pytest_tfdebug.parity.pair.rename import Rename
-    from pytest_tfdebug.tracing.record.selection import Level
 
 #: What a ``tf_golden`` marker takes: the defaults of its test's checks, and what is recorded.
 KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "redact", "dtypes")
@@ -30,7 +29,7 @@ Store = Literal["values", "full"]
 #: What holds where nothing is said, of keywords that the ini file knows.
 _DEFAULTS = {"internal": "warn", "tolerance": "dtype", "store": "values"}
 #: Keywords that take one of a few words.
-_CHOICES = {"internal": get_args(Internal), "store": get_args(Store)}
+_CHOICES = {"internal": get_args(Internal), "store": get_args(Store), "level": get_args(Level)}
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
@@ -77,8 +76,7 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
         key: next((it[key] for it in places if it.get(key) is not None), None) for key in KEYWORDS
     }
     given = _checked(arguments)
-    with _said_by("tf_golden: "):
-        by_marker = _checked(places[1])
+    by_marker = _checked(places[1])
     with _said_by("tf_golden_"):
         _checked(defaults)
         max_size = parse_size(ini.get("golden_max_size") or MAX_SIZE, "max_size =")
@@ -120,19 +118,36 @@ def parse_size(text: object, name: str) -> int:
 
 def _checked(given: Mapping[str, Any]) -> Tolerances:
     """Refuse values of one place that make no sense, and return its tolerances."""
-    for key, choices in _CHOICES.items():
-        if given.get(key) not in (None, *choices):
-            raise TFDebugError(f"{key}={given[key]!r} is not one of {', '.join(map(repr, choices))}.")
-    redact = given.get("redact") or ()
-    if not (isinstance(redact, bool) or all(isinstance(name, str) for name in several(redact))):
-        raise TFDebugError(f"redact={redact!r} is not the name of an input, a list of names or True.")
+    wrong = list(_problems(given))
+    if wrong:
+        raise TFDebugError("\n".join(wrong))
     tolerance = given.get("tolerance")
     return Tolerances() if tolerance is None else read_tolerance(tolerance)
 
 
+def _problems(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the values of one place, in sentences."""
+    for key, choices in _CHOICES.items():
+        if given.get(key) not in (None, *choices):
+            yield f"{key}={given[key]!r} is not one of {', '.join(map(repr, choices))}."
+    redact = given.get("redact") or ()
+    if not (isinstance(redact, bool) or all(isinstance(name, str) for name in several(redact))):
+        yield f"redact={redact!r} is not the name of an input, a list of names or True."
+    yield from _refused(read_tolerance, given.get("tolerance"))
+    yield from _refused(checked_dtypes, given.get("dtypes"))
+
+
+def _refused(read: Callable[[Any], object], value: object) -> Iterator[str]:
+    try:
+        if value is not None:
+            read(value)
+    except TFDebugError as error:
+        yield str(error)
+
+
 @contextmanager
 def _said_by(place: str) -> Iterator[None]:
-    """Let what makes no sense in the marker or the ini file be a usage error that begins with its name."""
+    """Let what makes no sense in the ini file be a usage error that begins with its name."""
     try:
         yield
     except TFDebugError as error:
@@ -156,10 +171,13 @@ def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
 
 
 def _of_marker(item: pytest.Item) -> dict[str, Any]:
+    """Return what the markers of a test say; what makes no sense in them is one usage error."""
     merged: dict[str, Any] = {}
+    wrong: dict[str, None] = {}
     for marker in reversed(list(item.iter_markers("tf_golden"))):  # the closest one is the strongest
-        wrong = "\n".join(unknown("tf_golden", KEYWORDS, marker.args, marker.kwargs))
-        if wrong:
-            raise pytest.UsageError(wrong)
+        wrong |= dict.fromkeys(unknown("tf_golden", KEYWORDS, marker.args, marker.kwargs))
+        wrong |= dict.fromkeys(f"tf_golden: {problem}" for problem in _problems(marker.kwargs))
         merged |= marker.kwargs
+    if wrong:
+        raise pytest.UsageError("\n".join(wrong))
     return merged

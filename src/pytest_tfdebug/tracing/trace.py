@@ -327,7 +327,10 @@ def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
 def check_model(model: object, own: Mapping[str, object], function: str) -> None:
     """Refuse what is no model, and an option that the model's forward has as a parameter of its own."""
     if not isinstance(model, torch.nn.Module):
-        raise TFDebugError(f"{function} needs a torch.nn.Module and got {type(model).__name__}.")
+        name = getattr(model, "__name__", "")
+        kind = "class" if isinstance(model, type) else type(model).__name__
+        got = f"the {kind} {name}: call it, {name}(...)" if name else kind
+        raise TFDebugError(f"{function} needs a torch.nn.Module and got {got}.")
     given = {name for name, value in own.items() if not isinstance(value, (str, tuple)) or value not in ("all", ())}
     taken = sorted(given & forward_parameters(cast("type", type(model))).keys())
     if taken:
