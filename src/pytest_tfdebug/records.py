@@ -251,6 +251,11 @@ class Coverage:
         """Calls compared, of 1; 1 where there was none to compare."""
         return self.compared / self.expected if self.expected else 1.0
 
+    @property
+    def is_of_outputs(self) -> bool:
+        """Whether the model's own output was compared, and no call inside it has a partner."""
+        return self.root and self.compared == 1 < self.expected
+
 
 @dataclass(frozen=True, slots=True)
 class Worst:
