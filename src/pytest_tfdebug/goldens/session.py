@@ -271,7 +271,7 @@ def covered(config: pytest.Config) -> Iterator[str]:
     parts = [f"{compared} of {counted(expected, 'call')} compared"] if whole else []
     if len(whole) < len(found):  # by value: their modules have names of their own
         some = f" of {len(found) - len(whole)}" if whole else ""
-        parts.append(f"all outputs{some} compared (the modules inside have other names)")
+        parts.append(f"outputs{some} compared (the modules inside have other names)")
     line = f"{counted(len(passed), 'golden')}: {', '.join(parts) or '0 of 0 calls compared'}"
     measured = [item.worst for item in passed if item.worst is not None]
     if measured:
