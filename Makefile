@@ -18,7 +18,7 @@ $(VENV)/.linters: $(VENV)/.installed
 	touch $@
 
 test: $(VENV)/.installed  ## set up and run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-oldest:  ## the tests on the oldest versions that pyproject.toml admits
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
@@ -30,12 +30,12 @@ $(VENV)/.ports: $(VENV)/.installed
 
 # What computes a thing twice and says whether it is the same: no verdict may hang on how a machine's kernels round. `make test`
 # runs these tests with the kernels of this processor and as many threads as it has.
-KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue conformance* drift explain golden_coverage \
-	golden_floors invariance* minilm overflow_free padding* part_of_golden port_inputs tester_inputs watch_masks) \
-	$(patsubst %,tests/unit/test_%.py,alignment as_run* blame* fill floors measured operators overflow* pairing rename weights))
+KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue conformance drift explain golden_floors \
+	invariance_sisters minilm padding_clean padding_leaks) \
+	$(patsubst %,tests/unit/test_%.py,as_run_compiled as_run_dtype as_run_threads blame* fill floors measured noise weights))
 
 test-kernels: $(VENV)/.installed  ## what computes twice, with other kernels and one thread
-	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(KERNELS)
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(KERNELS)
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest -n 2 --dist loadgroup tests/ports
