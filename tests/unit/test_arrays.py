@@ -121,6 +121,36 @@ def test_the_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed
     assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
 
 
+def test_a_factor_is_looked_for_only_where_it_can_come_from(reference, computed):
+    eager = LlamaForCausalLM(LlamaConfig(**{**reference.config.to_dict(), "attn_implementation": "eager"})).eval()
+    eager.load_state_dict(reference.state_dict())
+    arrays = flat(computed(numpy_llama.with_bug("mask")))
+    arrays["layer0.mixed"] = np.float32(1.1) * flat(computed())["layer0.mixed"]
+    del arrays["layer0.probs"]
+
+    report = compare(trace(eager, input_ids=IDS, use_cache=False), arrays)
+
+    shown = texts(report, "statement")
+    assert report.factor == pytest.approx(1.1)
+    assert any("self.v_proj(hidden_states)" in text for text in shown)
+    assert any("softmax" in text for text in shown)
+    assert not any("mask" in text for text in shown)
+
+
+def test_what_only_moves_what_is_there_is_shown_with_what_is_computed_of_it(golden, computed):
+    arrays = {}
+    for label, array in flat(computed(numpy_llama.with_bug("turned"))).items():
+        arrays[label] = array
+        if label == "layer0.qkv":
+            arrays["layer0.first_half"] = array[:, :64].reshape(8, 8, 8)[..., :4] * np.float32(1.05) + np.float32(0.1)
+
+    report = compare(golden, arrays)
+
+    assert report.first.label == "layer0.first_half"
+    shown = texts(report, "statement")
+    assert sorted(text.partition(" = ")[0] for text in shown) == ["q_embed", "x1"]
+
+
 def test_a_crop_that_differs_is_named(golden, computed):
     arrays = computed(last_only=True)
     arrays["logits"] = arrays["logits"] * np.float32(1.001)

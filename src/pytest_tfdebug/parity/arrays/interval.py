@@ -27,6 +27,13 @@ _ROUNDING, _AS_NEAR = 0.4, 2.0
 _NEARLY = 6.0
 #: A wrong array is a form of a value that is no farther than this.
 _SIMILAR = 0.1
+#: Operators that no factor passes.
+_BENDING = frozenset(
+    {
+        *("_softmax", "_log_softmax", "silu", "gelu", "sigmoid", "tanh", "softplus"),
+        *("exp", "log", "erf", "sin", "cos", "sqrt", "rsqrt", "pow"),
+    }
+)
 #: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
 #: the last value that the array can stand for.
 Strength = Literal["statement", "module", "latest"]
@@ -69,14 +76,20 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
             found.factor = multiples[found.bound]
         edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
         ends = {"statement": found.bound, "module": edge, "latest": latest}
+    seen, turned = _seen(reference, arrays)
     for strength, end in ends.items():
-        upto = reference.statement(reference.at(end)) if strength == "statement" else {end}
-        more = (reference.ancestors(upto) & is_open | {i for i in multiples if i <= found.bound}) - shown
-        found.steps[strength] = sorted(more)
+        if strength == "statement":
+            upto = reference.statement(reference.at(end))
+            is_scaled = end in is_open and end in multiples
+            more = _scaling(reference, upto, seen) if is_scaled else reference.ancestors(upto) & is_open
+            more |= {i for i in multiples if i <= end} | _next_computed(reference, end, good)
+        else:
+            more = reference.ancestors({end}) & is_open
+        found.steps[strength] = sorted(more - shown)
         shown |= more
-    before, turned = _before(reference, arrays, found, good)
-    found.before = sorted({*before, *_passed(reference, arrays, found)})
-    found.steps["statement"] = sorted({*turned, *found.steps["statement"]})
+    unseen = _before(reference, found, good, seen)
+    found.before = sorted(unseen - turned | _passed(reference, arrays, found))
+    found.steps["statement"] = sorted(unseen & turned | {*found.steps["statement"]})
     return found
 
 
@@ -147,6 +160,27 @@ def _is_passed(reference: ReferenceValues, later: Sequence[Array], source: Seque
     )
 
 
+def _next_computed(reference: ReferenceValues, bound: int, good: set[int]) -> set[int]:
+    """Return what is computed with a value that only moves elements that are there: moving makes no other numbers."""
+    value = reference.at(bound)
+    if not value.is_moved or not good.issuperset(value.producers):
+        return set()
+    return {user.index for user in list(reference.side.uses(bound))[:1]}
+
+
+def _scaling(reference: ReferenceValues, upto: Collection[int], seen: Collection[int]) -> set[int]:
+    """Return where a factor of some values may come in: from what is seen, and from functions that bend, on."""
+    found, todo = set[int](), list(upto)
+    while todo:
+        value = reference.at(todo.pop())
+        if value.index in found or value.index not in reference.computed or "float" not in value.dtype:
+            continue
+        found.add(value.index)
+        if value.operator not in _BENDING and value.index not in seen:
+            todo += value.producers
+    return found
+
+
 def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[Array], bound: int) -> int:
     """Return the last value that the first of some arrays can stand for, if those after it are to have values, too."""
     at = end = len(reference.values)
@@ -157,35 +191,35 @@ def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[
     return bound if at == end else max(at, bound)
 
 
-def _before(
-    reference: ReferenceValues, arrays: Sequence[Array], found: Interval, good: set[int]
-) -> tuple[list[int], list[int]]:
-    """Return values before an interval that only seem right, and those whose array stands in another order.
+def _seen(reference: ReferenceValues, arrays: Sequence[Array]) -> tuple[set[int], set[int]]:
+    """Return the values that arrays show to be right, and those whose array stands in another order.
 
-    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, as far
-    back as an array that has the same numbers along each axis: a wrong layout hides there. An order that is not the
-    reference's is a convention where everything computed from it matches, and here it does not.
+    Such an order is a convention where everything computed from it matches. What only moves elements is right if its
+    array has its order: a wrong layout has the same numbers.
     """
-    direct = {index for array in arrays for index in array.partners}
     whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]
     ordered = {index for array, index in whole if _is_in_order(array, reference, index)}
     turned = {i for array, i in whole if sorted(_lengths(array.print)) == sorted(_lengths(reference.at(i).print))}
     turned -= ordered
-    shown = found.steps["statement"]
+    direct = {index for array in arrays for index in array.partners}
+    return ordered | {index for index in direct - turned if not reference.at(index).is_moved}, turned
+
+
+def _before(reference: ReferenceValues, found: Interval, good: set[int], seen: set[int]) -> set[int]:
+    """Return values before an interval that only seem right.
+
+    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements.
+    """
     last = found.last.partners if found.last is not None else ()
-    todo = [made for index in shown for made in reference.at(index).producers if made in good]
+    todo = [made for index in found.steps["statement"] for made in reference.at(index).producers if made in good]
     todo += [index for index, base in reference.moved.items() if base in last]
-    seen: set[int] = set()
+    unseen: set[int] = set()
     while todo:
         value = reference.at(todo.pop())
-        is_other = value.index in turned or value.is_moved
-        is_seen = value.index in direct and not is_other
-        if value.index in seen or is_seen or value.index in ordered or value.index not in reference.computed:
-            continue
-        seen.add(value.index)
-        todo += [made for made in value.producers if made in good]
-    shown = sorted(index for index in seen if reference.at(index).lines)
-    return [index for index in shown if index not in turned], [index for index in shown if index in turned]
+        if value.index not in unseen and value.index not in seen and value.index in reference.computed:
+            unseen.add(value.index)
+            todo += [made for made in value.producers if made in good]
+    return {index for index in unseen if reference.at(index).lines}
 
 
 def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval) -> set[int]:

@@ -90,11 +90,12 @@ def _pair_fused(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
 
 
 def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
-    """Pair what a loop of the runtime made: arrays of one label and shape are turns of what the reference has whole."""
-    turns: dict[tuple[str, tuple[int, ...]], list[Array]] = defaultdict(list)
+    """Pair what a loop of the runtime made: arrays of one label, or of that and one shape, are turns of one value."""
+    turns: dict[object, list[Array]] = defaultdict(list)
     for array in arrays:
         if array.is_open:
-            turns[array.label, array.shape].append(array)
+            for turn in (array.label, (array.label, array.shape)):
+                turns[turn].append(array)
     for each in turns.values():
         widths = [width for width in range(len(each), 1, -1) if len(each) % width == 0]
         for width in widths:

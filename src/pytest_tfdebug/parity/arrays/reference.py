@@ -146,11 +146,13 @@ class ReferenceValues:
 
     @cached_property
     def groups(self) -> list[ValueGroup]:
-        """What a runtime may hold as one tensor: siblings that one operator made of one value."""
+        """What a runtime may hold as one tensor: siblings that one operator made of one value, and turns of a loop."""
         siblings: dict[tuple[int, str], list[int]] = defaultdict(list)
+        turns: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for value in self.values:
             if value.origin != "operator" or not self._says[value.index]:
                 continue
+            turns[self.side.call_of(value).path, value.operator, value.lines[:1]].append(value.index)
             for made in {self._shown(made) for made in value.producers}:
                 if self.values[made].origin != "parameter":
                     siblings[made, value.operator].append(value.index)
@@ -161,6 +163,7 @@ class ReferenceValues:
             for first in range(len(each))
             for last in range(first + 2, len(each) + 1)
         }
+        members |= {tuple(each) for each in turns.values() if len(each) > 1}
         return [ValueGroup(each, joined(self.values[index].print for index in each)) for each in sorted(members)]
 
     def _shown(self, index: int) -> int:
