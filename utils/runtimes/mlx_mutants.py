@@ -54,7 +54,7 @@ EDITS: tuple[tuple[str, str, str], ...] = (
     (r"self\.(q|k|v|o)_proj\(", r"1.1 * self.\1_proj(", r"[qkvo]_proj|_proj\(|_rot = |_split_heads"),
     (r"swiglu\(self\.gate_proj\(x\), self\.up_proj\(x\)\)", r"swiglu(self.up_proj(x), self.gate_proj(x))", _MLP),
     (r"nn\.silu\(", r"nn.gelu(", _MLP + "|silu|" + _MIXER),
-    (r"swiglu\(", r"1.1 * swiglu(", _MLP),
+    (r"swiglu\(", r"1.1 * swiglu(", _MLP + "|silu"),
     (r"nn\.gelu_approx\(", r"nn.silu(", _MLP + "|gelu"),
     (r"self\.((?:\w*layer)?norm\w*|\w+norm)\((\w+)\)", r"\2", _NORM),
     (r"self\.((?:\w*layer)?norm\w*|\w+norm)\((\w+)\)", r"self.\1(1.05 * \2 + 0.1)", _NORM + "|" + _RESIDUAL),
