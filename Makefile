@@ -118,8 +118,12 @@ lint: $(VENV)/.linters  ## ruff, mypy strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-demo: $(VENV)/.installed  ## record a golden of a reference, run a port with a bug, show the report
-	$(BIN)/python utils/demo.py
+DEMO = $(BIN)/python -m pytest fixtures/demo -q -p no:cacheprovider --tf-golden-dir=demo-output
+
+demo: $(VENV)/.installed  ## record a golden of a reference, run a port without a bug and with one, show the report
+	$(DEMO) --tf-golden=update
+	$(DEMO)
+	! TFDEMO_BUG=1 $(DEMO)
 
 .venv-bench/.installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

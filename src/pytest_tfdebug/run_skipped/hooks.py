@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -164,56 +164,41 @@ _KEPT = {
 _NAMED, _LONGEST = 3, 80
 
 
-class _SkipGroup(NamedTuple):
-    """The tests under the same skips; ``left`` counts the tests that another skip kept from running."""
-
-    skips: tuple[Skip, ...]
-    rows: list[Row]
-    left: int
-
-    @property
-    def heading(self) -> str:
-        outcomes = {row.outcome for row in self.rows}
-        if outcomes == {"passes"}:
-            return "conditional" if any(skip.kind == "conditional" for skip in self.skips) else "deletable"
-        return "partly" if "passes" in outcomes else ""
-
-
 def listing(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the closing section."""
-    rows = sorted(rows)
-    groups = _groups(rows)
-    if not any(row.outcome == "passes" for row in rows):
+    tried: dict[tuple[Skip, ...], list[Row]] = {}
+    for row in sorted(rows):
+        if row.outcome != "kept":
+            tried.setdefault(row.skips, []).append(row)
+    kept = sorted(row for row in rows if row.outcome == "kept")
+    headings = {skips: _heading(skips, {row.outcome for row in tried[skips]}) for skips in sorted(tried)}
+    if not any(headings.values()):
         yield "No skipped test passes now."
     for heading, text in _HEADINGS.items():
-        found = [group for group in groups if group.heading == heading]
+        found = [skips for skips, of_skips in headings.items() if of_skips == heading]
         if found:
             yield f"{counted(len(found), 'skip')} {text}"
-        for group in found:
-            yield from _lines(group)
-    failing = [row for row in rows if row.outcome == "fails"]
+        for skips in found:
+            yield from _lines(skips, tried[skips], sum(not set(row.skips[1:]).isdisjoint(skips) for row in kept))
+    failing = sorted(row for row in rows if row.outcome == "fails")
     if failing:
         yield f"Still failing: {counted(len(failing), 'test')}."
         yield from (f"    {row.nodeid}: {row.text}" for row in failing)
-    yield from _kept([row for row in rows if row.outcome == "kept"])
+    yield from _kept(kept)
 
 
-def _groups(rows: Sequence[Row]) -> list[_SkipGroup]:
-    found: dict[tuple[Skip, ...], list[Row]] = {}
-    for row in rows:
-        if row.outcome != "kept":
-            found.setdefault(row.skips, []).append(row)
-    left = [set(row.skips[1:]) for row in rows if row.outcome == "kept"]
-    return [
-        _SkipGroup(skips, found[skips], sum(not others.isdisjoint(skips) for others in left)) for skips in sorted(found)
-    ]
+def _heading(skips: tuple[Skip, ...], outcomes: set[str]) -> str:
+    if outcomes == {"passes"}:
+        return "conditional" if any(skip.kind == "conditional" for skip in skips) else "deletable"
+    return "partly" if "passes" in outcomes else ""
 
 
-def _lines(group: _SkipGroup) -> Iterator[str]:
-    passing = [row for row in group.rows if row.outcome != "fails"]
-    notes = [f"{len(passing)} of {len(group.rows)} pass"] if len(passing) < len(group.rows) else []
-    notes += [f"{group.left} not run"] if group.left else []
-    for number, skip in enumerate(group.skips):
+def _lines(skips: tuple[Skip, ...], rows: list[Row], left: int) -> Iterator[str]:
+    """Yield the tests that pass under some skips; ``left`` were kept from running by another one."""
+    passing = [row for row in rows if row.outcome != "fails"]
+    notes = [f"{len(passing)} of {len(rows)} pass"] if len(passing) < len(rows) else []
+    notes += [f"{left} not run"] if left else []
+    for number, skip in enumerate(skips):
         told = f" ({', '.join(notes)})" if notes and not number else ""
         yield f"  {'and ' if number else ''}{skip.file}:{skip.line}: {skip.reason or '(no reason)'}{told}"
     for row in passing:
@@ -222,14 +207,10 @@ def _lines(group: _SkipGroup) -> Iterator[str]:
 
 def _kept(rows: list[Row]) -> Iterator[str]:
     for why, text in _KEPT.items():
-        counts = Counter(_short(row.skips[0].reason) or "(no reason)" for row in rows if row.text == why)
+        reasons = (row.skips[0].reason.partition("\n")[0] or "(no reason)" for row in rows if row.text == why)
+        counts = Counter(each if len(each) <= _LONGEST else f"{each[: _LONGEST - 3]}..." for each in reasons)
         if counts:
             named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
             few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
             more = ", ..." if len(named) > _NAMED else ""
             yield f"Not run: {counted(counts.total(), 'test')}; {text} ({few}{more})."
-
-
-def _short(text: str) -> str:
-    line = text.partition("\n")[0]
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

@@ -154,18 +154,14 @@ class _Attempt:
             return self._kept(Skip("", 0, reason_of(skipped)), "inside")
         return self._kept(met[-1], met[-1].kind)
 
-    def row(self, outcome: str, text: str = "") -> Row:
-        """Return what became of the test."""
-        return Row(self._item.nodeid, outcome, self._shown(self._skips), text)
+    def row(self, outcome: str, text: str = "", skips: Iterable[Skip] | None = None) -> Row:
+        """Return what became of the test: each skip once, its file relative to the root of the run if it lies there."""
+        root = f"{self._item.config.rootpath}{os.sep}"
+        shown = (each._replace(file=each.file.removeprefix(root)) for each in skips or self._skips)
+        return Row(self._item.nodeid, outcome, tuple(dict.fromkeys(shown)), text)
 
     def _kept(self, skip: Skip, why: str) -> Row:
-        others = [each for each in self._skips if each.kind in self._lifting.kinds]
-        return Row(self._item.nodeid, "kept", self._shown([skip, *others]), why)
-
-    def _shown(self, skips: Iterable[Skip]) -> tuple[Skip, ...]:
-        """Return each skip once, with its file relative to the root of the run where it lies there."""
-        root = f"{self._item.config.rootpath}{os.sep}"
-        return tuple(dict.fromkeys(skip._replace(file=skip.file.removeprefix(root)) for skip in skips))
+        return self.row("kept", why, [skip, *(each for each in self._skips if each.kind in self._lifting.kinds)])
 
 
 def _first_that_does_something(holder: Any, name: str) -> Any:  # noqa: ANN401 - a class or a module

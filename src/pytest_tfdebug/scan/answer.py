@@ -56,13 +56,18 @@ class Cache:
         self._path = os.path.join(directory(), f"{name}.answers")
         self._version, self._heads = [_MARK, _version()], dict[str, Any]()
         with suppress(OSError, *MISTAKES):
-            version, heads = json.loads(_whole(read(self._path, _MOST)))
-            self._heads = dict(heads) if version == self._version else {}
+            content = check_json(read(self._path, _MOST))
+            if content[:9] == b"%08x " % zlib.crc32(content[9:]):
+                version, heads = json.loads(content[9:])
+                self._heads = dict(heads) if version == self._version else {}
 
     def head(self, name: str) -> Head | None:
         """Return what is kept of an answer; None where there is none, or it is not what it should be."""
         with suppress(*MISTAKES):
-            return _head(self._heads[name])
+            record, bad, unresolved, summary, size, checksum = self._heads[name]
+            texts = (*record.values(), *bad.values(), *unresolved, summary)
+            if all(isinstance(text, str) for text in texts) and not isinstance(unresolved, str):
+                return Head(record, bad, unresolved, summary, int(size), int(checksum))
         return None
 
     def keep(self, name: str, head: Head) -> None:
@@ -80,22 +85,6 @@ def _text(value: object) -> bytes:
     """Return the text of the file: a checksum and JSON."""
     text = json.dumps(value, separators=(",", ":")).encode()
     return b"%08x %b" % (zlib.crc32(text), text)
-
-
-def _whole(content: bytes) -> bytes:
-    """Return the JSON of the file; a ValueError says that its checksum is wrong, or that it holds too many values."""
-    if content[:9] != b"%08x " % zlib.crc32(check_json(content)[9:]):
-        raise ValueError("not whole")
-    return content[9:]
-
-
-def _head(found: Any) -> Head:
-    """Return a head from what JSON holds; a ValueError says that something in it is of another type."""
-    record, bad, unresolved, summary, size, checksum = found
-    texts = (*record.values(), *bad.values(), *unresolved, summary)
-    if not all(isinstance(text, str) for text in texts) or isinstance(unresolved, str):
-        raise ValueError("not a head")
-    return Head(record, bad, unresolved, summary, int(size), int(checksum))
 
 
 def directory() -> str:

@@ -67,10 +67,14 @@ class StaleSkips:
             heirs = self._heirs[cls]
             if not any(heir.inherited.is_test_case or heir.name.startswith("Test") for heir in heirs):
                 continue
+            is_open = any(not heir.inherited.is_closed for heir in heirs)
             found += self._expired(cls, cls.facts.decorators)
             for name, member in cls.facts.members.items():
                 if isinstance(member, BoundFunction) and name.startswith("test_"):
-                    found += self._override(cls, name, member, is_needed=_is_given(cls, name, heirs))
+                    # a base may give this name to the class or to one that inherits from it
+                    names = (name, *unnumbered(name))
+                    is_needed = is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
+                    found += self._override(cls, name, member, is_needed=is_needed)
         return sorted(set(found), key=lambda each: each[:4])
 
     def _override(self, cls: Linked, name: str, function: BoundFunction, *, is_needed: bool) -> Iterator[StaleMark]:
@@ -91,16 +95,14 @@ class StaleSkips:
 
     def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[StaleMark]:
         for decorator in decorators:
-            end = _until(self._scanner.workspace.node(cls.file, decorator)) if "skip" in decorator.text.lower() else ""
-            skips = self._scanner.decorators.of(cls.file, decorator, cls.facts) if end else ()
-            if self._is_over(end) and not any(skip.guards for skip in skips):
-                text = f"a skip of {cls.name} was to end with until={end!r}"
-                yield StaleMark(cls.file.path, decorator.line, "", text)
-
-    def _is_over(self, end: str) -> bool:
-        with suppress(ValueError):
-            return dt.date.fromisoformat(end) < self._today
-        return False
+            node = self._scanner.workspace.node(cls.file, decorator) if "skip" in decorator.text.lower() else None
+            args = syntax.arguments(node) if isinstance(node, cst.Call) else []
+            for end in (syntax.constant(arg.value) for arg in args if arg.keyword == "until"):
+                with suppress(TypeError, ValueError):  # of what is no date
+                    skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
+                    if dt.date.fromisoformat(end) < self._today and not any(skip.guards for skip in skips):
+                        text = f"a skip of {cls.name} was to end with until={end!r}"
+                        yield StaleMark(cls.file.path, decorator.line, "", text)
 
     def without_reason(self) -> Iterator[StaleMark]:
         """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
@@ -127,20 +129,6 @@ class StaleSkips:
         known = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
         skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
         return known is not None and not known.has_condition and not any(skip.reason.strip() for skip in skips)
-
-
-def _is_given(cls: Linked, name: str, heirs: list[Linked]) -> bool:
-    """Tell whether a base may give this name to a class or to one that inherits from it."""
-    names = (name, *unnumbered(name))
-    is_open = any(not heir.inherited.is_closed for heir in heirs)
-    return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
-
-
-def _until(node: Any) -> str:
-    """Return the ``until=`` of a decorator."""
-    args = syntax.arguments(node) if isinstance(node, cst.Call) else []
-    values = (syntax.constant(arg.value) for arg in args if arg.keyword == "until")
-    return next((value for value in values if isinstance(value, str)), "")
 
 
 def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tuple[list[Rewrite], dict[str, str]]:
@@ -203,13 +191,12 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
     def _finding(self, node: Any, name: str = "") -> StaleMark | None:
         return self._findings.get((self.get_metadata(PositionProvider, node).start.line, name))
 
-    def _out(self, node: Any) -> Any:
-        self._removed.append(node)
-        return cst.RemoveFromParent()
-
     def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name
         """Take a function out."""
-        return self._out(original_node) if self._finding(original_node, original_node.name.value) else updated_node
+        if self._finding(original_node, original_node.name.value) is None:
+            return updated_node
+        self._removed.append(original_node)
+        return cst.RemoveFromParent()
 
     def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Take a decorator out, or give it a reason."""
