@@ -212,3 +212,42 @@ def test_a_setup_that_many_classes_share_skips_once(repo):
 
     assert len(cases) == 40
     assert {case.state.condition for case in cases} == {"sys.flags.quiet"}
+
+
+def names_in_the_order_of_asking():
+    """Return two attributes that a set of what a class was asked for holds in the order in which it was asked."""
+    for number in range(10_000):
+        pair = ("value", "low"), ("value", f"high_{number}")
+        if [*frozenset(dict.fromkeys(pair))] != [*frozenset(dict.fromkeys(pair[::-1]))]:
+            return "low", f"high_{number}"
+    raise AssertionError("there are no such names")
+
+
+def test_classes_share_an_outcome_in_whatever_order_they_were_asked(tmp_path):
+    low, high = names_in_the_order_of_asking()
+    mixin = f"""
+class ModelTesterMixin:
+    def test_less(self):
+        if self.{high} < self.{low}:
+            self.skipTest("too low")
+
+    def test_more(self):
+        if self.{low} > self.{high}:
+            self.skipTest("too low")
+"""
+    own = {
+        "a": f"{low}, {high} = 1, 2",
+        "b": f"{low}, {high} = 2, 1\n    def test_less(self): assert 1",
+        "c": f"{low}, {high} = 2, 1\n    def test_more(self): assert 1",
+    }
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_modeling_common.py").write_text(mixin)
+    for model, body in own.items():
+        file = tmp_path / "tests" / "models" / model / f"test_modeling_{model}.py"
+        file.parent.mkdir(parents=True)
+        head = "import unittest\n\nfrom ...test_modeling_common import ModelTesterMixin\n"
+        file.write_text(f"{head}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
+
+    found = scan(tmp_path)
+
+    assert {test: found[test].models_skipped for test in found} == {"test_less": ["c"], "test_more": ["b"]}

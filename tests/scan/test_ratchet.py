@@ -237,12 +237,12 @@ def test_many_new_skips_take_ten_lines_and_say_how_many_models_share_them(repo, 
 
     monkeypatch.chdir(tmp_path)
     root = repo(**{f"m{number:02}": CLASS.format("M", "pass") for number in range(14)})
-    assert main(["--repo", str(root), "--write-baseline", "base.json"]) == 0
+    assert main(["--repo", str(root), "--write-baseline", "skips"]) == 0
+    assert capsys.readouterr().err.endswith(f"Baseline saved to {tmp_path / 'skips'}\n")
     for number in range(13):
         source(root, f"m{number:02}").write_text(HEAD + CLASS.format("M", BARE if number else SKIP.format("why")))
-    capsys.readouterr()
 
-    assert main(["--repo", str(root), "--baseline", "base.json"]) == 1
+    assert main(["--repo", str(root), "--baseline", "skips"]) == 1
 
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 10

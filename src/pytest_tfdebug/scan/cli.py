@@ -222,7 +222,7 @@ def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
 def _told(saved: list[str]) -> None:
     for path in saved:
-        _tell(f"📄 {_NAMES[os.path.splitext(path)[1]]} saved to {os.path.realpath(path)}")
+        _tell(f"📄 {_NAMES.get(os.path.splitext(path)[1], 'Baseline')} saved to {os.path.realpath(path)}")
 
 
 def _tell(line: str) -> None:

@@ -94,7 +94,7 @@ class Runner:
 
     def __init__(self, workspace: Workspace, decorators: Decorators, evaluator: Evaluator) -> None:
         self._workspace, self._decorators, self._evaluator = workspace, decorators, evaluator
-        self._known: dict[tuple[int, int], dict[frozenset[Dependency], dict[tuple[Hashable, ...], Outcome]]] = {}
+        self._known: dict[tuple[int, int], dict[frozenset[Dependency], dict[Hashable, Outcome]]] = {}
         self._running: set[tuple[int, int]] = set()
         self._may: dict[int, bool] = {}
         decorators.follow, evaluator.skipping_helper = self.decorator, self.helper

@@ -60,7 +60,8 @@ class Evaluator:
         self.dependencies: set[Dependency] = set()
         self.skipping_helper: Callable[[Linked, str], tuple[Linked, BoundFunction] | None] = lambda *_: None
         self.resolve = cache(self._resolve)
-        self.resolved = cache(lambda cls, dependencies: tuple([self.resolve(cls, each) for each in dependencies]))
+        # without an order: two equal sets may have their items in different ones
+        self.resolved = cache(lambda cls, dependencies: frozenset([(it, self.resolve(cls, it)) for it in dependencies]))
 
     def bound(self, file: File, value: BoundValue, depth: int = 0) -> Any:
         """Return the value that a name of a module is bound to."""
