@@ -119,12 +119,13 @@ def test_a_golden_of_some_positions_is_checked_with_the_same(run, pytester):
         ("(slice(None), 12)", "*positions= is (slice(None, None, None), 12), and no output has these positions: *"),
     ],
 )
-def test_positions_that_are_no_mask_or_index_of_an_output_are_refused(run, positions, told):
+def test_positions_that_are_no_mask_or_index_of_an_output_are_refused(run, pytester, positions, told):
     recorded, _ = run(f"llama(), IDS, MASK, reference=llama, positions={positions}")
 
     recorded.assert_outcomes(failed=1)
     recorded.stdout.fnmatch_lines([">       tf_golden.check(*", f"E *{told}", "*test_it.py:*: TFDebugError"])
     recorded.stdout.no_fnmatch_line("*/torch/*")
+    assert not list(pytester.path.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize("positions", ["MASK", "MASK.bool()", "MASK.float()", "(slice(None), -1)", "[0, 1]", "1"])

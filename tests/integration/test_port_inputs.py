@@ -138,7 +138,7 @@ def test_an_input_that_only_the_reference_was_given_is_the_answer_and_no_code_is
     result.stdout.fnmatch_lines(
         [
             "E *Port (Port): was not given mask, and the reference was given attention_mask",
-            "  The port differs from its golden. So nothing else was compared.",
+            "  The port differs from its golden. All that differs may come from that.",
             '  Next: add it to the port\'s own inputs: port_inputs={..., "mask": ...}',
         ]
     )

@@ -70,6 +70,7 @@ def test_only_names_that_the_model_itself_takes_are_suggested():
     text = refused(Own(), "input_ids", hint="Did you forget reference=?")
 
     assert text.splitlines()[0].endswith("takes it by name. Did you forget reference=?")
+    assert "input= is no option, and no forward of Own" in refused(Own(), "input"), "that of its layer"
     assert "Did you mean tokens=?" in refused(Own(), "token", hint="Did you forget reference=?")
 
 

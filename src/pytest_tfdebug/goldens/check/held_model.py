@@ -109,7 +109,10 @@ def _of_inputs(model: torch.nn.Module, called: PortCall, mask: str) -> tuple[Cul
     root = root_name(model)
     if called.lacking is not None:
         own, theirs = called.lacking
-        wrong, why = f"was not given {own}, and the reference was given {theirs}", "So nothing else was compared."
+        wrong, why = (
+            f"was not given {own}, and the reference was given {theirs}",
+            "All that differs may come from that.",
+        )
         advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
     elif mask:
         wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."

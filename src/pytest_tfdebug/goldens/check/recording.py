@@ -73,6 +73,7 @@ def record(
         group=group,
         kept_output=None if settings.rules.positions is None else settings.rules.masked,
     )
+    settings.rules.refuse_misfit(recorded.calls[0].outputs or ())
     if isinstance(recorded.again, Rerun) and group is None:
         refuse_unless_repeatable(model, recorded, recorded.again, settings.rules.masked)
     weights = None if group is None else fingerprint_on_ranks(model, group)

@@ -84,7 +84,7 @@ class OutputRules:
             return
         given = self.positions
         told = f"a mask of shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else repr(given)
-        there = listed([f"{shown(one.leaf)!r} {one.shape}" for one in outputs], 3)
+        there = listed([f"{shown(one.leaf)!r} {one.shape}" for one in _without_caches(outputs)], 3)
         raise TFDebugError(f"positions= is {told}, and no output has these positions: {there}.")
 
     def of_both(self, actual: TensorRecord, expected: TensorRecord) -> tuple[TensorRecord, TensorRecord]:
@@ -181,7 +181,7 @@ class _SideBySide:
         key = leaf_key(path if not path or path[0] in ".[" else f".{path}")
         record = next((record for record in among if leaf_key(record.leaf) == key), None)
         if record is None:
-            there = listed([repr(shown(each.leaf)) for each in among], 12)
+            there = listed([repr(shown(each.leaf)) for each in _without_caches(among)], 12)
             raise TFDebugError(f"outputs=: the {side} returns no {text!r}; it returns {there or 'no tensor'}.")
         return record, index
 
@@ -343,6 +343,11 @@ def _is_of_numbers(record: TensorRecord) -> bool:
 
 def _is_cache(record: TensorRecord) -> bool:
     return _CACHE.match(record.leaf) is not None
+
+
+def _without_caches(records: Sequence[TensorRecord]) -> Sequence[TensorRecord]:
+    """Return the outputs that are no caches; all of them where there is nothing else."""
+    return [record for record in records if not _is_cache(record)] or records
 
 
 def shown(leaf: str) -> str:

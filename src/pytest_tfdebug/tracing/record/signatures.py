@@ -109,11 +109,12 @@ def refuse_unknown_inputs(
         hint: What may have been meant where no name is near, as a question.
     """
     kinds = dict.fromkeys(cast("type", type(module)) for module in model.modules())
-    taken = frozenset().union(*map(_taken, kinds))
     kind = cast("type", type(bare(model)))
-    own = named_parameters(kind)
+    own, taken = named_parameters(kind), frozenset().union(*map(_taken, kinds))
     handed = [_taken(each) for each in kinds if not each.__module__.startswith("torch.")]
-    known = (*own, *frozenset().union(*handed)) if collects_keywords(kind) else own
+    known = (*own, *frozenset().union(*handed))
+    if own and not collects_keywords(kind):  # what its modules take does not reach them
+        known, taken = own, frozenset(own)
     ports = () if port is None else named_parameters(cast("type", type(bare(port))))
     for name in names:
         if name in taken:
