@@ -27,8 +27,6 @@ Definition: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef"
 #: Attribute of a function or class with the reasons for which ``unittest.skip`` skips it.
 _REASONS = "__tf_reasons__"
 _WRAPPER = "skip_wrapper"
-#: What each mode lifts.
-LIFTED = {"unconditional": frozenset({"unconditional"}), "all": frozenset({"unconditional", "conditional"})}
 #: A condition with one of these asks for a machine, a library or an option, which no edit of the test provides.
 _ENVIRONMENT = re.compile(
     r"available|(?<![a-z])(?:cuda|gpu|xpu|npu|hpu|mps|version)|accelerator|torch_device|device_count|device_type|platform"
@@ -59,17 +57,32 @@ class Lifting:
     """Which skips the running test meets in its code, and whether they are lifted."""
 
     def __init__(self, mode: str) -> None:
-        self.kinds = LIFTED[mode]
+        self.kinds = {"unconditional", "conditional"} if mode == "all" else {"unconditional"}
         self.is_on = False  # whether a test is run without its skips
         self.met: list[Skip] = []  # the skips that the code of the test has met so far
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Replace what skips."""
-        skip = self._decorator(unittest.skip)
+        skip, skip_test = self._decorator(unittest.skip), unittest.TestCase.skipTest
+        pytest_skip: Any = pytest.skip  # typed as a class or a function
+
+        @functools.wraps(skip_test)
+        def skip_or_pass(testcase: unittest.TestCase, reason: str) -> None:
+            if not self._passes(sys._getframe(1), reason):  # noqa: SLF001 - the documented way to ask who calls
+                skip_test(testcase, reason)
+
+        @functools.wraps(pytest_skip)
+        def pytest_skip_or_pass(reason: str = "", *, allow_module_level: bool = False) -> None:
+            __tracebackhide__ = True
+            frame = sys._getframe(1)  # noqa: SLF001 - likewise
+            if allow_module_level or _is_machinery(frame) or not self._passes(frame, reason):
+                pytest_skip(reason, allow_module_level=allow_module_level)
+
+        vars(pytest_skip_or_pass)["Exception"] = pytest_skip.Exception
         patch.setattr(unittest.case, "skip", skip)  # which skipIf and skipUnless call
         patch.setattr(unittest, "skip", skip)
-        patch.setattr(unittest.TestCase, "skipTest", self._skip_test(unittest.TestCase.skipTest))
-        patch.setattr(pytest, "skip", self._pytest_skip(pytest.skip))
+        patch.setattr(unittest.TestCase, "skipTest", skip_or_pass)
+        patch.setattr(pytest, "skip", pytest_skip_or_pass)
 
     def _decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def skip(reason: Any) -> Any:  # noqa: ANN401 - a reason, or the function of a bare decorator
@@ -93,25 +106,6 @@ class Lifting:
 
         return skip
 
-    def _skip_test(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def skip_test(testcase: unittest.TestCase, reason: str) -> None:
-            if not self._passes(sys._getframe(1), reason):  # noqa: SLF001 - the documented way to ask who calls
-                original(testcase, reason)
-
-        return skip_test
-
-    def _pytest_skip(self, original: Any) -> Any:  # noqa: ANN401 - pytest types it as a class or a function
-        @functools.wraps(original)
-        def skip(reason: str = "", *, allow_module_level: bool = False) -> None:
-            __tracebackhide__ = True
-            frame = sys._getframe(1)  # noqa: SLF001 - likewise
-            if allow_module_level or _is_machinery(frame) or not self._passes(frame, reason):
-                original(reason, allow_module_level=allow_module_level)
-
-        vars(skip)["Exception"] = original.Exception
-        return skip
-
     def _passes(self, frame: FrameType, reason: str) -> bool:
         """Note a skip that code calls, and tell whether it is lifted: only if nothing before it decides about it."""
         caller: FrameType | None = frame
@@ -129,7 +123,10 @@ class Lifting:
 def declared(item: pytest.Function, function: Any) -> Iterator[Skip]:  # noqa: ANN401 - the item's, or one behind it
     """Yield the skips that decorators and marks give a test."""
     is_test_case = hasattr(item.cls, "countTestCases")
-    reasons = [_reason(mark) for mark in held_marks(item)]
+    reasons = [
+        str(mark.kwargs.get("reason") or (mark.args[0] if mark.args and mark.name == "skip" else ""))
+        for mark in held_marks(item)
+    ]
     for owner in (function, item.cls) if is_test_case else (function,):
         if getattr(owner, "__unittest_skip__", False):
             reasons += getattr(owner, _REASONS, (getattr(owner, "__unittest_skip_why__", ""),))
@@ -164,10 +161,14 @@ def innermost(function: Any) -> Any:  # noqa: ANN401 - a function
     return function
 
 
-def lines_of(code: CodeType) -> range:
-    """Return the lines of a function, decorators included."""
-    function = _definition(code)
-    return range(0) if function is None else range(code.co_firstlineno, (function.end_lineno or 0) + 1)
+def is_own(function: Any, skips: list[Skip]) -> bool:  # noqa: ANN401 - a test function
+    """Tell whether a test itself has one of some skips, and not only its class, module or set-up."""
+    inner = innermost(function)
+    if without_skips(function) is None or not inspect.isfunction(inner):
+        return without_skips(function) is None
+    code, definition = inner.__code__, _definition(inner.__code__)
+    last = 0 if definition is None else definition.end_lineno or 0
+    return any(skip.file == code.co_filename and code.co_firstlineno <= skip.line <= last for skip in skips)
 
 
 def does_nothing(code: CodeType) -> bool:
@@ -236,10 +237,6 @@ def _written(file: str, node: ast.expr, at: int, reason: str) -> Skip | None:
     if asked in {"True", "1"}:
         return Skip(file, at or node.lineno, reason)
     return Skip(file, at or node.lineno, reason, "environment" if at or _ENVIRONMENT.search(asked) else "conditional")
-
-
-def _reason(mark: pytest.Mark) -> str:
-    return str(mark.kwargs.get("reason") or (mark.args[0] if mark.args and mark.name == "skip" else ""))
 
 
 def _is_machinery(frame: FrameType) -> bool:

@@ -15,7 +15,7 @@ from pytest_tfdebug.run_skipped.skips import (
     does_nothing,
     held_marks,
     innermost,
-    lines_of,
+    is_own,
     without_skips,
 )
 
@@ -84,7 +84,7 @@ class _Attempt:
         holder, name = self._item.cls or self._item.module, self._item.originalname
         written = getattr(holder, name)
         blocked = self._declare(written)
-        function = _first_that_does_something(holder, name) if self._is_own(written) else written
+        function = _first_that_does_something(holder, name) if is_own(written, self._skips) else written
         if blocked is not None:
             return blocked
         if not self._skips:
@@ -124,14 +124,6 @@ class _Attempt:
         self._skips += declared(self._item, function)
         blocking = next((skip for skip in self._skips if skip.kind not in self._lifting.kinds), None)
         return None if blocking is None else self._kept(blocking, blocking.kind)
-
-    def _is_own(self, function: Any) -> bool:  # noqa: ANN401 - a test function
-        """Tell whether a test itself has one of the skips, and not only its class, module or set-up."""
-        inner = innermost(function)
-        if without_skips(function) is None or not inspect.isfunction(inner):
-            return without_skips(function) is None
-        lines = lines_of(inner.__code__)
-        return any(skip.file == inner.__code__.co_filename and skip.line in lines for skip in self._skips)
 
     def run(self, patch: pytest.MonkeyPatch, run: Callable[[pytest.Item], Any]) -> Row:
         """Run the test and say what became of it."""
