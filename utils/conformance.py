@@ -93,43 +93,44 @@ def group(row: dict[str, Any]) -> tuple[str, str]:
     return row["promise"], told[:150]
 
 
-def subjects(kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[list[dict[str, Any]] | str]:  # noqa: ANN401
-    """Yield the verdicts on each model of a test class, or why there are none."""
-    try:
-        case = case_class()
-        case.setUp()
-        found = prepared(case)
-        for subject in without_heads(found) if is_bodies else found:
-            try:
-                yield list(verdicts(kind, subject))
-            except TFDebugError as error:  # noqa: PERF203 - few, and slow
-                yield f"{subject.name}: {error}".partition("\n")[0]
-    except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
-        yield f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0]
-    gc.collect()
+class Judged:
+    """The verdicts on models, and why others have none."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.not_built: list[str] = []
+
+    def subjects(self, kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[Subject]:  # noqa: ANN401
+        """Judge each model of a test class, and yield it."""
+        try:
+            case = case_class()
+            case.setUp()
+            found = prepared(case)
+            for subject in without_heads(found) if is_bodies else found:
+                try:
+                    self.rows += list(verdicts(kind, subject))
+                except TFDebugError as error:  # noqa: PERF203 - few, and slow
+                    self.not_built.append(f"{subject.name}: {error}".partition("\n")[0])
+                else:
+                    yield subject
+        except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
+            self.not_built.append(f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0])
+        gc.collect()
 
 
 def mutants(checkout: Path, kinds: list[str], draw: random.Random, count: int, models: int) -> None:
     """Plant each kind of mutation in some classes of modules, and print how many are caught, and where."""
     found: list[tuple[Subject, Seen]] = []
-    rows: list[dict[str, Any]] = []
-    not_built: list[str] = []
+    judged = Judged()
     drawn = list(cases(checkout, kinds))
     draw.shuffle(drawn)
     for kind, case_class in drawn:
-        if len({row["model"] for row in rows}) >= models:
+        if len({row["model"] for row in judged.rows}) >= models:
             break
-        try:
-            case = case_class()
-            case.setUp()
-            own = list(without_heads(prepared(case)))
-            for subject in own:
-                rows += verdicts(kind, subject)
-                found += [(subject, seen) for seen in seen_in(subject)]
-        except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
-            not_built.append(f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0])
-    show(rows, not_built)
-    keeps = {(row["model"], row["promise"]) for row in rows if row["state"] == "passes"}
+        for subject in judged.subjects(kind, case_class, is_bodies=True):
+            found += [(subject, seen) for seen in seen_in(subject)]
+    show(judged.rows, judged.not_built)
+    keeps = {(row["model"], row["promise"]) for row in judged.rows if row["state"] == "passes"}
     table = command.Table("mutation", "planted", "caught", "at its module")
     for mutation in MUTATIONS:
         fitting = [
@@ -191,15 +192,11 @@ def main() -> None:
         draw = random.Random(options.seed)  # noqa: S311 - no secret
         mutants(options.checkout, options.only or [], draw, options.mutations, options.models)
         return
-    rows: list[dict[str, Any]] = []
-    not_built: list[str] = []
+    judged = Judged()
     for kind, case_class in [*cases(options.checkout, options.only or [])][:: options.every]:
-        for found in subjects(kind, case_class, is_bodies=options.bodies):
-            if isinstance(found, str):
-                not_built.append(found)
-            else:
-                rows += found
-    show(rows, not_built)
+        for _ in judged.subjects(kind, case_class, is_bodies=options.bodies):
+            pass
+    show(judged.rows, judged.not_built)
 
 
 def show(rows: list[dict[str, Any]], not_built: list[str]) -> None:
