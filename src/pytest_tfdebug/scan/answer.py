@@ -109,32 +109,31 @@ def _version() -> str:
     return digest(f"{sources}{stamp}{sys.version_info}".encode())
 
 
-class Question(NamedTuple):
-    """What the command line asks: a repository, where its models are, one test or all, and whether to be strict."""
-
-    repo: str
-    models_dir: str = ""
-    test: str | None = None
-    is_strict: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the answer, and of its file."""
-        return "all_tests_scan_result" if self.test is None else f"scan_{self.test}"
-
-
 class Answer:
     """What the command line shows: the report, its summary, and what went wrong on the way.
 
     If nothing has changed since an answer was kept, its head stands; what is not in that is scanned if it is asked for.
 
+    Attributes:
+        name: The name of the answer, and of its file.
+
     Raises:
         ScanError: If there is no repository; when it is asked, if there is no common test, or none of this name.
     """
 
-    def __init__(self, question: Question, cache: Cache | None = None) -> None:
-        self.question, self._cache, tree = question, cache, DiskTree(question.repo)
-        head = cache.head(question.name) if cache is not None else None
+    def __init__(
+        self,
+        repo: str,
+        models_dir: str,
+        test: str | None = None,
+        cache: Cache | None = None,
+        *,
+        is_strict: bool = False,
+    ) -> None:
+        self._repo, self._models_dir, self._test, self._is_strict = repo, models_dir, test, is_strict
+        self.name = "all_tests_scan_result" if test is None else f"scan_{test}"
+        self._cache, tree = cache, DiskTree(repo)
+        head = cache.head(self.name) if cache is not None else None
         self._kept = head if head is not None and tree.still_says(head.record) else None
 
     @cached_property
@@ -142,9 +141,8 @@ class Answer:
         from pytest_tfdebug.scan.read.layout import Work, model_files
         from pytest_tfdebug.scan.scanner import scan_all
 
-        repo, models_dir, test, is_strict = self.question
-        tree = DiskTree(repo)
-        work = Work(repo, tuple(model_files(tree, models_dir)), test, is_strict)
+        tree = DiskTree(self._repo)
+        work = Work(self._repo, tuple(model_files(tree, self._models_dir)), self._test, self._is_strict)
         sys.stderr.write(f"🔬 Parsing {len(work.places)} model test files once each...\n")
         sys.stderr.flush()
         return scan_all(work, tree)
@@ -162,7 +160,7 @@ class Answer:
         """What the scan found."""
         from pytest_tfdebug.scan.result import result
 
-        return result(self._found, self.question.test)
+        return result(self._found, self._test)
 
     @cached_property
     def report(self) -> dict[str, dict[str, Any]]:
@@ -186,7 +184,7 @@ class Answer:
     def keep(self) -> None:
         """Keep the answer for the next scan, if it is new."""
         if self._cache is not None and self.head != self._kept:
-            self._cache.keep(self.question.name, self.head)
+            self._cache.keep(self.name, self.head)
 
     @property
     def warnings(self) -> Iterator[str]:
@@ -206,6 +204,6 @@ class Answer:
     def _summary(self, *, verbose: bool = False) -> Iterable[str]:
         from pytest_tfdebug.scan import render
 
-        if self.question.test is not None:
-            return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)
+        if self._test is not None:
+            return render.one_test(self._test, self.result[self._test].to_dict(), verbose=verbose)
         return render.all_tests(self.result.tests.values(), self.result.models, verbose=verbose)

@@ -9,7 +9,7 @@ from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.scan.answer import Answer, Cache, Question
+from pytest_tfdebug.scan.answer import Answer, Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.tree import DiskTree
 
@@ -86,8 +86,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.diff or options.write:
         raise ScanError("--diff and --write go with --fix stale or --fix reasons; give one of them.")
     earlier = _earlier(options)
-    question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
-    found = Answer(question, None if options.no_cache or options.strict else Cache(options.repo, options.models_dir))
+    cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
+    found = Answer(options.repo, options.models_dir, options.test_method_name, cache, is_strict=options.strict)
     _print(found.warnings, sys.stderr)
     if options.strict and found.head.bad:
         raise ScanError(f"{len(found.head.bad)} unreadable file(s), named above, with --strict.")
@@ -128,7 +128,7 @@ def _fix(options: argparse.Namespace) -> int:
     count, files = sum(len(rewrite.findings) for rewrite in found), len(found)
     done = "rewritten" if options.write else "to rewrite with --write"
     _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
-    report = Answer(Question(options.repo, options.models_dir))
+    report = Answer(options.repo, options.models_dir)
     if options.output_dir is not None and (target := _target(options, report)) is not None:
         _told(_save(target, None, report))
     return OK
@@ -157,7 +157,7 @@ def _target(options: argparse.Namespace, found: Answer) -> str | None:
     """Return where the JSON report goes; a comparison writes none unless it is told where."""
     if options.output_dir is None and (options.baseline or options.base or options.write_baseline):
         return None
-    target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.question.name}.json")
+    target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.name}.json")
     if options.baseline and os.path.exists(target) and os.path.samefile(target, options.baseline):
         raise ScanError(f"{target} is what the scan is compared with; name another directory with --output_dir.")
     return target
