@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 def arrays(model: Any, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - MLX's classes and inputs
@@ -34,41 +33,30 @@ def arrays(model: Any, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:  # n
             for key, each in held.items():
                 keep(f"{label}.{key}", each)
 
+    paths = {id(module): path or "output" for path, module in model.named_modules()}
+    # Python looks __call__ up in the class, so it is replaced there
+    bases = {next(base for base in type(module).__mro__ if "__call__" in vars(base)) for module in model.modules()}
+    originals: dict[Any, Any] = {base: base.__call__ for base in bases}
     mx.disable_compile()  # a compiled function is called with tracers the first time, and not at all afterwards
     try:
-        with _watched(model, keep):
-            model(*args, **kwargs)
-            mx.eval([array for _, array in found])
+        for base, original in originals.items():
+            base.__call__ = _watched(original, paths, keep)
+        model(*args, **kwargs)
+        mx.eval([array for _, array in found])
     finally:
+        for base, original in originals.items():
+            base.__call__ = original
         mx.enable_compile()
     return found
 
 
-@contextmanager
-def _watched(model: Any, keep: Callable[[str, object], None]) -> Iterator[None]:  # noqa: ANN401
-    """Have the calls of a model's modules seen: Python looks ``__call__`` up in the class, so it is replaced there."""
-    paths = {id(module): path or "output" for path, module in model.named_modules()}
-    callers: set[Any] = {
-        next(base for base in type(module).__mro__ if "__call__" in vars(base)) for module in model.modules()
-    }
-    originals = {base: base.__call__ for base in callers}
+def _watched(original: Callable[..., Any], paths: dict[int, str], keep: Callable[[str, object], None]) -> Any:  # noqa: ANN401
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if id(self) not in paths:
+            return original(self, *args, **kwargs)
+        keep(f"{paths[id(self)]} input", [*args, *kwargs.values()])
+        result = original(self, *args, **kwargs)
+        keep(paths[id(self)], result)
+        return result
 
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            path = paths.get(id(self))
-            if path is None:
-                return original(self, *args, **kwargs)
-            keep(f"{path} input", [*args, *kwargs.values()])
-            result = original(self, *args, **kwargs)
-            keep(path, result)
-            return result
-
-        return call
-
-    try:
-        for base, original in originals.items():
-            base.__call__ = watched(original)
-        yield
-    finally:
-        for base, original in originals.items():
-            base.__call__ = original
+    return call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from pytest_tfdebug.errors import TFDebugError
@@ -91,12 +90,5 @@ def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output
 
 def _outputs(expected: Trace, values: Values) -> list[Output]:
     records = {record.leaf: record for record in (expected.calls[0].outputs or () if expected.calls else ())}
-
-    def floor(dtype: str, place: int) -> float:
-        return values.floors[dtype][place] if dtype in values.floors else 0.0  # those of outputs are the last
-
-    return [
-        Output(records[leaf], index, partial(floor, place=place - len(values.results)))
-        for place, (leaf, index) in enumerate(values.results)
-        if leaf in records
-    ]
+    places = enumerate(values.results, -len(values.results))  # floors of outputs are the last
+    return [Output(records[leaf], index, values.floors, place) for place, (leaf, index) in places if leaf in records]

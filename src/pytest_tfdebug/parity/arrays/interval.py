@@ -59,14 +59,16 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     """
     _drop_distant(reference, arrays, wrong)
     good = vouched(reference, arrays, wrong)
-    is_open = (reference.side.live - good) & reference.computed
-    if not wrong and not is_open:
+    is_open = (reference.live - good) & reference.made_here | set(wrong)
+    if not is_open:
         return None
-    is_open |= set(wrong)
     places = sorted(is_open)
-    found = _first_open(reference, arrays, places) or _unheld(reference, arrays, is_open)
-    ends: dict[Strength, int] = {"statement": found.bound}
-    shown, multiples = set[int](), dict[int, float]()
+    found = _first_open(reference, arrays, places)
+    if found is None:  # no array marks the end: up to the first output that is open
+        bound = next((index for index in reference.results if index in is_open), places[-1])
+        found = Interval(None, next((array for array in reversed(arrays) if array.partners), None), bound)
+    ends: dict[Strength, int] = {}
+    multiples: dict[int, float] = {}
     if found.first is not None:
         latest = _latest(reference, places, arrays[arrays.index(found.first) :], found.bound)
         of_size = [i for i in places if found.bound <= i <= latest and reference.can_be(i, found.first)]
@@ -75,31 +77,28 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
             found.bound = next((i for i in multiples if i in places), min(multiples))
             found.factor = multiples[found.bound]
         edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
-        ends = {"statement": found.bound, "module": edge, "latest": latest}
+        ends = {"module": edge, "latest": latest}
     seen, turned = _seen(reference, arrays)
-    for strength, end in ends.items():
-        if strength == "statement":
-            upto = reference.statement(reference.at(end))
-            is_scaled = end in is_open and end in multiples
-            more = _scaling(reference, upto, seen) if is_scaled else reference.ancestors(upto) & is_open
-            more |= {i for i in multiples if i <= end} | _next_computed(reference, end, good)
-        else:
-            more = reference.ancestors({end}) & is_open
-        found.steps[strength] = sorted(more - shown)
-        shown |= more
-    unseen = _before(reference, found, good, seen)
+    upto = reference.statement(reference.at(found.bound))
+    is_scaled = found.factor and found.bound in is_open
+    nearest = _scaling(reference, upto, seen) if is_scaled else reference.ancestors(*upto) & is_open
+    nearest |= {i for i in multiples if i <= found.bound}
+    unseen = _before(reference, found, nearest, good, seen)
     found.before = sorted(unseen - turned | _passed(reference, arrays, found))
-    found.steps["statement"] = sorted(unseen & turned | {*found.steps["statement"]})
+    found.steps["statement"] = sorted(unseen & turned | nearest)
+    for strength, end in ends.items():
+        found.steps[strength] = sorted(reference.ancestors(end) & is_open - nearest)
+        nearest |= {*found.steps[strength]}
     return found
 
 
 def vouched(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> set[int]:
-    """Return the values that are there: paired, computed into what is paired, or moved from such with every element."""
+    """Return the values that are there: paired, computed into what is paired, or only moved from such."""
     good = {index for array in arrays for index in array.partners}
     told = {index for array in arrays if array.vouches for index in array.partners}
-    good = (good | reference.ancestors(told - set(wrong))) - set(wrong)
-    for index, base in reference.moved.items():
-        if base in good and index not in wrong:
+    good = (good | reference.ancestors(*told - set(wrong))) - set(wrong)
+    for index, bases in reference.moves_of.items():
+        if good.issuperset(bases) and index not in wrong:
             good.add(index)
     return good
 
@@ -145,27 +144,13 @@ def _rounded(reference: ReferenceValues, array: Array, later: Sequence[Array]) -
     return set(reference.partners(array.print, array.dtype, _NEARLY)[0])
 
 
-def _unheld(reference: ReferenceValues, arrays: Sequence[Array], is_open: set[int]) -> Interval:
-    """Return the interval that no array marks the end of: up to the first output that is open."""
-    bound = next((i for i in reference.results if i in is_open), max(is_open))
-    return Interval(None, next((array for array in reversed(arrays) if array.partners), None), bound)
-
-
 def _is_passed(reference: ReferenceValues, later: Sequence[Array], source: Sequence[int], bound: int) -> bool:
     """Tell whether a later array is right, comes from what the array comes from, and precedes the bound."""
     return any(
-        index < bound and index not in source and (not source or not reference.ancestors([index]).isdisjoint(source))
+        index < bound and index not in source and (not source or not reference.ancestors(index).isdisjoint(source))
         for array in later
         for index in array.partners[:1]
     )
-
-
-def _next_computed(reference: ReferenceValues, bound: int, good: set[int]) -> set[int]:
-    """Return what is computed with a value that only moves elements that are there: moving makes no other numbers."""
-    value = reference.at(bound)
-    if not value.is_moved or not good.issuperset(value.producers):
-        return set()
-    return {user.index for user in list(reference.side.uses(bound))[:1]}
 
 
 def _scaling(reference: ReferenceValues, upto: Collection[int], seen: Collection[int]) -> set[int]:
@@ -173,7 +158,7 @@ def _scaling(reference: ReferenceValues, upto: Collection[int], seen: Collection
     found, todo = set[int](), list(upto)
     while todo:
         value = reference.at(todo.pop())
-        if value.index in found or value.index not in reference.computed or "float" not in value.dtype:
+        if value.index in found or value.index not in reference.made_here or "float" not in value.dtype:
             continue
         found.add(value.index)
         if value.operator not in _BENDING and value.index not in seen:
@@ -205,18 +190,18 @@ def _seen(reference: ReferenceValues, arrays: Sequence[Array]) -> tuple[set[int]
     return ordered | {index for index in direct - turned if not reference.at(index).is_moved}, turned
 
 
-def _before(reference: ReferenceValues, found: Interval, good: set[int], seen: set[int]) -> set[int]:
+def _before(reference: ReferenceValues, found: Interval, nearest: set[int], good: set[int], seen: set[int]) -> set[int]:
     """Return values before an interval that only seem right.
 
     Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements.
     """
     last = found.last.partners if found.last is not None else ()
-    todo = [made for index in found.steps["statement"] for made in reference.at(index).producers if made in good]
+    todo = [made for index in nearest for made in reference.at(index).producers if made in good]
     todo += [index for index, base in reference.moved.items() if base in last]
     unseen: set[int] = set()
     while todo:
         value = reference.at(todo.pop())
-        if value.index not in unseen and value.index not in seen and value.index in reference.computed:
+        if value.index not in unseen and value.index not in seen and value.index in reference.made_here:
             unseen.add(value.index)
             todo += [made for made in value.producers if made in good]
     return {index for index in unseen if reference.at(index).lines}
@@ -228,7 +213,7 @@ def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval
     for array in arrays if found.first is None else arrays[: arrays.index(found.first)]:
         after = min(array.partners, default=after)
         if array.is_open:
-            later = (i for i in sorted(reference.computed) if i > after and reference.can_be(i, array))
+            later = (i for i in sorted(reference.made_here) if i > after and reference.can_be(i, array))
             far, near = min(((distance(array.print, reference.at(i).print), i) for i in later), default=(_SIMILAR, 0))
             forms |= reference.multiples(array.print, array.dtype).keys() or ({near} if far < _SIMILAR else set())
     return forms

@@ -16,7 +16,7 @@ from pytest_tfdebug.tracing.values.digest import places
 from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
@@ -33,7 +33,9 @@ class Output:
 
     record: TensorRecord  # what is kept of it
     value: int  # its index among the reference's values
-    floors: Callable[[str], float]  # name of a dtype -> the norm of what rounding makes of it there, over its own
+    # name of a dtype -> numbers of which the one at a place is the norm of what rounding makes of it, over its own
+    floors: dict[str, list[float]]
+    place: int
     #: Arrays that may be it, by place: those with its fingerprint, and of others the last of a shape.
     candidates: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
     spare: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)  # place of that last one
@@ -74,7 +76,7 @@ class Output:
     def _allowed(self, tensor: torch.Tensor, tolerances: Tolerances) -> Tolerance:
         """Return what is allowed of an array: in half precision by what rounding makes of the reference there."""
         dtype = str(tensor.dtype).removeprefix("torch.")
-        share = _ROUNDINGS * self.floors(dtype)
+        share = _ROUNDINGS * self.floors[dtype][self.place] if dtype in self.floors else 0.0
         if not share:
             return tolerances.of("", dtype if dtype in _HALF else self.record.dtype, self.record.floor)
         return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)

@@ -71,11 +71,8 @@ def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
 
 def _pair_fused(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
     """Pair what the reference holds in several tensors and the runtime in one."""
-    groups = reference.groups
-    if not groups:
-        return
-    moments = np.array([group.print.moments for group in groups])
-    counts = np.array([(group.print.elements, group.print.finite) for group in groups])
+    moments = np.array([whole.moments for _, whole in reference.groups])
+    counts = np.array([(whole.elements, whole.finite) for _, whole in reference.groups]).reshape(-1, 2)
     for array in arrays:
         if not array.is_open:
             continue
@@ -83,7 +80,7 @@ def _pair_fused(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
         if len(near):
             distances = distances_from(np.array(array.print.moments), moments[near])
             best = int(distances.argmin())
-            members = groups[near[best]].members
+            members = reference.groups[near[best]][0]
             share = float(distances[best] / reference.within(array.dtype)[[*members]].max())
             if share <= 1:
                 array.become("joined", members, float(distances[best]), share)
@@ -97,16 +94,15 @@ def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
             for turn in (array.label, (array.label, array.shape)):
                 turns[turn].append(array)
     for each in turns.values():
-        widths = [width for width in range(len(each), 1, -1) if len(each) % width == 0]
-        for width in widths:
-            for first in range(0, len(each), width):
+        for width in range(len(each), 1, -1):
+            for first in range(0, len(each), width) if len(each) % width == 0 else ():
                 _pair_together(reference, each[first : first + width], "turn")
 
 
 def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:
     if not all(array.is_open for array in some):
         return
-    whole = joined(array.print for array in some)
+    whole = joined([array.print for array in some])
     found, distance, share = reference.partners(whole, some[0].dtype)
     for array in some if found else ():
         array.become(how, found, distance, share)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint, distance
 from pytest_tfdebug.parity.values.matching import differences_from
 from pytest_tfdebug.parity.values.value_graph import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -34,22 +35,13 @@ FEW = 4
 _SIBLINGS = 12
 #: Fingerprints of the same elements differ by less: sums in another order.
 _EQUAL = 1e-6
-#: Origins of what was there before the forward.
-_GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
 
 
-class ValueGroup(NamedTuple):
-    """Values that a runtime may hold as one tensor."""
-
-    members: tuple[int, ...]  # their indices
-    print: Fingerprint  # of all of them side by side
-
-
-class ReferenceValues:
-    """The values of a recorded forward."""
+class ReferenceValues(Side):
+    """A recorded forward, whose values arrays are looked up in."""
 
     def __init__(self, table: Values) -> None:
-        self.side, self.values = Side(table), table.values
+        super().__init__(table)
         prints = [value.print for value in table.values]
         self._moments = np.array([each.moments for each in prints], dtype=np.float64).reshape(-1, 7)
         self.counts = np.array([each.elements for each in prints], dtype=np.float64)
@@ -57,7 +49,8 @@ class ReferenceValues:
         self._says = np.array([says(value.print) and value.origin != "parameter" for value in table.values], dtype=bool)
         self._within: dict[str, npt.NDArray[np.float64]] = {}
         self.results = [index for _, index in table.results]
-        self.computed = {value.index for value in table.values if value.origin not in _GIVEN}
+        #: Values that were not there before the forward.
+        self.made_here = {value.index for value in table.values if value.origin in ("operator", "view")}
         #: Values that a call was given or returned: where modules of the reference hand something on.
         self.edges = {
             index for side in (table.inputs, table.outputs) for leaves in side.values() for _, index in leaves
@@ -74,7 +67,7 @@ class ReferenceValues:
         one value may come to nothing by luck.
         """
         if dtype not in self._within:
-            floors = np.array(self.side.table.floors.get(dtype, ())[: MOMENTS * len(self.values)]).reshape(-1, MOMENTS)
+            floors = np.array(self.table.floors.get(dtype, ())[: MOMENTS * len(self.values)]).reshape(-1, MOMENTS)
             if floors.any():
                 around = [np.median(floors[max(0, at - _ABOUT) : at + _ABOUT + 1], axis=0) for at in range(len(floors))]
                 self._within[dtype] = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
@@ -108,7 +101,8 @@ class ReferenceValues:
         near = np.flatnonzero(self._says & (self.counts == held.elements) & (self._finite == held.finite))
         if len(near) and held.rms:
             theirs = self._moments[near] / self._moments[near, 2:3]
-            within = 2 * self.within(dtype)[near]  # a product is rounded once more
+            rounding = torch.finfo(getattr(torch, dtype)).eps / 2 if "float" in dtype else 0.0
+            within = 2 * self.within(dtype)[near] + rounding  # a product is rounded once more
             for sign in (1.0, -1.0):
                 differences = differences_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
                 factors = sign * held.rms / self._moments[near, 2]
@@ -117,27 +111,28 @@ class ReferenceValues:
         return found
 
     @cached_property
+    def moves_of(self) -> dict[int, list[int]]:
+        """Values that hand on elements of others, in another place or number, and these; in order."""
+        moves = ((v.index, [made for made in v.producers if made in self.made_here]) for v in self.values if v.is_moved)
+        return {index: bases for index, bases in moves if bases}
+
+    @cached_property
     def moved(self) -> dict[int, int]:
-        """Values that hand on every element of another one, in another place or number, and that one; in order."""
-        found = {}
-        for value in self.values:
-            bases = [made for made in value.producers if made in self.computed]
-            if value.is_moved and len(bases) == 1 and distance(value.print, self.values[bases[0]].print) <= _EQUAL:
-                found[value.index] = bases[0]
-        return found
+        """Those that hand on every element of one other, and that one."""
+        return {
+            index: bases[0]
+            for index, bases in self.moves_of.items()
+            if len(bases) == 1 and distance(self.values[index].print, self.values[bases[0]].print) <= _EQUAL
+        }
 
     def can_be(self, index: int, array: Array) -> bool:
         """Tell whether a value has as many elements as an array, and whole numbers or fractions as that has."""
         value = self.values[index]
         return value.print.elements == array.print.elements and ("float" in value.dtype) == array.vouches
 
-    def ancestors(self, indices: Iterable[int]) -> set[int]:
-        """Return some values with all that they were computed from."""
-        return self.side.ancestors(*indices)
-
     def statement(self, value: Value) -> set[int]:
         """Return the values of a leaf module's call, or of one statement of a forward."""
-        if value.call is not None and value.call not in self.side.callers:
+        if value.call is not None and value.call not in self.callers:
             return {other.index for other in self.values if other.call == value.call}
         if not value.lines:
             return {value.index}
@@ -145,15 +140,14 @@ class ReferenceValues:
         return {v.index for v in self.values if v.call == value.call and v.lines and v.lines[0][:2] == at}
 
     @cached_property
-    def groups(self) -> list[ValueGroup]:
+    def groups(self) -> list[tuple[tuple[int, ...], Fingerprint]]:
         """What a runtime may hold as one tensor: siblings that one operator made of one value, and turns of a loop."""
-        siblings: dict[tuple[int, str], list[int]] = defaultdict(list)
-        turns: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        siblings, turns = defaultdict[object, list[int]](list), defaultdict[object, list[int]](list)
         for value in self.values:
             if value.origin != "operator" or not self._says[value.index]:
                 continue
-            turns[self.side.call_of(value).path, value.operator, value.lines[:1]].append(value.index)
-            for made in {self._shown(made) for made in value.producers}:
+            turns[self.call_of(value).path, value.operator, value.lines[:1]].append(value.index)
+            for made in {self.computed(self.values[made]).index for made in value.producers}:
                 if self.values[made].origin != "parameter":
                     siblings[made, value.operator].append(value.index)
         members = {
@@ -164,13 +158,7 @@ class ReferenceValues:
             for last in range(first + 2, len(each) + 1)
         }
         members |= {tuple(each) for each in turns.values() if len(each) > 1}
-        return [ValueGroup(each, joined(self.values[index].print for index in each)) for each in sorted(members)]
-
-    def _shown(self, index: int) -> int:
-        """Return the value that a view shows."""
-        while self.values[index].origin == "view" and len(self.values[index].producers) == 1:
-            index = self.values[index].producers[0]
-        return index
+        return [(each, joined([self.values[index].print for index in each])) for each in sorted(members)]
 
 
 def _signed(moments: npt.NDArray[np.float64], sign: float) -> npt.NDArray[np.float64]:
@@ -184,9 +172,8 @@ def says(held: Fingerprint) -> bool:
     return not held.is_constant and held.elements >= FEW
 
 
-def joined(prints: Iterable[Fingerprint]) -> Fingerprint:
+def joined(parts: Sequence[Fingerprint]) -> Fingerprint:
     """Return the fingerprint of tensors laid side by side: moments add up, so that no element is needed."""
-    parts: Sequence[Fingerprint] = list(prints)
     counts = np.array([each.finite for each in parts], dtype=np.float64)
     powers = np.array([(p.mean, p.size, p.rms**2, p.third**3, p.fourth**4) for p in parts], dtype=np.float64)
     count = max(counts.sum(), 1.0)

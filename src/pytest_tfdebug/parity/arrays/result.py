@@ -111,7 +111,7 @@ def report_of(
                 culprit, path=call.path, class_name=call.class_name, reference=lines, proved=f"Proved: {proof.told}."
             )
     last = interval.last if interval is not None else None
-    calls = {call.index for call in reference.side.table.calls}
+    calls = {call.index for call in reference.table.calls}
     seen = {reference.at(index).call for array in arrays for index in array.partners}
     return ArraysReport(
         culprit,
@@ -132,19 +132,19 @@ def report_of(
 
 def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
     value = reference.at(interval.bound)
-    call = reference.side.call_of(value)
+    call = reference.call_of(value)
     own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
     label = f"{interval.first.label!r}" if interval.first is not None else "No array"
     proved = f"{label} is {interval.factor:.6g} times what these lines compute." if interval.factor else ""
-    kind: Kind = "module" if call.index not in reference.side.callers else "glue"
+    kind: Kind = "module" if call.index not in reference.callers else "glue"
     told = f"{label} is not what these lines compute."
     return Culprit(call.path, kind, None, told, call.class_name, own, proved=proved)
 
 
 def _place(reference: ReferenceValues, array: Array | None, index: int) -> ArrayPlace:
     value = reference.at(index)
-    call = reference.side.call_of(value)
-    is_output = index in (other for _, other in reference.side.table.outputs.get(call.index, ()))
+    call = reference.call_of(value)
+    is_output = index in (other for _, other in reference.table.outputs.get(call.index, ()))
     what = "the output" if is_output else f"{value.operator or value.origin} {value.name}".rstrip()
     told = f"{what} of {call.name}, shape {value.shape}"
     return ArrayPlace("", told) if array is None else ArrayPlace(array.label, told, array.distance)
@@ -155,14 +155,14 @@ def _statements(reference: ReferenceValues, indices: Sequence[int], bound: int) 
 
     How a constant is made is told by the line that a reader of the bound's forward and of those around it comes upon.
     """
-    around = [call.index for call in reference.side.around(reference.at(bound).call)]
+    around = [call.index for call in reference.around(reference.at(bound).call)]
     found: dict[SourceRange, ReferenceStatement] = {}
-    for index in sorted(indices, key=lambda index: (not reference.side.weighted[index], index)):
+    for index in sorted(indices, key=lambda index: (not reference.weighted[index], index)):
         value = reference.at(index)
         lines = value.lines
-        if not reference.side.weighted[index]:
+        if not reference.weighted[index]:
             lines = _called_at(reference, value, around) or lines[-1:]
-        elif value.call not in reference.side.callers:
+        elif value.call not in reference.callers:
             lines += _called_at(reference, value, ())
         shown = [_range(line) for line in lines or _called_at(reference, value, ())]
         if shown:
@@ -177,7 +177,7 @@ def _range(line: Line) -> SourceRange:
 
 def _called_at(reference: ReferenceValues, value: Value, within: Collection[int]) -> tuple[Line, ...]:
     """Return the line that called the module of a value, as it stands in one of some calls, if any are given."""
-    for call in reference.side.around(value.call):
+    for call in reference.around(value.call):
         if call.index in within:
             return ()
         site = call.inner_site or call.site
