@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import linecache
 import time
 import warnings
 from dataclasses import replace
@@ -295,6 +296,42 @@ def test_a_step_that_the_reference_is_proved_to_do_is_missing_after_what_it_is_g
 
     assert (culprit.path, culprit.source.first) == ("blocks.0", before)
     assert culprit.wrong == "skips a step that the reference does"
+
+
+class Shared(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(16, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        query = self.query(x).unflatten(-1, (4, 4)).transpose(1, 2)
+        keys = self.key(x).unflatten(-1, (2, 4)).transpose(1, 2).repeat_interleave(2, 1)
+        return (query @ keys.mT).softmax(-1)
+
+
+class OwnShared(torch.nn.Module):
+    def __init__(self, other):
+        super().__init__()
+        self.q, self.k = other.query, other.key
+
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (4, 4)).transpose(1, 2)
+        k = self.k(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        k = k.repeat(1, 2, 1, 1)  # BUG: the heads of a group lie side by side
+        scores = q @ k.mT
+        return scores.softmax(-1)
+
+
+def test_elements_that_a_copy_put_in_another_order_are_wrong_at_the_copy():
+    torch.manual_seed(0)
+    reference, x = Shared(), torch.randn(2, 5, 16)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(reference, x), pytest_tfdebug.trace(OwnShared(reference), x)
+    ).culprit
+
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert culprit.proved.startswith("with operand 1 with ")
 
 
 def doubled(port):

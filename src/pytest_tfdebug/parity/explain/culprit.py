@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.values.finding import Finding
 from pytest_tfdebug.parity.values.matching import reordered_axes
+from pytest_tfdebug.parity.values.operator_kinds import COPIES
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
@@ -152,6 +153,7 @@ class ProofPlace(NamedTuple):
 
     mends: list[Mend]  # the changes, the likeliest first
     finding: Finding  # what the first says
+    at: SourceRange | None  # the line that the first changes
     lines: SourceRange | None  # the lines to blame; None where there are none
 
 
@@ -160,10 +162,17 @@ def places_of(proof: Proof, known: frozenset[str], named: str, reference: Side |
     found: dict[object, ProofPlace] = {}
     for mend in proof.mends:
         finding = _finding(proof, mend, known, reference)
-        line = line_of(proof.forward.side, finding.values[0], finding.call)
-        lines = None if line is None else lines_of(line)
-        found.setdefault((lines, finding.weights), ProofPlace([], finding, lines)).mends.append(mend)
+        side = proof.forward.side
+        lines = _lines(side, finding.values[0], finding.call)
+        changed = _step_of(proof, mend) if mend.places else None
+        at = None if changed is None else _lines(side, changed, _call_to_blame(side, mend.change, changed))
+        found.setdefault((lines, finding.weights), ProofPlace([], finding, at, lines)).mends.append(mend)
     return sorted(found.values(), key=lambda place: place.finding.call.path != named)
+
+
+def _lines(side: Side, value: Value, call: Call) -> SourceRange | None:
+    line = line_of(side, value, call)
+    return None if line is None else lines_of(line)
 
 
 def _of_reference(named: Culprit, places: Sequence[ProofPlace], told: str, *, is_certain: bool) -> Culprit:
@@ -206,8 +215,8 @@ def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
 
 
 def _told(place: ProofPlace) -> str:
-    lines, count = (place.lines if place.mends[0].places else None), place.mends[0].times
-    where = f" at {PurePath(lines.file).name}:{lines.first}" if lines is not None else ""
+    at, count = place.at, place.mends[0].times
+    where = f" at {PurePath(at.file).name}:{at.first}" if at is not None else ""
     return f"{_numbers(place)}{where}{f' ({count} times)' if count > 1 else ''}"
 
 
@@ -230,15 +239,42 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | 
         names = tuple(value.name for value in values)
         user = side.values[side.users[values[0].index][0]]
         return Finding("weights", side.call_of(user), [user], None, None, names)
-    value = side.values[proof.forward.outs_of(mend.places[0])[0]]
+    value = _step_of(proof, mend)
     name = side.parameter(change.operand) if change.kind == "form" and change.operand is not None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
+    copy = _copy_to_blame(side, change)
+    blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(side, change, value))
     if proof.is_reverse or mend.reached is None or reference is None:
-        return Finding("proved", _call_to_blame(side, change, value), [value], None, None)
+        return Finding("proved", call, [blamed], None, None)
     reached = reference.values[mend.reached]
-    around = reference.call_of(reached)
-    return Finding("proved", _call_to_blame(side, change, value), [value], reached, around)
+    return Finding("proved", call, [blamed], reached, reference.call_of(reached))
+
+
+def _step_of(proof: Proof, mend: Mend) -> Value:
+    """Return what the first step that is changed gave."""
+    return proof.forward.side.values[proof.forward.outs_of(mend.places[0])[0]]
+
+
+def _copy_to_blame(side: Side, change: Change) -> Value | None:
+    """Return the copy by which an operand got the wrong elements, or those of another value; None where there is none.
+
+    Where the value that is meant was copied as well, the wrong one of two was taken.
+    """
+    if change.operand is None or (change.other is not None and _copied(side, change.other) is not None):
+        return None
+    return _copied(side, change.operand)
+
+
+def _copied(side: Side, index: int) -> Value | None:
+    """Return the last copy that chose the elements of a value, or repeated them."""
+    value = side.values[index]
+    while value.is_moved and value.producers:
+        base = side.values[value.producers[0]]
+        if value.operator in COPIES or value.print.elements > base.print.elements:
+            return value
+        value = base
+    return None
 
 
 def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
