@@ -197,6 +197,22 @@ def test_a_change_that_mends_the_port_outranks_other_statements_that_differ(made
     assert new in line_of(culprit.source)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.linspace(1, 2, 4)", "torch.linspace(2, 4, 4)"),
+        ("scores + mask", "scores - mask"),
+    ],
+)
+def test_where_the_text_that_runs_is_the_references_what_was_made_otherwise_is_named(made, monkeypatch, old, new):
+    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    finite = REFERENCE.replace("-torch.inf", "torch.finfo(x.dtype).min")
+    culprit = compare(trace(made("reference", finite), X), trace(made("port", finite.replace(old, new)), X)).culprit
+
+    assert culprit.proved
+    assert new in line_of(culprit.source)
+
+
 def test_of_two_statements_that_differ_the_one_that_computes_the_right_value_is_not_named(port_with):
     same = "weights = torch.softmax(scores, dim=-1)"
 

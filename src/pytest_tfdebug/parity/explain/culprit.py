@@ -95,9 +95,12 @@ def _of_weights(named: Culprit, finding: Finding, pair: ForwardPair, told: str, 
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
-    """Tell whether the reference computes a value of the port as well, in the same order of elements."""
+    """Tell whether the reference computes a value of the port as well, in the same order of elements.
+
+    What is hidden of a value counts for nothing in its fingerprint, and may have been hidden the other way.
+    """
     fingerprint = value.print
-    if value.is_moved or not value.tells:
+    if value.is_moved or not value.tells or fingerprint.finite < fingerprint.elements:
         return False
     near = (pair.reference.values[each].print for each in pair.matches.within(value.index, AGREE))
     return any(not reordered_axes(fingerprint, other) for other in near)

@@ -57,23 +57,27 @@ class _StatementSearch:
         """Return the culprit with its statement, and with both sides' lines."""
         differences = self._texts.differences(self._lines) if self._texts is not None else []
         suspects = [each for each in differences if not self._is_right(each)]
-        seen = self._seen
+        # of several lines that mend the port, the one that is not the reference's
+        proved = (each for each in self._look.proved if any(_meet(each.source, other.own) for other in suspects))
+        seen = next(proved, self._seen)
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
         if at_value and seen is not None:
             return self._told(self._at(at_value[0], is_certain=True), seen.wrong, seen.why)
         read = self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
         leading = [each for each in suspects if self._leads_to_seen(each)]
-        tried = self._by_values() if self._look.proved and len(leading) != 1 else None
         is_of_one_class = self._own is None or self._own.is_of_one_class
         # of a module of another class the constructor differs as it is, and tells nothing where values do
         constructors = self._constructors() if self._seen is None or is_of_one_class else []
+        made = constructors if len(constructors) == 1 else []
+        is_text_plain = len(leading) == 1 or (made and not suspects)  # what runs is the reference's text
+        tried = self._by_values() if self._look.proved and not is_text_plain else None
         return (
             read
             or tried  # a change that mends the port outranks texts that differ in several places
             or self._by_text(suspects)
             or self._by_attributes([self._lines])
             or self._by_weights()
-            or self._by_text(constructors if len(constructors) == 1 else [])
+            or self._by_text(made)
             or self._by_values()
             or self._whole()
         )
