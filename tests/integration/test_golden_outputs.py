@@ -117,6 +117,10 @@ def test_a_golden_of_some_positions_is_checked_with_the_same(run, pytester):
             "*positions= is a mask of shape (2, 11), and no output has these positions: 'logits' (2, 12, 64).",
         ),
         ("(slice(None), 12)", "*positions= is (slice(None, None, None), 12), and no output has these positions: *"),
+        ("(slice(None), slice(12, 20))", "*positions= is (slice*, and no output has these positions: *"),
+        ("MASK * 0", "*positions= is a mask of shape (2, 12) in which no position counts."),
+        ("(1 - MASK) * -1e9", "*positions= holds -1e+09, and a mask holds 1 where a position counts and 0 where not."),
+        ("torch.tensor([0, 1])", "*positions= is a tensor of 2 integers, which may be a mask or an index."),
     ],
 )
 def test_positions_that_are_no_mask_or_index_of_an_output_are_refused(run, pytester, positions, told):

@@ -1,6 +1,7 @@
 """Every output of a reference is held to one of the port's element by element, or the comparison does not pass."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -130,11 +131,48 @@ def test_parts_are_put_together():
 
     parts = {"first": "last_hidden_state[:, 0]", "rest": "last_hidden_state[:, 1:]"}
 
+    only_first = 'If only these count: outputs={"first": "last_hidden_state"}, positions=(slice(None), 0).'
+
     assert report_of(bert(), pieces, IDS, outputs=parts).ok
     with pytest.raises(TFDebugError, match=r"the parts of 'last_hidden_state' are 320 of its 384 elements"):
         report_of(bert(), pieces, IDS, outputs={"rest": "last_hidden_state[:, 1:]"})
     with pytest.raises(TFDebugError, match=r"'first' \(2, 32\) is not its \[:, 1:\]"):
         report_of(bert(), pieces, IDS, outputs={"first": "last_hidden_state[:, 1:]"})
+    with pytest.raises(TFDebugError, match=re.escape(only_first)):
+        report_of(bert(), pieces, IDS, outputs={"first": "last_hidden_state[:, 0]"})
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_port_may_return_only_the_positions_that_an_index_picks(scale):
+    def first(out):
+        return {"first": out.logits[:, 0] * scale}
+
+    report = report_of(llama(), first, IDS, outputs={"first": "logits"}, positions=(slice(None), 0))
+
+    assert report.ok is (scale == 1)
+    if report.ok:
+        told = (
+            "logits element by element (128 of its 768 elements count, by outputs=, at the positions that count first)"
+        )
+        assert report.output_notes == [told]
+
+
+@pytest.mark.parametrize("second", ["logits", "logits[:, 0]"])
+def test_two_entries_for_the_same_elements_are_refused(second):
+    def twice(out):
+        return {"a": out.logits, "b": (out.logits if second == "logits" else out.logits[:, 0]) * 7}
+
+    with pytest.raises(TFDebugError, match=re.escape(f"outputs=: 'b' is {second!r}, and another entry is so already.")):
+        report_of(llama(), twice, IDS, outputs={"a": "logits", "b": second})
+
+
+def test_an_output_of_the_same_name_and_another_shape_fails_beside_outputs():
+    def cut(out):
+        return {"states": out.last_hidden_state, "pooler_output": out.pooler_output[:, :3]}
+
+    report = report_of(bert(), cut, IDS, outputs={"states": "last_hidden_state"})
+
+    assert report.divergences[-1].comparison.problem == "shape"
 
 
 def test_two_outputs_that_were_swapped_fail():
@@ -179,6 +217,43 @@ def test_a_cache_that_a_port_does_not_return_is_said_not_to_be_compared():
 
     assert report.ok
     assert any("not compared (a cache that is not returned here)" in told for told in report.output_notes)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda logits, keys: (logits, (keys * 3, keys * 4)),
+        lambda logits, keys: {"logits": logits, "past_key_values": torch.stack([keys * 3, keys * 4])},
+    ],
+    ids=["under no name", "of another shape"],
+)
+def test_a_cache_is_compared_where_something_is_returned_that_may_be_it(returned):
+    def wrong(out):
+        return returned(out.logits, out.past_key_values.layers[0].keys)
+
+    assert not report_of(llama(), wrong, IDS, use_cache=True).ok
+
+
+class Scores(nn.Module):
+    """Returns an output whose name only contains that of a cache."""
+
+    def forward(self, x):
+        return {"states": x, "uncached_scores": x.exp()}
+
+
+def test_an_output_whose_name_contains_cache_is_no_cache():
+    assert not report_of(Scores(), lambda out: {"states": out["states"]}, torch.ones(2, 3)).ok
+
+
+class Cut(nn.Module):
+    """Returns none of its positions."""
+
+    def forward(self, x):
+        return x[:, :0]
+
+
+def test_an_output_without_elements_is_not_said_to_be_compared():
+    assert report_of(Cut(), lambda out: out, torch.ones(2, 3)).output_notes == ["the output has no elements"]
 
 
 def test_a_model_may_not_return_less_than_it_did():

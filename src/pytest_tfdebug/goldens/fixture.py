@@ -88,8 +88,8 @@ class GoldenChecks:
                 inputs, or a tuple or list of positional ones. ``args`` and ``kwargs`` are then those of the reference.
             outputs: Path of an output of the port -> path of the reference's: ``{"audio": "audio_values"}``, ``{"":
                 "logits"}`` for a port that returns a tensor; see :func:`pytest_tfdebug.compare`.
-            positions: Which positions of the outputs count: a mask of their leading axes (an attention mask: real
-                tokens), or an index. Recorded and checked with the same.
+            positions: Which positions of the outputs count: a mask of 0s and 1s of their leading axes (an attention
+                mask: real tokens), or an index. Recorded and checked with the same.
             tolerance: A pair ``(rtol, atol)`` of every tensor; ``{dtype name or module-path glob: (rtol, atol)}``; or
                 ``"fp64"``, which allows eight times what arithmetic alone explains: a recording runs the reference
                 once more in float64 and keeps how far each tensor is from that.

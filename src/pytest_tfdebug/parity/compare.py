@@ -73,11 +73,12 @@ def compare(  # noqa: PLR0913 - keyword options
         internal: What becomes of a forward whose outputs, and what it writes to caches, agree while something inside
             does not: ``"warn"`` passes with a note, ``"fail"`` names the culprit.
         outputs: Path of an output of the port -> path of the reference's, as in ``{"audio": "audio_values"}``;
-            ``{"": "logits"}`` for a port that returns a tensor, ``{"patches": "last_hidden_state[:, 1:]"}`` for a
-            part. What it does not list is found by name, then by value, or left out; without it an output that is not
-            found fails.
-        positions: Which positions of the outputs count: a mask of their leading axes (an attention mask: real tokens),
-            or an index.
+            ``{"": "logits"}`` for a port that returns a tensor; ``{"cls": "last_hidden_state[:, 0]", "patches":
+            "last_hidden_state[:, 1:]"}`` for one that returns it in parts, which must be all of it. What it does not
+            list is found by name, then by value, or left out; without it an output that is not found fails.
+        positions: Which positions of the outputs count: a mask of 0s and 1s of their leading axes (an attention mask:
+            real tokens), or an index, ``(slice(None), 0)``. The port may return these positions alone. An output that
+            does not have them is compared whole.
 
     Returns:
         The report.

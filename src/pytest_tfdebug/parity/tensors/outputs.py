@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError, a_or_an, listed
+from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.parity.pair.pairing import leaf_key
+from pytest_tfdebug.parity.tensors.positions import check_positions, counting, mask_of
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 #: A leaf path, and what of its tensor is meant: ``last_hidden_state[:, 0]``.
 _INDEXED = re.compile(r"(?P<path>.*?)(?P<index>\[(?:[^\[\]'\"]*[:,.][^\[\]'\"]*)\])?")
-#: The names under which a model returns its caches.
-_CACHE = re.compile(r"^(\.|\[')?\w*(past_key_values?|cache)", re.IGNORECASE)
+#: The names under which a model returns its caches, whole: ``uncached_scores`` is none.
+_CACHE = re.compile(r"(\.|\[')?\w*(past_key_values?|caches?(_params)?)(?!\w)", re.IGNORECASE)
 #: Axes of which every order is tried.
 _MOST_AXES = 6
 
@@ -51,11 +52,7 @@ class OutputRules:
                 f"outputs={given!r} is not a dict of the port's outputs and the reference's: outputs={{\"audio\": "
                 '"audio_values"}, or {"": "logits"} for a port that returns a tensor.'
             )
-        if self.positions is not None and not _is_index(self.positions):
-            raise TFDebugError(
-                f"positions= is a mask or an index; it is {a_or_an(type(self.positions).__name__)}.\n"
-                "A mask is a tensor: positions=attention_mask. An index is (slice(None), -1), for the last position."
-            )
+        check_positions(self.positions)
 
     def masked(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an output with zeros where its positions do not count."""
@@ -63,20 +60,15 @@ class OutputRules:
         return tensor if counts is None else tensor.masked_fill(~counts.to(tensor.device), 0)
 
     def _counts(self, shape: tuple[int, ...]) -> torch.Tensor | None:
-        """Tell of each element of an output whether it counts; None where all do, or its axes are others."""
-        index = self.positions
-        if index is None:
-            return None
-        if isinstance(index, torch.Tensor) and index.dim():
-            fits = tuple(index.shape) == shape[: index.dim()]
-            full = index.bool().cpu().reshape(index.shape + (1,) * (len(shape) - index.dim())) if fits else None
-            return None if full is None else full.expand(shape)
-        counts = torch.zeros(shape, dtype=torch.bool)
-        try:
-            counts[index] = True
-        except (IndexError, TypeError):
-            return None
-        return counts
+        """Tell of each element of an output whether it counts; None where all do."""
+        return None if self.positions is None else counting(self.positions, shape)
+
+    def told(self, shape: tuple[int, ...]) -> str:
+        """Say how many elements of an output count; empty where all do."""
+        counts = self._counts(shape)
+        if counts is None or counts.all():
+            return ""
+        return f"{int(counts.sum())} of its {counts.numel()} elements count"
 
     def refuse_misfit(self, outputs: Sequence[TensorRecord]) -> None:
         """Refuse positions that no output has."""
@@ -103,14 +95,12 @@ class OutputRules:
 
     def unpacked(self, actual: TensorRecord, expected: TensorRecord) -> TensorRecord | None:
         """Return what a port gives at the positions that count alone, in the places where they stand."""
-        counts, tensor = self._counts(expected.shape), actual.tensor
-        if counts is None or tensor is None or not isinstance(self.positions, torch.Tensor):
-            return None
-        axes = self.positions.dim()
-        if tuple(tensor.shape) != (int(self.positions.bool().sum()), *expected.shape[axes:]):
+        counts, tensor, mask = self._counts(expected.shape), actual.tensor, mask_of(self.positions)
+        index = self.positions if mask is None else mask.bool().cpu()
+        if counts is None or tensor is None or counts[index].shape != tensor.shape:
             return None
         whole = tensor.new_zeros(expected.shape)
-        whole[self.positions.bool().to(whole.device)] = tensor
+        whole[index] = tensor
         return _with(actual, whole)
 
 
@@ -171,7 +161,7 @@ class _SideBySide:
             picked = mine if not index or mine.tensor is None else _with(mine, mine.tensor[_index(index)])
             parts.setdefault(id(other), []).append((part, picked))
         for key, given in parts.items():
-            whole = given[0][1] if not given[0][0] else _assembled(given, by_id[key])
+            whole = _assembled(given, by_id[key]) if given[0][0] or len(given) > 1 else given[0][1]
             found = self._best([whole], by_id[key], "by outputs=")
             self._found[key] = found or self._compare(whole, by_id[key])
 
@@ -224,26 +214,32 @@ class _SideBySide:
         """Take those of another shape that have the name of the reference's, or are the only one left on each side."""
         named = {leaf_key(record.leaf): record for record in self._free}
         left, free = (
-            [record for record in records if _is_of_numbers(record) and not _is_cache(record)]
-            for records in (self._left, self._free)
+            [record for record in self._left if not _is_cache(record)],
+            list(filter(_is_of_numbers, self._free)),
         )
-        is_lone = sum(map(_is_of_numbers, self._expected)) == sum(map(_is_of_numbers, self._actual)) == 1
-        lone = free[0] if is_lone and len(left) == len(free) == 1 else None
+        is_lone = sum(map(_is_of_numbers, self._expected)) == sum(map(_is_of_numbers, self._actual)) == len(free) == 1
         for expected in left:
-            mine = named.get(leaf_key(expected.leaf), lone)
-            if mine is not None and self._rules.paths is None:
+            mine = named.get(leaf_key(expected.leaf), free[0] if is_lone and _is_of_numbers(expected) else None)
+            if mine is not None:
                 self._take(expected, mine, replace(self._compare_here(mine, expected), how="by name"))
 
     def finish(self, *, is_strict: bool) -> tuple[LeafComparison, ...]:
+        # what is returned and was found to be no output of the reference may be its cache
+        has_cache = is_strict or any(map(_is_of_numbers, self._free))
         for expected in self._left:
-            told = "" if is_strict or not _is_cache(expected) else "a cache that is not returned here"
+            told = "" if has_cache or not _is_cache(expected) else "a cache that is not returned here"
             told = "left out by outputs=" if self._rules.paths is not None else told
             bare = LeafComparison(
                 "output", expected.leaf, "missing", expected.shape, expected.dtype, expected, how=told
             )
             self._found[id(expected)] = bare
         extra = (LeafComparison("output", one.leaf, "extra", one.shape, one.dtype, None) for one in self._free)
-        return (*(self._found[id(record)] for record in self._expected), *extra)
+        return (*(self._told(self._found[id(record)], record.shape) for record in self._expected), *extra)
+
+    def _told(self, found: LeafComparison, shape: tuple[int, ...]) -> LeafComparison:
+        """Return a comparison that says how much of the output counted."""
+        told = self._rules.told(shape) if found.is_measured else ""
+        return replace(found, how=f"{told}, {found.how}") if told else found
 
     def _take(self, expected: TensorRecord, mine: TensorRecord, found: LeafComparison) -> None:
         self._found[id(expected)] = found
@@ -291,34 +287,44 @@ class _SideBySide:
             yield _with(mine, tensor.reshape(expected.shape)), was
 
 
-def _is_index(value: object) -> bool:
-    """Tell whether a tensor can be indexed with a value, and the value is nothing that only looks like a mask."""
-    if isinstance(value, tuple):
-        return all(map(_is_index, value))
-    if isinstance(value, list):
-        return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-    is_place = value is None or isinstance(value, (int, slice, torch.Tensor, type(...)))
-    return is_place and not isinstance(value, bool)
-
-
 def _with(record: TensorRecord, tensor: torch.Tensor) -> TensorRecord:
     return replace(record, shape=tuple(tensor.shape), tensor=tensor, digest=None, statistics=None)
 
 
 def _assembled(parts: list[tuple[str, TensorRecord]], expected: TensorRecord) -> TensorRecord:
-    """Return the output that some parts are pieces of."""
-    told = f"outputs=: the parts of {shown(expected.leaf)!r}"
-    first = parts[0][1]
+    """Return the output that some parts are pieces of: each of its elements is in one of them."""
+    name, first = shown(expected.leaf), parts[0][1]
     assert first.tensor is not None  # noqa: S101 - what a forward has just returned
     whole = first.tensor.new_zeros(expected.shape)
     filled = torch.zeros(expected.shape, dtype=torch.bool)
-    for index, part in parts:
-        if part.tensor is None or filled[_index(index)].shape != part.shape:
-            raise TFDebugError(f"{told}: {shown(part.leaf)!r} {part.shape} is not its {index}.")
-        whole[_index(index)], filled[_index(index)] = part.tensor, True
+    for text, part in parts:
+        index = _index(text) if text else ...
+        if part.tensor is None or filled[index].shape != part.shape:
+            raise TFDebugError(
+                f"outputs=: the parts of {name!r}: {shown(part.leaf)!r} {part.shape} is not its "
+                f"{text or expected.shape}."
+            )
+        if filled[index].any():
+            raise TFDebugError(
+                f"outputs=: {shown(part.leaf)!r} is {name + text!r}, and another entry is so already.\n"
+                "Leave one of them out, or check each in a test of its own."
+            )
+        whole[index], filled[index] = part.tensor, True
     if not bool(filled.all()):
-        raise TFDebugError(f"{told} are {int(filled.sum())} of its {filled.numel()} elements.")
+        raise TFDebugError(
+            f"outputs=: the parts of {name!r} are {int(filled.sum())} of its {filled.numel()} elements.\n"
+            f"{_only_these(parts, name)}"
+        )
     return _with(first, whole)
+
+
+def _only_these(parts: list[tuple[str, TensorRecord]], name: str) -> str:
+    """Say what to write where outputs are a part of the reference's, and the rest is not returned."""
+    more = "List the outputs of the port that are its other elements as well."
+    if len(parts) > 1:
+        return more
+    index = repr(_index(parts[0][0])).replace("slice(None, None, None)", "slice(None)").replace("Ellipsis", "...")
+    return f'{more}\nIf only these count: outputs={{"{shown(parts[0][1].leaf)}": "{name}"}}, positions={index}.'
 
 
 def _index(text: str) -> Any:  # noqa: ANN401 - anything that a tensor is indexed with

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,9 @@ def _told(leaf: LeafComparison) -> str:
         name = _FIRST_PART.match(name)[0] if leaf.how else name  # type: ignore[index] # it matches any text
         return f"{name} not compared ({leaf.how or 'nothing here matches it'})"
     kept = (
-        "element by element"
+        "has no elements"
+        if not math.prod(expected.shape)
+        else "element by element"
         if expected.digest is None
         else f"by {expected.digest.elements.numel()} of its elements and sums over all"
     )
