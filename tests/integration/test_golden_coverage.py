@@ -39,6 +39,22 @@ class Port(nn.Module):
     def forward(self, x):
         return self.own(x)
 
+class Best(Inner):
+    def forward(self, x):
+        return super().forward(x).argmax(-1)
+
+class PortOfBest(Port):
+    def forward(self, x):
+        return super().forward(x).argmax(-1)
+
+class Loss(Inner):
+    def forward(self, x):
+        return super().forward(x).mean()
+
+class PortOfLoss(Port):
+    def forward(self, x):
+        return super().forward(x).mean()
+
 def build(kind):
     torch.manual_seed(0)
     return kind().eval()
@@ -49,6 +65,9 @@ CHECKS = {
     "drifting": "build(Drifting), X",
     "summed": "build(Summed), X",
     "port": "Port(build(Inner)), X, reference=build(Inner)",
+    "best": "PortOfBest(build(Inner)), X, reference=build(Best)",
+    "loss": "PortOfLoss(build(Inner)), X, reference=build(Loss)",
+    "self": "build(Best), X",
 }
 IGNORED = ("-W", "ignore::pytest_tfdebug.errors.TFDebugWarning")
 SHOWN = ("-W", "always::pytest_tfdebug.errors.TFDebugWarning")
@@ -119,6 +138,30 @@ def test_a_root_that_returns_no_tensor_is_a_warning(run):
             "  torch.utils._pytree.register_pytree_node.",
         ]
     )
+
+
+@pytest.mark.parametrize(("name", "told"), [("best", "int64 (2,)"), ("loss", "float32 ()")])
+def test_outputs_that_most_faults_leave_as_they_are_are_a_warning(run, name, told):
+    result = run(name)
+
+    result.assert_outcomes(passed=1, warnings=1)
+    model = f"PortOf{name.capitalize()}"
+    result.stdout.fnmatch_lines(
+        [
+            (
+                f"*CoverageWarning: Most faults of {model} would pass: its outputs agree, but they are integers, "
+                "booleans or single numbers."
+            ),
+            f"    Compared: the output {told}; and 1 of 3 calls.",
+            "  Return what they are computed from as well, logits or hidden states, in the port and in the reference,",
+            "  or give rename= to compare the modules inside.",
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ["port", "self"])
+def test_outputs_of_numbers_or_modules_that_were_compared_give_no_such_warning(run, name):
+    run(name).assert_outcomes(passed=1)
 
 
 def test_a_difference_that_changes_no_output_is_a_warning(run):

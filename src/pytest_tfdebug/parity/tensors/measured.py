@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.tensors.outputs import is_of_numbers
 from pytest_tfdebug.records import Coverage, Worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison
+    from pytest_tfdebug.records import CallComparison, LeafComparison
 
 
 def measured_coverage(compared: Compared) -> Coverage:
@@ -27,6 +29,17 @@ def measured_coverage(compared: Compared) -> Coverage:
 def has_output(item: CallComparison) -> bool:
     """Tell whether an output of a call was compared by value."""
     return any(leaf.is_measured for leaf in item.outputs)
+
+
+def coarse_outputs(calls: Iterable[CallComparison]) -> list[LeafComparison]:
+    """Return the model's outputs that were compared, if each is integers, booleans or a single number; else none.
+
+    Most faults move what such an output is computed from, and leave the output as it is: the same token has the highest
+    score.
+    """
+    roots = (item for item in calls if item.call.parent is None)
+    leaves = [leaf for item in roots for leaf in item.outputs if leaf.expected is not None and leaf.is_measured]
+    return [] if any(is_of_numbers(leaf.dtype) and math.prod(leaf.shape) > 1 for leaf in leaves) else leaves
 
 
 def worst_share(calls: Iterable[CallComparison]) -> Worst | None:

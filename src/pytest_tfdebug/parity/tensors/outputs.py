@@ -342,9 +342,13 @@ def _apart(found: LeafComparison) -> float:
     return found.metrics.relative_l2 if found.metrics is not None else math.inf
 
 
+def is_of_numbers(dtype: str) -> bool:
+    """Tell whether a dtype is of floating point: a mask or ids are no hidden states."""
+    return "float" in dtype or "complex" in dtype
+
+
 def _is_of_numbers(record: TensorRecord) -> bool:
-    """Tell whether an output is of floating point: a mask or ids are no hidden states."""
-    return "float" in record.dtype or "complex" in record.dtype
+    return is_of_numbers(record.dtype)
 
 
 def _is_cache(record: TensorRecord) -> bool:
