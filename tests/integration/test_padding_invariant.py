@@ -258,6 +258,29 @@ def test_it():
     pytester.runpytest().assert_outcomes(passed=1)
 
 
+def test_a_model_of_which_no_call_can_be_repeated_is_a_note_beside_one_that_was(pytester):
+    write(
+        pytester,
+        """
+class Unnamed(nn.Module):
+    def forward(self, *args):
+        return args[0]
+
+@pytest.mark.padding_invariant
+def test_it():
+    Pooled()(IDS)
+    Unnamed()(IDS)
+""",
+    )
+
+    result = pytester.runpytest()
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*test_it: not checked: Unnamed was given 1 positional inputs and its forward names 0"]
+    )
+
+
 def test_weights_that_change_after_the_call_change_nothing(pytester):
     write(
         pytester,

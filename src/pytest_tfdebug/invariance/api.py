@@ -69,23 +69,31 @@ def asked(
 
 
 def judge(
-    name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
+    name: str,
+    settings: Settings,
+    calls: Sequence[ObservedCall],
+    refusals: Sequence[tuple[torch.nn.Module, str]],
+    *,
+    is_marker: bool,
 ) -> Outcome:
-    """Check every call, and return what that comes to."""
+    """Check every call, and return what that comes to; a note tells of each model of which no call can be repeated."""
     names = settings.inputs or {}
     unknown = _unknown(names, calls)
     if unknown:
         raise InvarianceError(f"{title(name)}: {unknown}")
-    whole = Outcome(skipped=list(refusals))
+    whole, repeated = Outcome(skipped=[why for _, why in refusals]), set()
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
         if outcome.text:
             raise InvarianceError(outcome.text, outcome.culprit, call, outcome)
         whole.repeats += outcome.repeats
+        repeated.add(id(call.model) if outcome.repeats else None)
         whole.notes += [told for told in outcome.notes if told not in whole.notes]
         whole.skipped += outcome.skipped
     if not whole.repeats:
         raise InvarianceError("\n".join(_nothing(name, whole.skipped, is_marker=is_marker)))
+    unseen = dict.fromkeys(why for model, why in refusals if id(model) not in repeated)
+    whole.notes += [f"not checked: {why}" for why in unseen]
     return whole
 
 
@@ -161,7 +169,7 @@ def _run(
     with preserved(model), torch.no_grad():
         call, _ = observe(model, (), dict(inputs), lambda: model(**inputs))
     calls: list[ObservedCall] = [] if isinstance(call, str) else [call]
-    refusals = [call] if isinstance(call, str) else []
+    refusals = [(model, call)] if isinstance(call, str) else []
     try:
         for name, settings in wanted.items():
             judge(name, settings, calls, refusals, is_marker=False)

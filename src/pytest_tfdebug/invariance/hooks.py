@@ -45,7 +45,8 @@ class _Observer:
     is_repeating: bool  # whether the calls are to be made again; otherwise their masks are watched and no more
     at: SourceRange | None = None  # the line that made the first call
     calls: list[ObservedCall] = field(default_factory=list)  # the calls that can be made again
-    refusals: list[str] = field(default_factory=list)  # why the other calls cannot be made again
+    # the models of the other calls, and why these cannot be made again
+    refusals: list[tuple[torch.nn.Module, str]] = field(default_factory=list)
 
     def __call__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
@@ -60,7 +61,7 @@ class _Observer:
         if isinstance(call, ObservedCall):
             self.calls.append(call)
         else:
-            self.refusals.append(call)
+            self.refusals.append((model, call))
         return output
 
 
@@ -88,6 +89,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         raise
     finally:
         observer.calls.clear()
+        observer.refusals.clear()
     return result
 
 
