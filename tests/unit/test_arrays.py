@@ -36,6 +36,14 @@ def golden(reference, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def eager(reference):
+    """Return a trace of the reference that adds a mask of float32."""
+    model = LlamaForCausalLM(LlamaConfig(**{**reference.config.to_dict(), "attn_implementation": "eager"})).eval()
+    model.load_state_dict(reference.state_dict())
+    return trace(model, input_ids=IDS, use_cache=False)
+
+
+@pytest.fixture(scope="module")
 def computed(reference):
     weights = {name: held.numpy() for name, held in reference.state_dict().items()}
 
@@ -121,14 +129,12 @@ def test_the_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed
     assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
 
 
-def test_a_factor_is_looked_for_only_where_it_can_come_from(reference, computed):
-    eager = LlamaForCausalLM(LlamaConfig(**{**reference.config.to_dict(), "attn_implementation": "eager"})).eval()
-    eager.load_state_dict(reference.state_dict())
+def test_a_factor_is_looked_for_only_where_it_can_come_from(eager, computed):
     arrays = flat(computed(numpy_llama.with_bug("mask")))
     arrays["layer0.mixed"] = np.float32(1.1) * flat(computed())["layer0.mixed"]
     del arrays["layer0.probs"]
 
-    report = compare(trace(eager, input_ids=IDS, use_cache=False), arrays)
+    report = compare(eager, arrays)
 
     shown = texts(report, "statement")
     assert report.factor == pytest.approx(1.1)
@@ -243,12 +249,23 @@ def test_what_holds_no_arrays_is_refused(golden, given, told):
     assert str(caught.value).startswith(told)
 
 
-def test_a_mask_of_another_kind_is_not_taken_for_what_differs(golden, computed):
-    arrays = computed(numpy_llama.with_bug("residual"))
+@pytest.mark.parametrize(("bug", "first"), [("residual", "layer0.after_attention"), ("theta", "layer0.q")])
+@pytest.mark.parametrize("written", ["golden", "eager"])
+def test_a_mask_of_another_kind_is_not_taken_for_what_differs(request, computed, written, bug, first):
+    arrays = computed(numpy_llama.with_bug(bug))
+    mask = np.triu(np.full((8, 8), -1e9, dtype=np.float32), 1)
 
-    report = compare(golden, {"mask": np.triu(np.full((8, 8), -1e9, dtype=np.float32), 1), **arrays})
+    report = compare(request.getfixturevalue(written), {"embed": arrays["embed"], "mask": mask, **arrays})
 
-    assert report.first.label == "layer0.after_attention"
+    assert report.first.label == first
+    assert any(numpy_llama.BUGS[bug][2] in text for text in texts(report, "statement"))
+
+
+def test_a_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, computed):
+    report = compare(eager, computed(numpy_llama.with_bug("mask")))
+
+    assert report.first.label == "layer0.probs"
+    assert any("causal_mask = " in text for text in texts(report, "statement", "module"))
 
 
 @pytest.mark.parametrize(("shift", "first"), [(1.5, "layer0.after_attention"), (12.0, "layer0.attended")])

@@ -62,7 +62,8 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     is_open = (reference.live - good) & reference.made_here | set(wrong)
     if not is_open:
         return None
-    places = sorted(is_open)
+    # constants (masks, positions, tables) are written in many ways: among what comes of parameters they count as given
+    places = [index for index in sorted(is_open) if reference.weighted[index]] or sorted(is_open)
     found = _first_open(reference, arrays, places)
     if found is None:  # no array marks the end: up to the first output that is open
         bound = next((index for index in reference.results if index in is_open), places[-1])
