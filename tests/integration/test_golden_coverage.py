@@ -27,9 +27,15 @@ class Drifting(Inner):
     def forward(self, x):
         return self.used(x) + BUG
 
-class Summed(Inner):
+from types import SimpleNamespace
+
+class Held(Inner):
     def forward(self, x):
-        return self.used(x).sum().item()
+        return SimpleNamespace(held=self.used(x))
+
+class BothHeld(Inner):
+    def forward(self, x):
+        return self.used(x), {"rest": SimpleNamespace(held=self.used(x))}
 
 class Port(nn.Module):
     def __init__(self, model):
@@ -63,7 +69,8 @@ def build(kind):
 CHECKS = {
     "inner": "build(Inner), X",
     "drifting": "build(Drifting), X",
-    "summed": "build(Summed), X",
+    "held": "build(Held), X",
+    "both_held": "build(BothHeld), X",
     "port": "Port(build(Inner)), X, reference=build(Inner)",
     "best": "PortOfBest(build(Inner)), X, reference=build(Best)",
     "loss": "PortOfLoss(build(Inner)), X, reference=build(Loss)",
@@ -124,18 +131,30 @@ def test_a_failed_check_is_not_among_them(run):
 
 
 def test_a_root_that_returns_no_tensor_is_a_warning(run):
-    result = run("summed")
+    result = run("held")
 
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
         [
             (
-                "*CoverageWarning: The output of Summed was not compared with its golden: none of its tensors has a "
+                "*CoverageWarning: The output of Held was not compared with its golden: none of its tensors has a "
                 "counterpart there."
             ),
             "    1 of 1 calls were compared.",
             "  Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with",
             "  torch.utils._pytree.register_pytree_node.",
+        ]
+    )
+
+
+def test_an_object_beside_tensors_that_cannot_be_looked_into_is_a_warning(run):
+    result = run("both_held", options=("-v",))
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*CoverageWarning: What BothHeld returns as \"*'rest'*\" was not compared, for no tensor can be found in it: *",
+            "*Outputs: * element by element; * not compared (no tensor can be found in it)*",
         ]
     )
 

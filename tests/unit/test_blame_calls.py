@@ -521,15 +521,12 @@ def test_a_call_inside_that_returns_nothing_is_a_divergence():
     assert (report.culprit.kind, report.culprit.path) == ("module", "head")
 
 
-@pytest.mark.parametrize(
-    ("pack", "text"), [(Opaque, "<{}Opaque object at 0xXXXXXXXX>"), (lambda x: ["none"], "'none'")]
-)
-def test_an_output_that_cannot_be_looked_into_is_a_divergence(pack, text):
-    report = compare(trace(Returning(lambda x: x), X), trace(ReturningNone(pack), X))
+def test_an_output_that_cannot_be_looked_into_is_a_divergence():
+    report = compare(trace(Returning(lambda x: x), X), trace(ReturningNone(Opaque), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("module", "ReturningNone")
     assert report.culprit.explanation == (
-        f"ReturningNone returns {text.format(__name__ + '.')}, in which no tensor can be found, so it was not "
+        f"ReturningNone returns <{__name__}.Opaque object at 0xXXXXXXXX>, in which no tensor can be found, so it was not "
         "compared. Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
         "torch.utils._pytree.register_pytree_node."
     )
@@ -542,7 +539,7 @@ def test_what_cannot_be_looked_into_on_both_sides_is_mentioned():
     assert report.ok
     assert report.notes == [
         (
-            "What ReturningNone returns was not compared, for no tensor can be found in it: "
+            "What Returning returns was not compared, for no tensor can be found in it: "
             f"<{__name__}.Opaque object at 0xXXXXXXXX>. Return tensors, or a tuple, dict or dataclass of them, or tell how "
             "to open it with torch.utils._pytree.register_pytree_node."
         )
@@ -592,7 +589,7 @@ def test_threads_that_diverge_are_blamed_on_their_module():
 def test_nothing_to_compare_is_an_error():
     class Silent(nn.Module):
         def forward(self, number):
-            return number
+            return None
 
     with pytest.raises(TFDebugError) as caught:
         compare(trace(Silent(), 1), trace(Silent(), 1))

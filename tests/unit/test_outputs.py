@@ -310,3 +310,96 @@ def test_names_that_are_most_alike_belong_together_each_once():
     pairs = chosen(itertools.product(mine, theirs), lambda own, other: -likeness(own, other))
 
     assert set(pairs) == {("text.states", "text_output.states"), ("image.states", "image_output.states")}
+
+
+class Scaled(nn.Module):
+    """Returns what a function makes of a product, and of the number that it was given."""
+
+    def __init__(self, returned=lambda product, scale: product):
+        super().__init__()
+        self.returned = returned
+
+    def forward(self, x, scale=1.0):
+        return self.returned(x @ x.T, scale)
+
+
+class OwnScaled(Scaled):
+    """The same under a name of its own."""
+
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", [Scaled, OwnScaled])
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (lambda x, _: (x, 3.5), lambda x, _: (x, 99.0)),
+        (lambda x, _: {"x": x, "count": 3}, lambda x, _: {"x": x, "count": 4}),
+        (lambda x, _: {"x": x, "is_done": True}, lambda x, _: {"x": x, "is_done": False}),
+        (lambda x, _: {"x": x, "label": "cat"}, lambda x, _: {"x": x, "label": "dog"}),
+        (lambda x, _: {"x": x, "ids": x.argmax(-1).tolist()}, lambda x, _: {"x": x, "ids": [0]}),
+        (lambda x, _: (x, [[1, 2], [3]]), lambda x, _: (x, [[1, 2], [4]])),
+        (lambda x, _: x.tolist(), lambda x, _: (x * 2).tolist()),
+        (lambda x, _: {"x": x, "boxes": x.numpy()}, lambda x, _: {"x": x, "boxes": x.numpy() * 0}),
+        (lambda x, _: x.numpy(), lambda x, _: x.numpy() * 0),
+        (lambda x, _: (x, x.numpy().max()), lambda x, _: (x, x.numpy().min())),
+    ],
+)
+def test_numbers_texts_and_arrays_are_compared_like_tensors(kind, right, wrong):
+    expected = trace(Scaled(right), X)
+
+    agrees, differs = (compare(expected, trace(kind(returned), X)) for returned in (right, wrong))
+
+    assert (agrees.ok, differs.ok) == (True, False)
+    assert all("element by element" in told for told in agrees.output_notes)
+
+
+def test_numbers_that_are_no_integers_agree_within_the_tolerance_of_the_outputs_dtype():
+    expected = trace(Scaled(lambda x, _: (x, 3.5)), X)
+    half = trace(Scaled(lambda x, _: (x.bfloat16(), 3.5)), X)
+
+    assert compare(expected, trace(Scaled(lambda x, _: (x, 3.500001)), X)).ok
+    assert not compare(expected, trace(Scaled(lambda x, _: (x, 3.501)), X)).ok
+    assert compare(half, trace(Scaled(lambda x, _: (x.bfloat16(), 3.501)), X)).ok
+
+
+def test_a_number_that_a_port_does_not_return_is_not_compared_and_can_be_left_out():
+    expected, actual = trace(Scaled(lambda x, _: {"x": x, "count": 3}), X), trace(OwnScaled(), X)
+
+    report, told = compare(expected, actual), compare(expected, actual, outputs={"": "x"})
+
+    assert "could be compared with the reference's 'count' (): not compared" in report.culprit.explanation
+    assert told.ok
+
+
+def test_an_object_beside_tensors_that_cannot_be_looked_into_is_told():
+    opaque = iter  # an iterator: whoever looks into it takes its values away
+
+    report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": opaque([x])}), X) for _ in range(2)))
+
+    assert report.output_notes == ["x element by element", "rest not compared (no tensor can be found in it)"]
+    assert report.notes == report.unopened
+    assert report.unopened[0].startswith(
+        "What Scaled returns as 'rest' was not compared, for no tensor can be found in it: <list_iterator object at "
+    )
+
+
+def test_caches_configurations_and_dtypes_among_outputs_are_no_unknown_objects():
+    config, model = LlamaConfig(), llama()
+
+    def cached(_x, _scale):
+        return {"x": _x, "config": config, "dtype": _x.dtype, "nothing": None, "cache": model(IDS, use_cache=True)}
+
+    report = compare(*(trace(Scaled(cached), X) for _ in range(2)))
+
+    assert (report.ok, report.notes, report.unopened) == (True, [], [])
+
+
+def test_other_numbers_among_the_inputs_are_told_and_blamed_where_outputs_differ():
+    unused = compare(*(trace(Scaled(), X, scale=scale) for scale in (1.0, 2.0)))
+    used = compare(*(trace(Scaled(lambda x, scale: x * scale), X, scale=scale) for scale in (1.0, 2.0)))
+
+    assert (unused.ok, unused.notes) == (True, ["'Scaled' is given scale=2.0 instead of 1.0."])
+    assert (used.culprit.kind, used.culprit.certain) == ("inputs", True)
+    assert "'Scaled' is given scale=2.0 instead of 1.0." in used.culprit.explanation

@@ -25,7 +25,7 @@ from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, Tolerances, layered, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
-from pytest_tfdebug.parity.tensors.uncompared import told_outputs, what_to_write
+from pytest_tfdebug.parity.tensors.uncompared import told_outputs, told_unopened, what_to_write
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import Judged, decide, is_named, judge, names_to_try
 from pytest_tfdebug.records import Coverage
@@ -271,12 +271,14 @@ def conclude(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
             "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
+    unopened = told_unopened(compared) if verdict.culprit is None else []
     return ParityReport(
         verdict.culprit,
         verdict.divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(found.notes), *verdict.notes],
+        [*dict.fromkeys(found.notes), *unopened, *verdict.notes],
+        unopened=unopened,
         suggested={} if inside else decided.rules,
         internal=inside,
         coverage=coverage,

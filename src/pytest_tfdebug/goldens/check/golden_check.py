@@ -176,6 +176,8 @@ def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
             "Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with\n"
             "torch.utils._pytree.register_pytree_node."
         )
+    elif report.unopened:
+        yield CoverageWarning("\n".join(report.unopened))
     coarse = coarse_outputs(report.calls) if coverage.share < _LITTLE else []
     if coarse:
         told = listed([f"{shown_leaf(leaf.leaf) or 'the output'} {leaf.dtype} {leaf.shape}" for leaf in coarse], 3)

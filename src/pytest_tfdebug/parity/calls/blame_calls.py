@@ -14,17 +14,15 @@ from dataclasses import dataclass, field, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.calls.arguments import other_arguments
 from pytest_tfdebug.parity.calls.call_notes import (
-    TO_OPEN,
     given_to_model,
     harmless_differences,
     input_problem,
     names,
     non_finite,
-    recoded_masks,
     told_adapters,
     told_arguments,
-    unseen,
     where,
 )
 from pytest_tfdebug.parity.calls.call_tree import CallTree, only_actual, only_expected
@@ -39,6 +37,7 @@ from pytest_tfdebug.parity.tensors.failing_tensors import (
     opaque_text,
 )
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
+from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
 from pytest_tfdebug.parity.tensors.uncompared import blame_uncompared
 from pytest_tfdebug.records import FAILING, Culprit, Divergence
 from pytest_tfdebug.tracing.values.slicing import glue_lines
@@ -72,8 +71,7 @@ def judge_calls(compared: Compared) -> Verdict:
     if not root_inputs and not bad_outputs:
         return Verdict(
             notes=[
-                *unseen(tree.roots),
-                *recoded_masks(tree.roots),
+                *given_to_model(tree.roots),
                 *harmless_differences(compared),
                 *non_finite(compared),
             ]
@@ -87,6 +85,9 @@ def judge_calls(compared: Compared) -> Verdict:
     if root_inputs:
         given = _blame_inputs(tree.roots)
         return Verdict(divergences, (given.divergence and blame_dtype(tree, given.divergence)) or given)
+    wrong_root = next((root for root in tree.roots if failing(root, "output")), None)
+    if wrong_root is not None and other_arguments(wrong_root):
+        return Verdict(divergences, _blame_arguments(wrong_root))
     fault = first_fault(tree)
     of_dtype = blame_dtype(tree, _divergence(*fault))
     if of_dtype is not None:
@@ -245,6 +246,14 @@ def _blame_inputs(roots: list[CallComparison]) -> Culprit:
     call = item.call
     divergence = _divergence(item, wrong[0])
     return Culprit(call.path, "inputs", None, explanation, call.class_name, divergence=divergence, certain=True)
+
+
+def _blame_arguments(item: CallComparison) -> Culprit:
+    """Blame numbers and flags that a model was given: its outputs differ, and other ones follow from other inputs."""
+    call = item.call
+    why = f"{told_arguments(call, other_arguments(item))} The inputs differ, so nothing else was compared."
+    divergence = _divergence(item, failing(item, "output")[0])
+    return Culprit(call.path, "inputs", None, why, call.class_name, divergence=divergence, certain=True)
 
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.calls.arguments import other_arguments
 from pytest_tfdebug.parity.calls.call_tree import is_identity
-from pytest_tfdebug.parity.tensors.failing_tensors import opaque_text
 from pytest_tfdebug.records import FAILING
 from pytest_tfdebug.tracing.record.wrappers import adapted_layer
 
@@ -18,11 +16,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.calls.call_tree import CallTree
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.records import Call, CallComparison, LeafComparison
-
-TO_OPEN = (
-    "Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
-    "torch.utils._pytree.register_pytree_node."
-)
 
 
 def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
@@ -40,16 +33,6 @@ def recoded_masks(roots: list[CallComparison]) -> Iterator[str]:
             f"{leaf.leaf} is a mask with other numbers than in the expected forward. If both models read them the same "
             "way, this one was given another mask."
         )
-
-
-def unseen(roots: list[CallComparison]) -> list[str]:
-    """Mention what models return on both sides that holds no tensor which can be found."""
-    return [
-        f"What {root.call.class_name} returns was not compared, for no tensor can be found in it: {shorten(text, 80)}. "
-        f"{TO_OPEN}"
-        for root in roots
-        if not root.outputs and (text := opaque_text(root.call.skeleton.get("outputs"))) is not None
-    ]
 
 
 def harmless_differences(compared: Compared) -> list[str]:

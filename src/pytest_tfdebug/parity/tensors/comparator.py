@@ -19,6 +19,7 @@ from pytest_tfdebug.parity.tensors.forms import by_meaning, in_one_form
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
 from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
+from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
 from pytest_tfdebug.tensors import readable, tensor_record, version
 from pytest_tfdebug.tracing.record.leaves import skeleton
@@ -176,7 +177,10 @@ class Comparator:
         path = item.call.path
         if self.group is None and item.call.parent is None and path not in self._modules:
             is_strict = item.is_of_one_class and self._rules.paths is None
-            return hold_outputs(actual, expected, partial(self._leaf, "output", path), self._rules, is_strict=is_strict)
+            assert item.expected is not None  # noqa: S101 - of a call that has outputs to be held to
+            dtype = number_dtype(item.expected)
+            own, theirs = (*actual, *plain_outputs(item.call, dtype)), (*expected, *plain_outputs(item.expected, dtype))
+            return hold_outputs(own, theirs, partial(self._leaf, "output", path), self._rules, is_strict=is_strict)
         is_given_other = any(
             not leaf.problem and leaf.expected is not None and leaf.shape != leaf.expected.shape for leaf in item.inputs
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.pair.alike import chosen, likeness
 from pytest_tfdebug.parity.tensors.failing_tensors import is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared, shown
+from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN, unopened
 from pytest_tfdebug.records import FAILING, Culprit, Divergence
 
 #: What the path of a leaf begins with: a cache is told as one.
@@ -87,7 +89,23 @@ def what_to_write(compared: Compared) -> str:
 def told_outputs(compared: Compared) -> list[str]:
     """Say of each output of the reference how it was compared, in a few words."""
     leaves = [leaf for root in _roots(compared) for leaf in root.outputs if leaf.expected is not None]
-    return list(dict.fromkeys(map(_told, leaves)))
+    objects = [
+        f"{shown(path) or 'the output'} not compared (no tensor can be found in it)"
+        for root in _roots(compared)
+        for path in unopened(root.expected or root.call)
+    ]
+    return list(dict.fromkeys([*map(_told, leaves), *objects]))
+
+
+def told_unopened(compared: Compared) -> list[str]:
+    """Mention what models return that was not compared, for nobody knows what it holds, in sentences."""
+    calls = [root.expected or root.call for root in _roots(compared)]
+    return [
+        f"What {call.class_name} returns{f' as {shown(path)!r}' if path else ''} was not compared, for no tensor can "
+        f"be found in it: {shorten(text, 80)}. {TO_OPEN}"
+        for call in calls
+        for path, text in unopened(call).items()
+    ]
 
 
 def _told(leaf: LeafComparison) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -43,14 +44,14 @@ class Leaf(NamedTuple):
 
 
 def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:
-    """Return the tensors of a nested value in a fixed order.
+    """Return the tensors of a nested value in a fixed order; an array of numpy is one too.
 
     Examples:
         >>> [leaf.path for leaf in walk((torch.ones(1), {"k": [torch.ones(2)]}))]
         ['[0]', "[1]['k'][0]"]
     """
     found: list[Leaf] = []
-    _collect(value, "", found, [], into_caches)
+    _collect(value, "", found, [], into_caches, into_arrays=True)
     return found
 
 
@@ -69,9 +70,20 @@ def is_cache(value: object) -> bool:
     return _is_cache(type(value))
 
 
-def _collect(value: object, path: str, found: list[Leaf], within: list[int], into_caches: bool) -> None:  # noqa: FBT001
+def _collect(
+    value: object,
+    path: str,
+    found: list[Leaf],
+    within: list[int],
+    into_caches: bool,  # noqa: FBT001
+    *,
+    into_arrays: bool = False,
+) -> None:
     if isinstance(value, torch.Tensor):
         found.append(Leaf(path, value))
+        return
+    if into_arrays and type(value).__module__ == "numpy":
+        found += [Leaf(path, tensor) for tensor in _of_array(value)]
         return
     if isinstance(value, ATOMS):
         return
@@ -82,8 +94,16 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
         return
     within.append(id(value))
     for suffix, child in open_up(value):
-        _collect(child, path + suffix, found, within, into_caches)
+        _collect(child, path + suffix, found, within, into_caches, into_arrays=into_arrays)
     within.pop()
+
+
+def _of_array(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensor that an array or a number of numpy is; nothing for those of objects or texts."""
+    import numpy as np
+
+    with suppress(TypeError, ValueError):
+        yield torch.from_numpy(np.array(value))
 
 
 def _open_registered(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
@@ -191,7 +211,7 @@ class _DetachedCopies(TorchFunctionMode):
 
 
 _NUMBERS = (bool, int, float)
-_ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
+_ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
 
 
 def skeleton(value: object, leaves: list[Leaf]) -> Any:  # noqa: ANN401
@@ -216,7 +236,7 @@ def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()
     items = _parts(value)
     if items is not None:
         return {"items": {name: _named(name, child, positions, within) for name, child in items.items()}}
-    return _ADDRESS.sub("object at 0xXXXXXXXX", safe(_text(value)))
+    return _ADDRESS.sub("at 0xXXXXXXXX", safe(_text(value)))
 
 
 def _named(name: str, value: object, positions: dict[int, int], within: tuple[int, ...]) -> Any:  # noqa: ANN401
