@@ -403,3 +403,9 @@ def test_other_numbers_among_the_inputs_are_told_and_blamed_where_outputs_differ
     assert (unused.ok, unused.notes) == (True, ["'Scaled' is given scale=2.0 instead of 1.0."])
     assert (used.culprit.kind, used.culprit.certain) == ("inputs", True)
     assert "'Scaled' is given scale=2.0 instead of 1.0." in used.culprit.explanation
+
+
+def test_outputs_whose_values_cannot_be_read_are_told_as_not_compared():
+    report = compare(*(trace(Scaled(lambda x, _: {"x": x, "meta": x.to("meta")}), X) for _ in range(2)))
+
+    assert report.output_notes == ["x element by element", "meta not compared (its values cannot be read)"]

@@ -115,6 +115,8 @@ def _told(leaf: LeafComparison) -> str:
     if leaf.problem == "missing":
         name = _FIRST_PART.match(name)[0] if leaf.how else name  # type: ignore[index] # it matches any text
         return f"{name} not compared ({leaf.how or 'nothing here matches it'})"
+    if not leaf.problem and not leaf.is_measured:
+        return f"{name} not compared (its values cannot be read)"
     kept = (
         "has no elements"
         if not math.prod(expected.shape)
