@@ -120,3 +120,34 @@ def test_a_jump_amid_rounding_is_no_rounding():
 
     assert not report.ok
     assert report.culprit.path == "layers.20"
+
+
+@pytest.mark.parametrize("factor", [1.01, 1.03])
+def test_what_a_norm_makes_large_is_wrong_where_it_was_small(factor):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    reference = LlamaForCausalLM(LlamaConfig(vocab_size=128, use_cache=False, **sizes)).eval()
+    port = copy.deepcopy(reference)
+    for layer in port.model.layers:  # its output is small beside the residual, which is small beside what a norm gives
+        layer.self_attn.scaling *= factor
+
+    culprit = compare(trace(reference, IDS), trace(port, IDS)).culprit
+
+    assert culprit.path == "model.layers.0.self_attn"
+    assert culprit.explanation.startswith("LlamaAttention has scaling ")
+
+
+def test_a_module_whose_output_differs_by_rounding_is_not_wrong_for_certain():
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    reference = LlamaForCausalLM(LlamaConfig(vocab_size=99, **sizes)).eval().half()
+    port = copy.deepcopy(reference)
+    for (
+        layer
+    ) in port.model.layers:  # seen only behind the residual and a norm, where 1 of 1280 elements leaves tolerance
+        layer.self_attn.scaling *= 1.5
+    ids = torch.randint(0, 99, (2, 10), generator=torch.Generator().manual_seed(1))
+
+    culprit = compare(trace(reference, input_ids=ids), trace(port, input_ids=ids)).culprit
+
+    assert "self_attn" in culprit.path or not culprit.certain

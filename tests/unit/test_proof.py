@@ -396,6 +396,23 @@ def test_weights_that_were_loaded_otherwise_are_told_by_those_of_the_reference(l
     assert wrong or culprit.wrong == "uses weights in each other's place"
 
 
+def test_a_proof_goes_before_a_weight_that_another_module_holds_folded():
+    reference = load_reference()
+    with torch.no_grad():
+        reference.model.norm.weight.normal_(generator=torch.Generator().manual_seed(0))
+        port = load_port(reference)  # the scale of the last norm is 1, and that of the reference's in the head
+        port.head.weight.mul_(reference.model.norm.weight)
+    port.norm.eps = 1e-2
+    ids = torch.arange(3, 19).view(2, 8)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(reference, input_ids=ids), pytest_tfdebug.trace(port, ids)
+    ).culprit
+
+    assert "with eps 1e-06" in culprit.proved
+    assert (culprit.path, culprit.kind, culprit.weights) == ("norm", "module", ())
+
+
 @pytest.mark.parametrize(
     ("tried", "kind", "path"),
     [

@@ -11,7 +11,13 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.calls.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
-from pytest_tfdebug.parity.calls.noise import has_value_jump, told_noise, with_outputs_outside, without_jumps
+from pytest_tfdebug.parity.calls.noise import (
+    at_the_greatest_jump,
+    has_value_jump,
+    told_noise,
+    with_outputs_outside,
+    without_jumps,
+)
 from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.pair.pairing import CallPairing
@@ -245,7 +251,7 @@ def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Inte
         merged = tally(merge_ranks(found, comparator.tolerances, group.exchange))
         told = tuple(note for each in group.exchange(notes) for note in each)
         return Ended(judged(merged), None, told, internal, group.world_size)
-    found = without_jumps(found)
+    found = at_the_greatest_jump(without_jumps(found))
     suspect = None if is_named(found) else with_outputs_outside(found)
     return Ended(judged(found), None if suspect is None or suspect is found else judged(suspect), notes, internal)
 

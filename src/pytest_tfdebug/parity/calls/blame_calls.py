@@ -27,6 +27,7 @@ from pytest_tfdebug.parity.calls.call_notes import (
 )
 from pytest_tfdebug.parity.calls.call_tree import CallTree, only_actual, only_expected
 from pytest_tfdebug.parity.calls.guilty_inputs import GuiltyInputs
+from pytest_tfdebug.parity.calls.noise import is_rounding
 from pytest_tfdebug.parity.calls.other_dtype import blame_dtype
 from pytest_tfdebug.parity.tensors.failing_tensors import (
     FailingTensor,
@@ -94,7 +95,10 @@ def judge_calls(compared: Compared) -> Verdict:
         return Verdict(divergences, of_dtype)
     bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
     inputs = GuiltyInputs(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
-    return Verdict(divergences, _blame(tree, fault, inputs), [*given_to_model(tree.roots)])
+    culprit = _blame(tree, fault, inputs)
+    if is_rounding(fault.leaf):  # it may as well have come in
+        culprit = replace(culprit, certain=False)
+    return Verdict(divergences, culprit, [*given_to_model(tree.roots)])
 
 
 def _other_inputs(roots: list[CallComparison]) -> list[LeafComparison]:

@@ -15,7 +15,7 @@ import torch
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
@@ -51,7 +51,7 @@ class ErrorStep(NamedTuple):
     @property
     def epsilon(self) -> float:
         """Epsilon of the tensor's dtype."""
-        return torch.finfo(getattr(torch, self.leaf.dtype)).eps
+        return _epsilon(self.leaf)
 
 
 def excused(compared: Compared) -> list[tuple[CallComparison, LeafComparison]]:
@@ -60,7 +60,7 @@ def excused(compared: Compared) -> list[tuple[CallComparison, LeafComparison]]:
         (item, leaf)
         for item in compared.calls
         for leaf in (*item.inputs, *item.made)
-        if not leaf.problem and leaf.metrics is not None and leaf.metrics.mismatched
+        if not leaf.problem and _is_excused(leaf)
     ]
 
 
@@ -72,8 +72,29 @@ def without_jumps(compared: Compared) -> Compared:
     return compared if jump is None else _beginning_at(compared, jump.leaf)
 
 
-def _beginning_at(compared: Compared, jump: LeafComparison) -> Compared:
-    """Return a comparison in which a tensor, and those that were excused behind it, are outside tolerance."""
+def _is_excused(leaf: LeafComparison) -> bool:
+    """Tell whether some elements of a tensor are outside tolerance."""
+    return bool(leaf.metrics and leaf.metrics.mismatched)
+
+
+def _is_no_rounding(leaf: LeafComparison) -> bool:
+    """Tell whether a tensor differs by more than one step makes of inputs that are equal."""
+    return any(size > _OWN * _epsilon(leaf) for size in _sizes((leaf,)))
+
+
+def is_rounding(leaf: LeafComparison) -> bool:
+    """Tell whether a tensor differs by no more than that, though some of its elements are outside tolerance."""
+    return leaf.is_measured and "float" in leaf.dtype and not _is_no_rounding(leaf)
+
+
+def _epsilon(leaf: LeafComparison) -> float:
+    return torch.finfo(getattr(torch, leaf.dtype)).eps
+
+
+def _beginning_at(
+    compared: Compared, jump: LeafComparison, is_other: Callable[[LeafComparison], bool] = _is_excused
+) -> Compared:
+    """Return a comparison in which a tensor, and those behind it that are other ones, are outside tolerance."""
     is_behind = False
 
     def judged(leaves: tuple[LeafComparison, ...]) -> tuple[LeafComparison, ...]:
@@ -82,7 +103,7 @@ def _beginning_at(compared: Compared, jump: LeafComparison) -> Compared:
         for leaf in leaves:
             is_behind |= leaf is jump
             is_wrong = is_behind and leaf.metrics is not None and not leaf.problem
-            is_wrong &= leaf is jump or bool(leaf.metrics and leaf.metrics.mismatched)
+            is_wrong &= leaf is jump or is_other(leaf)
             found.append(replace(leaf, problem="values") if is_wrong else leaf)
         return tuple(found)
 
@@ -96,6 +117,26 @@ def _beginning_at(compared: Compared, jump: LeafComparison) -> Compared:
         beside = zip(writes, (before for _, before in item.writes), strict=True)
         calls[item.call.index] = replace(known, writes=tuple(beside), outputs=judged(item.outputs))
     return replace(compared, calls=[calls[item.call.index] for item in compared.calls])
+
+
+def at_the_greatest_jump(compared: Compared) -> Compared:
+    """Return a comparison that begins with the step that made the first difference outside tolerance.
+
+    What is small beside the rest of a tensor is within its tolerance, and outside once a norm has made it large. A step
+    that was given more than rounding is not the first, if one before it made more out of inputs that are equal.
+    """
+    tree = CallTree(compared)
+    places = {id(leaf): place for place, (_, leaves) in enumerate(tree.events()) for leaf in leaves}
+    failed = [places[id(leaf)] for item in compared.calls for leaf in item.outputs if leaf.problem]
+    if not any(leaf.problem for root in tree.roots for leaf in root.outputs):
+        return compared
+    found = [step for step in steps(compared) if places[id(step.leaf)] <= min(failed)]
+    first = next((step for step in found if places[id(step.leaf)] == min(failed)), None)
+    if first is None or first.before <= _OWN * first.epsilon:
+        return compared
+    made = (step for step in found if step.before <= _OWN * step.epsilon < step.after)
+    jump = max(made, key=lambda step: step.roundings, default=first)
+    return _beginning_at(compared, jump.leaf, _is_no_rounding) if jump.roundings > first.roundings else compared
 
 
 def with_outputs_outside(compared: Compared) -> Compared:

@@ -68,7 +68,8 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     if loaded:
         finding, is_alone = _finding(proof, loaded[0], known, None), len(loaded) == len(proof.mends)
         return replace(look, culprit=_of_weights(named, finding, pair, told, is_alone=is_alone))
-    if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
+    is_there = any(place.finding.call.path == named.path for place in places)
+    if named.kind == "weights" and (named.certain or is_there):  # it is not the other side's, whatever else mends
         return replace(look, culprit=replace(named, proved=told))
     places = [place for place in places if not _is_right(place.finding.values[0], pair)]
     if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
