@@ -409,3 +409,14 @@ def test_outputs_whose_values_cannot_be_read_are_told_as_not_compared():
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "meta": x.to("meta")}), X) for _ in range(2)))
 
     assert report.output_notes == ["x element by element", "meta not compared (its values cannot be read)"]
+
+
+class Closed(dict):
+    def items(self):
+        raise OSError("closed")
+
+
+def test_an_output_that_raises_where_it_is_looked_into_is_told_as_not_compared():
+    report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": Closed(x=x)}), X) for _ in range(2)))
+
+    assert report.output_notes == ["x element by element", "rest not compared (no tensor can be found in it)"]

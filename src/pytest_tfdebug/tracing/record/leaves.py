@@ -92,8 +92,12 @@ def _collect(
         return
     if not into_caches and is_cache(value):
         return
+    try:
+        children = list(open_up(value))
+    except Exception:  # noqa: BLE001 - a user's class may raise anything, and must not end the forward
+        return
     within.append(id(value))
-    for suffix, child in open_up(value):
+    for suffix, child in children:
         _collect(child, path + suffix, found, within, into_caches, into_arrays=into_arrays)
     within.pop()
 
@@ -233,7 +237,10 @@ def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()
     within = (*within, id(value))
     if isinstance(value, (list, tuple)):
         return [_bare(child, positions, within) for child in value]
-    items = _parts(value)
+    try:
+        items = _parts(value)
+    except Exception:  # noqa: BLE001 - as in ``_collect``
+        items = None
     if items is not None:
         return {"items": {name: _named(name, child, positions, within) for name, child in items.items()}}
     return _ADDRESS.sub("at 0xXXXXXXXX", safe(_text(value)))
