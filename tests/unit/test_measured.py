@@ -60,12 +60,19 @@ def test_a_failed_report_is_false():
     assert report.worst.share == 0
 
 
-@pytest.mark.parametrize("result", [lambda y: y.sum().item(), lambda y: y.numpy()])
-def test_a_root_that_returns_no_tensor_was_not_compared(result):
-    report = held(Model(result=result), Model(result=result))
+def test_a_root_that_returns_an_object_was_not_compared():
+    report = held(Model(result=lambda _y: object()), Model(result=lambda _y: object()))
 
     assert report.ok
     assert report.coverage == Coverage(2, 2, root=False)
+
+
+@pytest.mark.parametrize("result", [lambda y: y.sum().item(), lambda y: y.numpy()])
+def test_a_number_or_an_array_that_a_root_returns_was_compared(result):
+    report = held(Model(result=result), Model(result=result))
+
+    assert report.ok
+    assert report.coverage.root
 
 
 def test_a_difference_that_changes_no_output_is_a_note():
