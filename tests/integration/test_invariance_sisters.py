@@ -3,7 +3,8 @@
 import pytest
 import torch
 from transformers import (
-    LlamaForCausalLM,  # noqa: F401 - pytester unloads what a run inside this process has loaded
+    GPT2LMHeadModel,  # noqa: F401 - pytester unloads what a run inside this process has loaded
+    LlamaForCausalLM,  # noqa: F401
     RecurrentGemmaConfig,
     RecurrentGemmaForCausalLM,
 )
