@@ -413,6 +413,17 @@ def test_a_proof_goes_before_a_weight_that_another_module_holds_folded():
     assert (culprit.path, culprit.kind, culprit.weights) == ("norm", "module", ())
 
 
+def test_a_proof_that_is_not_certain_leaves_the_statement_that_calls_are_certain_of(tmp_path):
+    file = tmp_path / "port.py"
+    file.write_text("a = 1\nb = a - 2\n")
+    named = Culprit("layer.0.attention", "glue", SourceRange(str(file), 2, 2), "", "Attention", certain=True)
+    told = Culprit("mask", "module", SourceRange(str(file), 1, 1), "", "Mask", proved="with 1 instead of -1")
+
+    found = explained.in_place_of(named, Explained(told, is_known=True, compared=1, expected=1))
+
+    assert (found.source, found.certain, found.proved) == (named.source, False, "with 1 instead of -1")
+
+
 @pytest.mark.parametrize(
     ("tried", "kind", "path"),
     [

@@ -200,9 +200,13 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
             return replace(named, reference=named.reference or here.reference, certain=certain, proved=here.proved)
         source, reference = here.source or named.source, here.reference or named.reference
         return replace(named, source=source, reference=reference, certain=here.certain, proved=here.proved)
-    first = named.divergence  # a call that was given another number: what it computes with it is no other culprit
-    if first is not None and named.kind == "glue" and first.direction == "output" and first.path == told.path:
-        return replace(named, proved=told.proved)
+    first, is_glue = named.divergence, named.kind == "glue"
+    # a call that was given another number: what it computes with it is no other culprit
+    is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
+    # the text tells the line, and the change may be another way to mend what it does
+    is_line = is_glue and named.certain and not told.certain and named.source is not None and is_statement(named.source)
+    if is_given or is_line:
+        return replace(named, certain=named.certain and not is_line, proved=told.proved)
     is_within = told.path == named.path or told.path.startswith(f"{named.path}.")
     if named.kind not in _PLAIN and (told.certain or not is_within):  # what was tried speaks for another module
         return told
