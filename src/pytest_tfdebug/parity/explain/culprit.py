@@ -205,7 +205,8 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
     # the text tells the line, and the change may be another way to mend what it does
     is_line = is_glue and named.certain and not told.certain and named.source is not None and is_statement(named.source)
-    if is_given or is_line:
+    is_seen = named.kind == "module" and named.certain and not told.certain  # it gives others for the right inputs
+    if is_given or is_line or is_seen:
         return replace(named, certain=named.certain and not is_line, proved=told.proved)
     is_within = told.path == named.path or told.path.startswith(f"{named.path}.")
     if named.kind not in _PLAIN and (told.certain or not is_within):  # what was tried speaks for another module
