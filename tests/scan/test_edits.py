@@ -31,14 +31,14 @@ def file_of(root, model):
     return root / "tests" / "models" / model / f"test_modeling_{model}.py"
 
 
-def test_an_edit_to_a_file_of_the_miniature_repository(fixture_repo, tmp_path, run):
+def test_an_edit_to_any_file_of_the_miniature_repository(fixture_repo, tmp_path, run):
     root = tmp_path / "repo"
     shutil.copytree(fixture_repo, root, ignore=shutil.ignore_patterns("__pycache__"))
     first = scan(root).to_dict()
     run(root, expected=first)
 
     changed = []
-    for path in sorted((root / "tests").rglob("*.py"))[::4]:
+    for path in sorted((root / "tests").rglob("*.py")):
         text = path.read_text()
         path.write_text(re.sub(r'(skip\w*\(.*")', r"\1now ", text) + "\n    test_forward = None\n")
         edited = scan(root).to_dict()
@@ -47,7 +47,7 @@ def test_an_edit_to_a_file_of_the_miniature_repository(fixture_repo, tmp_path, r
         path.write_text(text)
         run(root, expected=first)
 
-    assert len(changed) > 4  # of the files that are not empty
+    assert len(changed) > 15  # of the files that are not empty
 
 
 def test_a_report_that_is_gone_is_made_again(repo, run, tmp_path):

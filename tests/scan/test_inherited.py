@@ -70,6 +70,17 @@ class ModelTesterMixin:
 """
 
 
+def write(root, mixin, own):
+    """Write a repository: a common mixin, and for each model a class on it with a body of its own."""
+    (root / "tests").mkdir()
+    (root / "tests" / "test_modeling_common.py").write_text(mixin)
+    for model, body in own.items():
+        file = root / "tests" / "models" / model / f"test_modeling_{model}.py"
+        file.parent.mkdir(parents=True)
+        head = "import unittest\n\nfrom ...test_modeling_common import ModelTesterMixin\n"
+        file.write_text(f"{head}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
+
+
 @pytest.fixture
 def mixin_repo(tmp_path):
     tests = tmp_path / "tests"
@@ -124,13 +135,7 @@ class ModelTesterMixin:
         "b": "def two(self):\n        super().two()",
         "c": "def two(self):\n        self.skipTest('own')",
     }
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_modeling_common.py").write_text(mixin)
-    for model, body in own.items():
-        file = tmp_path / "tests" / "models" / model / f"test_modeling_{model}.py"
-        file.parent.mkdir(parents=True)
-        head = "import unittest\n\nfrom ...test_modeling_common import ModelTesterMixin\n"
-        file.write_text(f"{head}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
+    write(tmp_path, mixin, own)
 
     for order in (1, -1):
         whole, places = scanner(tmp_path)
@@ -240,13 +245,7 @@ class ModelTesterMixin:
         "b": f"{low}, {high} = 2, 1\n    def test_less(self): assert 1",
         "c": f"{low}, {high} = 2, 1\n    def test_more(self): assert 1",
     }
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_modeling_common.py").write_text(mixin)
-    for model, body in own.items():
-        file = tmp_path / "tests" / "models" / model / f"test_modeling_{model}.py"
-        file.parent.mkdir(parents=True)
-        head = "import unittest\n\nfrom ...test_modeling_common import ModelTesterMixin\n"
-        file.write_text(f"{head}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
+    write(tmp_path, mixin, own)
 
     found = scan(tmp_path)
 

@@ -126,12 +126,12 @@ def at_the_greatest_jump(compared: Compared) -> Compared:
     that was given more than rounding is not the first, if one before it made more out of inputs that are equal.
     """
     tree = CallTree(compared)
-    places = {id(leaf): place for place, (_, leaves) in enumerate(tree.events()) for leaf in leaves}
-    failed = [places[id(leaf)] for item in compared.calls for leaf in item.outputs if leaf.problem]
     if not any(leaf.problem for root in tree.roots for leaf in root.outputs):
         return compared
-    found = [step for step in steps(compared) if places[id(step.leaf)] <= min(failed)]
-    first = next((step for step in found if places[id(step.leaf)] == min(failed)), None)
+    places = {id(leaf): place for place, (_, leaves) in enumerate(tree.events()) for leaf in leaves}
+    failed = min(places[id(leaf)] for item in compared.calls for leaf in item.outputs if leaf.problem)
+    found = [step for step in steps(compared) if places[id(step.leaf)] <= failed]
+    first = next((step for step in found if places[id(step.leaf)] == failed), None)
     if first is None or first.before <= _OWN * first.epsilon:
         return compared
     made = (step for step in found if step.before <= _OWN * step.epsilon < step.after)

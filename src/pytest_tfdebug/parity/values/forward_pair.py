@@ -122,8 +122,8 @@ class ForwardPair:
             (theirs, self.reference, mine, self.port),
         ):
             for base, pieces in other.pieces().items():
-                whole = other.values[base]
-                if not {each.index for each in pieces} <= {index for _, index in cut}:
+                whole, indices = other.values[base], {each.index for each in pieces}
+                if not indices <= {index for _, index in cut}:
                     continue
                 if sum(each.print.elements for each in pieces) != whole.print.elements:
                     continue
@@ -131,7 +131,7 @@ class ForwardPair:
                 if leaf is not None:
                     found.append((leaf[1], base) if left is mine else (base, leaf[1]))
                     left.remove(leaf)
-                    cut[:] = [each for each in cut if other.values[each[1]] not in pieces]
+                    cut[:] = [each for each in cut if each[1] not in indices]
         return found
 
     def joined(self, tolerance: float) -> set[int]:
