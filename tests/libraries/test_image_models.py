@@ -83,5 +83,5 @@ def test_what_an_autoencoder_returns_from_encode_is_said_not_to_be_compared():
 
     assert (encoded.ok, encoded.coverage.root, decoded.ok, decoded.coverage.root) == (True, False, True, True)
     assert encoded.notes[0].startswith(
-        "What AutoencoderKL returns was not compared, for no tensor can be found in it: <diffusers."
+        "What AutoencoderKL returns as 'latent_dist' was not compared, for no tensor can be found in it: <diffusers."
     )

@@ -53,6 +53,13 @@ def test_who_gives_another_number_is_blamed(port, held, told):
     assert report.culprit.divergence.path == "second"
 
 
+def test_a_none_that_a_wrapper_hands_on_is_as_good_as_nothing():
+    model = Scaled()
+
+    assert not compare(trace(model, X), trace(model, X, scale=None, options=None)).notes
+    assert "scale=1.0 instead of nothing" in " ".join(compare(trace(model, X), trace(model, X, scale=1.0)).notes)
+
+
 def test_what_computes_with_another_number_is_proved_and_not_blamed(monkeypatch):
     monkeypatch.setattr("pytest_tfdebug.parity.explain.proof.SECONDS", 60)
 
