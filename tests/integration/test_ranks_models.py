@@ -208,7 +208,7 @@ def run(pytester, monkeypatch):
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream(), "record_event"), reason="FSDP2 needs torch 2.7 on a CPU")
 @pytest.mark.as_run(
     "ranks",
-    works="A missing all-reduce, a wrong shard, another value on one rank, a wrong permutation of q and k, and tied weights that were sharded twice are named.",
+    works="Names a missing all-reduce, a wrong shard, another value on one rank, a wrong permutation of q and k, and tied weights that were sharded twice.",
     limits="Operators are not looked at. Not tested with nccl.",
 )
 def test_goldens_hold_models_on_ranks_and_the_reverse_and_bugs_are_named_with_the_rank(run):

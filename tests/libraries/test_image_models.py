@@ -73,7 +73,7 @@ def test_a_bug_in_a_model_of_another_library_is_named(make, place):
 
 @pytest.mark.as_run(
     "architectures",
-    limits="Of an autoencoder's `encode`, only the inside is compared, with a note. Check `decode` too.",
+    limits="Of an autoencoder's `encode`, only the inside is compared. Check `decode` too.",
 )
 def test_what_an_autoencoder_returns_from_encode_is_said_not_to_be_compared():
     (model, inputs), latent = made(vae), torch.linspace(-1, 1, 32).view(1, 2, 4, 4)

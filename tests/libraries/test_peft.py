@@ -37,7 +37,7 @@ def trained(model, **options):
 
 @pytest.mark.as_run(
     "peft",
-    works="Names are those of the base. An adapter that changes nothing agrees with the base, with a note.",
+    works="Names are those of the base. An adapter without effect agrees with it.",
 )
 @pytest.mark.parametrize("config", FRESH.values(), ids=FRESH)
 def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(config, make_llama, ids):
@@ -56,7 +56,7 @@ def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(conf
 
 @pytest.mark.as_run(
     "peft",
-    limits="An adapter that changes its layer fails, and the report says so.",
+    limits="An adapter with an effect fails, and is named.",
 )
 @pytest.mark.parametrize("options", [{}, {"mixed": True}], ids=["single", "mixed"])
 def test_an_adapter_that_changes_its_layer_is_what_differs_from_the_base(options, make_llama, ids):
@@ -107,7 +107,7 @@ def test_other_weights_of_an_adapted_layer_are_named_and_not_the_adapter(make_ll
 @pytest.mark.as_run(
     "peft",
     works="A merged adapter agrees with the unmerged one.",
-    limits="A merged adapter looks like changed weights.",
+    limits="Against the base, a merged one looks like changed weights.",
 )
 def test_a_merged_adapter_agrees_with_the_unmerged_one(make_llama, ids, tmp_path):
     expected = trace(trained(make_llama()), ids)

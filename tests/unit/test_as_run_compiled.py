@@ -81,7 +81,7 @@ WAYS = {"compile": whole, "in-place": in_place, "forward": by_forward}
 
 @pytest.mark.as_run(
     "compiled",
-    works="Compiled parts are checked by inputs and outputs. After a failure, their operators run uncompiled.",
+    works="Checked by inputs and outputs. After a failure, the operators run uncompiled.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
@@ -94,7 +94,7 @@ def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
         assert "The model is compiled: only its own inputs and outputs can be seen." in str(report)
 
 
-@pytest.mark.as_run("compiled", works="What is inside counts as unrecorded.")
+@pytest.mark.as_run("compiled")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_compiled_layers_are_seen_from_outside(way):
     expected, actual = trace(llama(), IDS), trace(of_layers(way)(llama()), IDS)
@@ -123,8 +123,8 @@ def test_a_bug_in_a_compiled_layer_is_named_by_that_layer(way):
 
 @pytest.mark.as_run(
     "compiled",
-    works="Checks cause no recompilation.",
-    limits="A function that was compiled before the check hides the modules that it calls, without a note.",
+    works="Nothing is recompiled.",
+    limits="A function compiled before the check hides its modules, without a note.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_hook_of_ours_is_compiled_with_the_model(way, compiled_frames):

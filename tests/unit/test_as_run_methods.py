@@ -134,7 +134,7 @@ def test_a_method_that_raises_leaves_no_call_open():
     ]  # fmt: skip
 
 
-@pytest.mark.as_run("method", refused="An unknown method.")
+@pytest.mark.as_run("method")
 def test_an_unknown_method_is_refused_with_the_nearest():
     with pytest.raises(TFDebugError) as caught:
         trace(Encoder(), X, method="encod")

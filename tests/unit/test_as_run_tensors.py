@@ -85,7 +85,7 @@ def prototypes():
 
 @pytest.mark.as_run(
     "tensors",
-    works="Read as numbers. Dtypes that torch cannot compute with are read as bytes; nested tensors are padded with zeros.",
+    works="Read as numbers, or as bytes if torch cannot compute with the dtype. Nested tensors are padded with zeros.",
     limits="`DTensor`: see [ranks](#several-ranks).",
 )
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

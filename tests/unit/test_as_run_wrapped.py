@@ -78,7 +78,7 @@ WRAPPERS = [distributed, AveragedModel, checkpointed, PeftModel, lambda model: d
 
 @pytest.mark.as_run(
     "wrapped",
-    works="Modules and weights have their bare names.",
+    works="Everything is named as in the bare model.",
     limits="Tested on one process.",
 )
 @pytest.mark.parametrize("wrap", WRAPPERS, ids=["ddp", "averaged", "checkpoint", "peft", "nested"])
@@ -107,7 +107,7 @@ def test_a_model_sharded_with_fsdp_has_the_paths_of_the_bare_one():
     assert compare(expected, actual).ok
 
 
-@pytest.mark.as_run("wrapped", works="A bug is named likewise.")
+@pytest.mark.as_run("wrapped")
 @pytest.mark.parametrize("wrap", [*WRAPPERS[:4], sharded], ids=["ddp", "averaged", "checkpoint", "peft", "fsdp"])
 @pytest.mark.usefixtures("process_group")
 def test_a_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
