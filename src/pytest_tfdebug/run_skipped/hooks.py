@@ -75,12 +75,12 @@ class RunSkipped:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note a test that is skipped, and forget the skips it met when it has ended."""
+        """Note a test that is skipped, and forget the skips that it called when it has ended."""
         report = yield
         if call.when == "teardown":
-            self._lifting.met.clear()
+            self._lifting.called.clear()
         elif report.skipped and not hasattr(report, "wasxfail"):
-            self._skipped[item] = reason_of(report), self._lifting.met[-1:]
+            self._skipped[item] = reason_of(report), self._lifting.called[-1:]
         else:  # such as a test of which only a part was skipped
             self._skipped.pop(item, None)
         return report
@@ -153,12 +153,10 @@ _HEADINGS = {
     "partly": "to narrow: a part of the tests behind passes now.",
 }
 #: Why a test was not run -> how the list says so.
-_KEPT = {
-    "environment": "a machine, a library or an option decides the skip",
+_STAYS = {
     "conditional": "the skip has a condition, which --tf-run-skipped=all sets aside",
-    "body": "the code of the test decides the skip",
+    "decided": "the code of the test, or of what it uses, decides the skip",
     "empty": "without the skip nothing is left to run",
-    "inside": "the skip cannot be lifted, as SkipTest, importorskip, or a fixture or class that had skipped raises it",
 }
 #: How many reasons are named, and how long one may be.
 _NAMED, _LONGEST = 3, 80
@@ -168,9 +166,8 @@ def listing(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the closing section."""
     tried: dict[tuple[Skip, ...], list[Row]] = {}
     for row in sorted(rows):
-        if row.outcome != "kept":
+        if row.outcome not in _STAYS:
             tried.setdefault(row.skips, []).append(row)
-    kept = sorted(row for row in rows if row.outcome == "kept")
     headings = {skips: _heading(skips, {row.outcome for row in tried[skips]}) for skips in sorted(tried)}
     if not any(headings.values()):
         yield "No skipped test passes now."
@@ -179,17 +176,21 @@ def listing(rows: Sequence[Row]) -> Iterator[str]:
         if found:
             yield f"{counted(len(found), 'skip')} {text}"
         for skips in found:
-            yield from _lines(skips, tried[skips], sum(not set(row.skips[1:]).isdisjoint(skips) for row in kept))
+            left = sum(row.outcome in _STAYS and not set(row.skips).isdisjoint(skips) for row in rows)
+            yield from _lines(skips, tried[skips], left)
     failing = sorted(row for row in rows if row.outcome == "fails")
     if failing:
         yield f"Still failing: {counted(len(failing), 'test')}."
         yield from (f"    {row.nodeid}: {row.text}" for row in failing)
-    yield from _kept(kept)
+    for why, text in _STAYS.items():
+        reasons = [row.text for row in rows if row.outcome == why]
+        if reasons:
+            yield f"Not run: {counted(len(reasons), 'test')}; {text} ({_most(reasons)})."
 
 
 def _heading(skips: tuple[Skip, ...], outcomes: set[str]) -> str:
     if outcomes == {"passes"}:
-        return "conditional" if any(skip.kind == "conditional" for skip in skips) else "deletable"
+        return "conditional" if any(skip.is_conditional for skip in skips) else "deletable"
     return "partly" if "passes" in outcomes else ""
 
 
@@ -205,12 +206,9 @@ def _lines(skips: tuple[Skip, ...], rows: list[Row], left: int) -> Iterator[str]
         yield f"    {row.nodeid}" + (f" (without this override: {row.text})" if row.text else "")
 
 
-def _kept(rows: list[Row]) -> Iterator[str]:
-    for why, text in _KEPT.items():
-        reasons = (row.skips[0].reason.partition("\n")[0] or "(no reason)" for row in rows if row.text == why)
-        counts = Counter(each if len(each) <= _LONGEST else f"{each[: _LONGEST - 3]}..." for each in reasons)
-        if counts:
-            named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-            few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
-            more = ", ..." if len(named) > _NAMED else ""
-            yield f"Not run: {counted(counts.total(), 'test')}; {text} ({few}{more})."
+def _most(reasons: Sequence[str]) -> str:
+    """Return the most frequent reasons, each with its number."""
+    counts = Counter(reason.partition("\n")[0] or "(no reason)" for reason in reasons)
+    named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    told = [f"{count} {reason[:_LONGEST]}" for reason, count in named[:_NAMED]]
+    return ", ".join([*told, "..."] if len(named) > _NAMED else told)

@@ -11,16 +11,14 @@ import pytest
 
 from pytest_tfdebug.run_skipped.skips import (
     Skip,
-    declared,
     does_nothing,
-    held_marks,
-    innermost,
-    is_own,
+    of_decorators,
+    of_marks,
     without_skips,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from pytest_tfdebug.run_skipped.skips import Lifting
 
@@ -32,9 +30,9 @@ class Row(NamedTuple):
     """What became of a skipped test; plain values, so that a worker of pytest-xdist can send it."""
 
     nodeid: str
-    outcome: str  # "passes", "fails", or "kept" where it was not run
-    skips: tuple[Skip, ...]  # those that were lifted; before them the one that was not
-    # the first line of a failure, the function that an empty override hides, or why a test was kept
+    outcome: str  # "passes", "fails"; or why it was not run: "conditional", "decided" by code, or "empty"
+    skips: tuple[Skip, ...]  # those to lift
+    # the first line of a failure, the function that an empty override hides, or the reason of the skip that stays
     text: str = ""
 
 
@@ -61,119 +59,98 @@ class Quiet:
 
 
 def try_test(
-    item: pytest.Item, reason: str, met: list[Skip], lifting: Lifting, run: Callable[[pytest.Item], Any]
+    item: pytest.Item, reason: str, called: list[Skip], lifting: Lifting, run: Callable[[pytest.Item], Any]
 ) -> Row:
-    """Run a test that was skipped, for a reason that pytest gave, by the skips that it met."""
+    """Run a test that was skipped, for a reason that pytest gave; ``called`` are the skips to lift of its code."""
     if not isinstance(item, pytest.Function):  # such as a doctest
-        return Row(item.nodeid, "kept", (Skip("", 0, reason),), "inside")
+        return Row(item.nodeid, "decided", (), reason)
     with pytest.MonkeyPatch.context() as patch:
-        trial = _Attempt(item, reason, met, lifting)
+        trial = _Trial(item, reason, called, lifting)
         try:
             return trial.prepare(patch) or trial.run(patch, run)
         except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
             return trial.row("fails", f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
-class _Attempt:
-    def __init__(self, item: pytest.Function, reason: str, met: list[Skip], lifting: Lifting) -> None:
-        self._item, self._reason, self._skips, self._lifting = item, reason, met, lifting
+class _Trial:
+    def __init__(self, item: pytest.Function, reason: str, called: list[Skip], lifting: Lifting) -> None:
+        self._item, self._reason, self._skips, self._lifting = item, reason, called, lifting
         self._behind = ""
 
     def prepare(self, patch: pytest.MonkeyPatch) -> Row | None:
         """Take the skips away; return the row of a test that cannot be run, None where it can."""
-        holder, name = self._item.cls or self._item.module, self._item.originalname
-        written = getattr(holder, name)
-        blocked = self._declare(written)
-        function = _first_that_does_something(holder, name) if is_own(written, self._skips) else written
-        if blocked is not None:
-            return blocked
-        if not self._skips:
-            return self._kept(Skip("", 0, self._reason), "inside")
-        if function is None:
-            return self._kept(self._skips[0], "empty")
-        return self._clear(patch, holder, written, function)
-
-    def _clear(self, patch: pytest.MonkeyPatch, holder: Any, written: Any, function: Any) -> Row | None:  # noqa: ANN401 - functions and their owner
-        """Let the item find a function without its skips; return the row of one that has a skip which is not lifted."""
-        item, name, blocked = self._item, self._item.originalname, None
-        is_behind = innermost(function) is not innermost(written)
-        if is_behind:
-            owner = next(base for base in holder.__mro__ if vars(base).get(name) is function)
-            self._behind = f"{owner.__name__}.{name}"
+        item, name = self._item, self._item.originalname
+        holder: Any = item.cls or item.module
+        written = function = getattr(holder, name)
+        self._skips += [*of_decorators(item.cls), *(skip for _, skip in of_marks(item)), *of_decorators(written)]
+        if does_nothing(written):  # then an override that is gone shows what is behind
+            owners = getattr(holder, "__mro__", ())
+            names = {owner.__name__: vars(owner).get(name) for owner in owners}
+            behind = ((owner, each) for owner, each in names.items() if inspect.isfunction(each))
+            owner, function = next(((owner, each) for owner, each in behind if not does_nothing(each)), ("", None))
+            self._behind = f"{owner}.{name}"
+        if self._behind and function is not None:
             patch.setattr(item, "own_markers", list(getattr(function, "pytestmark", ())))
-            blocked = self._declare(function)
+            self._skips += [*(skip for _, skip in of_marks(item)), *of_decorators(function)]
+        for skip in self._skips:
+            if not self._lifting.lifts(skip):
+                return self.row("conditional" if skip.file else "decided", skip.reason)
+        if not self._skips:
+            return self.row("decided", self._reason)
+        if function is None:
+            return self.row("empty", self._skips[0].reason)
+        self._clear(patch, holder, function)
+        return None
+
+    def _clear(self, patch: pytest.MonkeyPatch, holder: Any, function: Any) -> None:  # noqa: ANN401 - and its owner
+        """Let the item find a function without its skips."""
+        item = self._item
         bare = without_skips(function)  # a coroutine function has to be seen as one
-        if bare is not written:
-            patch.setattr(holder, name, bare)
+        patch.setattr(holder, item.originalname, bare)
         for kept in ("_obj", "_instance"):  # what an item keeps of its function once it has run
             vars(item).pop(kept, None)
         is_test_case = hasattr(item.cls, "countTestCases")
-        if is_behind and not is_test_case and not hasattr(item, "callspec"):  # it may ask for other fixtures
+        if self._behind and not is_test_case and not hasattr(item, "callspec"):  # it may ask for other fixtures
             asked = item.session._fixturemanager.getfixtureinfo(item, bare, item.cls)  # noqa: SLF001 - no public way
             self._item = pytest.Function.from_parent(item.parent, name=item.name, fixtureinfo=asked)
         for owner in (bare, item.cls):
             if getattr(owner, "__unittest_skip__", False):
                 patch.setattr(owner, "__unittest_skip__", False)
-        lifted = list(map(id, held_marks(self._item)))
+        lifted = [id(mark) for mark, _ in of_marks(self._item)]
         for node in self._item.listchain():
             patch.setattr(node, "own_markers", [mark for mark in node.own_markers if id(mark) not in lifted])
-        return blocked
-
-    def _declare(self, function: Any) -> Row | None:  # noqa: ANN401 - a test function
-        """Note the skips that decorators and marks give the test; return the first that is not lifted."""
-        self._skips += declared(self._item, function)
-        blocking = next((skip for skip in self._skips if skip.kind not in self._lifting.kinds), None)
-        return None if blocking is None else self._kept(blocking, blocking.kind)
 
     def run(self, patch: pytest.MonkeyPatch, run: Callable[[pytest.Item], Any]) -> Row:
         """Run the test and say what became of it."""
-        session, met = self._item.session, self._lifting.met
+        session = self._item.session
         quiet = Quiet(self._item.ihook, session.config.pluginmanager)
         patch.setattr(session, "gethookproxy", lambda _: quiet)
         patch.setattr(session.config.option, "tbstyle", "line")  # only the first line of a failure is shown
         patch.setattr(self._lifting, "is_on", True)
-        met.clear()
+        self._lifting.called.clear()
         made = run(self._item)
-        self._skips += [skip for skip in met if skip.kind in self._lifting.kinds]
-        reports = [*quiet.reports, *made]
-        failed = next((each for each in reports if each.failed or (each.skipped and hasattr(each, "wasxfail"))), None)
+        self._skips += self._lifting.called
+        failed = next((each for each in (*quiet.reports, *made) if each.failed or _is_xfail(each)), None)
+        skipped = next((report for report in made if report.skipped), None)
         if failed is not None:
             return self.row("fails", _first_line(failed))
-        skipped = next((report for report in made if report.skipped), None)
-        if skipped is None:
-            return self.row("passes", self._behind)
-        if not met or met[-1].kind in self._lifting.kinds:
-            return self._kept(Skip("", 0, reason_of(skipped)), "inside")
-        return self._kept(met[-1], met[-1].kind)
+        return self.row("passes", self._behind) if skipped is None else self.row("decided", reason_of(skipped))
 
-    def row(self, outcome: str, text: str = "", skips: Iterable[Skip] | None = None) -> Row:
+    def row(self, outcome: str, text: str) -> Row:
         """Return what became of the test: each skip once, its file relative to the root of the run if it lies there."""
         root = f"{self._item.config.rootpath}{os.sep}"
-        shown = (each._replace(file=each.file.removeprefix(root)) for each in skips or self._skips)
-        return Row(self._item.nodeid, outcome, tuple(dict.fromkeys(shown)), text)
-
-    def _kept(self, skip: Skip, why: str) -> Row:
-        return self.row("kept", why, [skip, *(each for each in self._skips if each.kind in self._lifting.kinds)])
-
-
-def _first_that_does_something(holder: Any, name: str) -> Any:  # noqa: ANN401 - a class or a module
-    """Return the function that a name would mean if those that do nothing were gone; None where there is none."""
-    for owner in getattr(holder, "__mro__", (holder,)):
-        found = vars(owner).get(name)
-        if inspect.isfunction(found):
-            if without_skips(found) is None:  # which ``parameterized.expand`` leaves to be skipped
-                return None
-            if not does_nothing(innermost(found).__code__):
-                return found
-        elif name in vars(owner):
-            return getattr(holder, name) if getattr(holder, name) in {found, getattr(found, "__func__", None)} else None
-    return None
+        found = (each._replace(file=each.file.removeprefix(root)) for each in self._skips if self._lifting.lifts(each))
+        return Row(self._item.nodeid, outcome, tuple(dict.fromkeys(found)), text)
 
 
 def reason_of(report: pytest.TestReport) -> str:
     """Return the reason of a skip as it was written."""
     told = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return told.removeprefix("Skipped: ")
+
+
+def _is_xfail(report: pytest.TestReport) -> bool:
+    return report.skipped and hasattr(report, "wasxfail")
 
 
 def _first_line(report: pytest.TestReport) -> str:
