@@ -1,6 +1,6 @@
 """The tests on every Python that is admitted, with the oldest and the newest libraries.
 
-The classifiers name those on which tests have passed; docs/project/compatibility.md has the table of which.
+The classifiers name those on which tests have passed; docs/project.md has the table of which.
 
 ``nox --list`` shows the sessions; ``nox -s "tests-3.12(newest)"`` runs one. A Python that is not there is left out.
 """

@@ -1,6 +1,6 @@
 """Write the table of docs/as-run.md from the tests that hold it.
 
-Each of these tests says with ``@pytest.mark.as_run(row, works=, limits=, refused=)`` what it holds. The markers are
+Each of these tests says with ``@pytest.mark.as_run(row, works=, limits=)`` what it holds. The markers are
 read, and no test file is imported for that. A test of the page asks that its table is the one that this writes.
 """
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "as-run.md"
-HEAD = "| As it is run | Works | Limits | Refused |\n|---|---|---|---|\n"
-COLUMNS = ("works", "limits", "refused")
+HEAD = "| As it is run | Works | Limits |\n|---|---|---|\n"
+COLUMNS = ("works", "limits")
 #: The rows by what the markers call them, in their order.
 ROWS = {
     "wrapped": "`DistributedDataParallel`, FSDP1, `AveragedModel`, checkpoint wrappers",

@@ -1,6 +1,6 @@
 """Ways in which model classes break their promises, each planted in a class of modules while it is judged.
 
-They are the kinds of docs/evidence.md: a mask that does not arrive, left pads that are counted, positions that restart
+For example a mask that does not arrive, left pads that are counted, positions that restart
 with each step, a buffer that is not saved, a divisor that is 0 in float16. What is changed is a class, as a bug in its
 code is, so a model that is loaded has the bug as well.
 """

@@ -66,7 +66,7 @@ def test_a_bug_in_an_offloaded_model_is_named_and_its_weights_are_the_recorded_o
     result.stdout.no_fnmatch_line("*other weights*")
 
 
-@pytest.mark.as_run("offloaded", works="Weights that differ are named.")
+@pytest.mark.as_run("offloaded")
 def test_other_weights_of_an_offloaded_model_are_named(run):
     wrong = Model()
     wrong.layers[1].weight.data *= 2

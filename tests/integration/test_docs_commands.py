@@ -37,16 +37,13 @@ WALKED = {
 ELSEWHERE = {
     "README": {"pip install": "needs a package index; make release installs the package and tries it"},
     "github-actions": {"name: models": RECIPES, "repos:": RECIPES},
-    "goldens": {"-weight": "shows what git prints"},
     "skips-in-ci": {
-        "pip install": "needs a package index",
         "tfdebug scan": RECIPES,
         "@unittest.skip": RECIPES,
         "pytest tests/models": RECIPES,
     },
     "unittest": {
         "@pytest.mark.overflow_free": "is a class of transformers' own tests",
-        "import pytest_tfdebug": "needs the tests of a transformers checkout",
         '"""Checks that no common test': RECIPES,
     },
 }

@@ -82,7 +82,7 @@ def test_a_layer_that_was_trained_beside_the_adapters_is_what_differs(make_llama
     assert "is adapted by peft, and the expected one is not" in report.culprit.explanation
 
 
-@pytest.mark.as_run("peft", works="A bug in the base is named.")
+@pytest.mark.as_run("peft")
 @pytest.mark.parametrize("make", [lambda model: adapted(model, FRESH["lora"]()), trained], ids=["fresh", "trained"])
 def test_a_bug_in_the_base_is_named_below_its_adapters(make, make_llama, ids):
     wrong = make_llama()
@@ -123,7 +123,7 @@ def test_a_merged_adapter_agrees_with_the_unmerged_one(make_llama, ids, tmp_path
     assert compare(trace(base, ids), trace(merged, ids)).culprit.weights == (f"{Q.format(0)}.weight",)
 
 
-@pytest.mark.as_run("peft", refused="Prompt and prefix tuning: the inputs differ.")
+@pytest.mark.as_run("peft", limits="Prompt and prefix tuning are refused.")
 @pytest.mark.parametrize("config", ["PromptTuningConfig", "PrefixTuningConfig"])
 def test_tuned_prompts_are_said_to_be_other_inputs(config, make_llama, ids):
     model = adapted(make_llama(), getattr(peft, config)(num_virtual_tokens=3))

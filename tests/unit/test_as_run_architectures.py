@@ -60,7 +60,7 @@ def made(make):
     return model.eval(), inputs
 
 
-@pytest.mark.as_run("architectures", works="Checked like any model; a bug is named by its module.")
+@pytest.mark.as_run("architectures", works="Checked like any model.")
 @pytest.mark.parametrize(("make", "place"), MODELS.values(), ids=MODELS)
 def test_a_bug_is_named_in_architectures_of_every_shape(make, place):
     (model, inputs), (wrong, _) = made(make), made(make)

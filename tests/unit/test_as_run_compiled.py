@@ -154,7 +154,7 @@ def test_a_model_compiled_in_place_is_left_so():
 @pytest.mark.as_run(
     "compiled function",
     works="A note names the modules that it hides.",
-    refused="`fullgraph=True` around a whole watched model.",
+    limits="`fullgraph=True` around a whole watched model is refused.",
 )
 def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen():
     function = torch.compile(lambda inner, value: inner(value) + 1, backend="eager", fullgraph=True)

@@ -44,7 +44,7 @@ class Model(nn.Module):
 @pytest.mark.as_run(
     "threads",
     works="A call belongs to the nearest module around it.",
-    limits="The order is unknown. Calls of one module in several threads may be swapped.",
+    limits="Calls of one module in several threads may be swapped.",
 )
 def test_calls_in_threads_have_the_parent_that_started_them():
     recorded = trace(Model(), X)

@@ -348,7 +348,7 @@ def test_compiled_modules_are_named_and_the_others_recorded():
     assert recorded.notes == ("Compiled modules cannot be looked into: 1, 3.",)
 
 
-@pytest.mark.as_run("torchscript", works="Left out inside a model, with a note.", refused="As the root.")
+@pytest.mark.as_run("torchscript", works="Left out inside a model, with a note.", limits="Refused as the root.")
 def test_torchscript_modules_are_refused_as_roots_and_named_inside_a_model():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
