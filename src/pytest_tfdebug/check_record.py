@@ -159,12 +159,17 @@ class LoadRecord:
 
 @dataclass(frozen=True)
 class BlindRecord:
-    """A field of a configuration that matters, and that inputs cannot see at its own value."""
+    """What inputs cannot see: a field of a configuration at its own value, a weight that does nothing, an order."""
 
-    field: str  # name of the field: ``sliding_window``, ``text_config.hidden_act``
-    own: str  # its value, as it is typed
+    field: str  # name of the field: ``sliding_window``, ``text_config.hidden_act``; of weights; of inputs
+    own: str  # its value, as it is typed; empty where it has none
     value: str  # the value that shows it
     why: str  # what a model computes with that does not read the field, and that gives the same
+
+    @property
+    def told(self) -> str:
+        """The field with its value."""
+        return f"{self.field}={self.own}" if self.own else self.field
 
 
 @dataclass(frozen=True)

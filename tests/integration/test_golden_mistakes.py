@@ -297,3 +297,45 @@ def test_golden_outside_a_test_says_where_it_belongs():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert "pytest_tfdebug.golden() belongs to a running test: run the file with pytest" in run.stderr
+
+
+@pytest.mark.parametrize("built", ["model", "lambda: model"])
+def test_a_model_that_is_its_own_reference_is_refused(suite, built):
+    run = suite(
+        f"def test_it(tf_golden):\n    model = build()\n    tf_golden.check(model, torch.rand(2, 4), reference={built})\n"
+    )
+
+    result = run("--tf-golden=update")
+
+    result.stdout.fnmatch_lines(["*TFDebugError: reference= is the model itself, so nothing could differ: *"])
+
+
+def test_a_misspelt_output_of_the_reference_leaves_no_golden(pytester, suite):
+    run = suite(CHECK.replace("2, 4))", "2, 4), reference=build(), outputs={'': 'logits'})"))
+
+    result = run("--tf-golden=update")
+
+    result.stdout.fnmatch_lines(["*TFDebugError: outputs=: the reference returns no 'logits'; it returns ''."])
+    assert not list(pytester.path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("form", ["x.to_sparse()", "torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)"])
+def test_an_output_of_another_layout_is_recorded_and_compared(suite, form):
+    test = f"""
+class Formed(torch.nn.Sequential):
+    def forward(self, x):
+        x = super().forward(x) * FACTOR
+        return {form}
+
+def test_it(tf_golden):
+    tf_golden.check(Formed(torch.nn.Linear(4, 4)), torch.arange(8.0).view(2, 4))
+"""
+    seeded = "torch.manual_seed(0)\n"
+
+    recorded = suite(seeded + test.replace("FACTOR", "1"))("--tf-golden=update")
+    right = suite(seeded + test.replace("FACTOR", "1"))()
+    wrong = suite(seeded + test.replace("FACTOR", "2"))()
+
+    recorded.assert_outcomes(passed=1)
+    right.assert_outcomes(passed=1)
+    wrong.assert_outcomes(failed=1)

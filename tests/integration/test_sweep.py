@@ -12,6 +12,7 @@ SUITE = """
 import copy
 import torch  # noqa: F401
 from transformers import Phi3Config, Phi3ForCausalLM
+from pytest_tfdebug import fill
 
 CONFIG = Phi3Config(
     vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
@@ -24,7 +25,7 @@ def deaf(config):
     heard.sliding_window, heard.hidden_act = None, "silu"
     return Phi3ForCausalLM(heard)
 """
-CHECK = "torch.manual_seed(0); tf_golden.check(Phi3ForCausalLM(CONFIG).eval(), input_ids=torch.arange(20).view(2, 10))"
+CHECK = "tf_golden.check(fill(Phi3ForCausalLM(CONFIG).eval()), input_ids=torch.arange(20).view(2, 10))"
 ANSWER = "phi3 port: * fields matter; * agree, 2 are ignored: sliding_window, hidden_act"
 
 
@@ -99,21 +100,25 @@ def test_a_golden_says_which_fields_it_cannot_see(run, pytester):
 
 def test_workers_hand_over_what_goldens_cannot_see(run):
     pytest.importorskip("xdist")
-    run(CHECK, "--tf-golden=update")
+    bare = CHECK.replace("fill(Phi3ForCausalLM(CONFIG).eval())", "Phi3ForCausalLM(CONFIG).eval()")
+    check = f"torch.manual_seed(0); {bare}"
+    run(check, "--tf-golden=update")
 
-    result = run(CHECK, "-n1")
+    result = run(check, "-n1")
 
-    result.stdout.fnmatch_lines(["  test_it.py::test_port cannot see partial_rotary_factor=1.0 (0.5 shows it)*"])
+    weights = "model.layers.0.input_layernorm.weight and 2 more=1 (pytest_tfdebug.fill(model) shows it)"
+    fields = "partial_rotary_factor=1.0 (0.5 shows it)"
+    result.stdout.fnmatch_lines([f"  test_it.py::test_port cannot see {weights}, {fields}*"])
 
 
 @pytest.mark.parametrize(
     "model",
-    ["torch.nn.Linear(8, 8)", "patched(Phi3ForCausalLM(CONFIG).eval())"],
+    ["torch.nn.Linear(8, 8)", "patched(fill(Phi3ForCausalLM(CONFIG).eval()))"],
     ids=["not-of-transformers", "not-what-its-class-makes"],
 )
-def test_a_golden_of_a_model_that_cannot_be_built_anew_says_nothing(run, model):
+def test_a_golden_of_a_model_that_cannot_be_built_anew_names_no_field(run, model):
     patched = "patched = lambda model: (setattr(model.model.norm, 'forward', lambda x: x * 2), model)[1]\n    "
-    inputs = "torch.ones(2, 8)" if "Linear" in model else "input_ids=torch.arange(10)[None]"
+    inputs = "torch.arange(16.0).view(2, 8)" if "Linear" in model else "input_ids=torch.arange(10)[None]"
     body = f"{patched}torch.manual_seed(0)\n    tf_golden.check({model}, {inputs})"
     run(body, "--tf-golden=update").assert_outcomes(passed=1)
 

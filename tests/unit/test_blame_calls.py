@@ -561,7 +561,10 @@ def test_the_same_inf_and_nan_on_both_sides_are_mentioned():
     report = compare(trace(Infinite(), X), trace(Infinite(), X))
 
     assert report.ok
-    assert report.notes == ["inf or nan in the same places on both sides in 1 outputs, the first of 'Infinite'."]
+    assert report.notes == [
+        *report.unseen,
+        "inf or nan in the same places on both sides in 1 outputs, the first of 'Infinite'.",
+    ]
 
 
 def test_threads_that_diverge_are_blamed_on_their_module():
@@ -617,3 +620,36 @@ def test_a_scaled_query_that_a_norm_takes_back_is_no_layout():
     report = compare(trace(reference, ids), trace(port, ids), internal="fail")
 
     assert report.culprit.path == "model.layers.1.self_attn.q_proj"
+
+
+class Flagged(nn.Module):
+    """A layer of two, and a flag that it hands on to the second, or uses itself."""
+
+    def __init__(self, reach=""):
+        super().__init__()
+        self.reach, self.first, self.second = reach, Scale(), Scale()
+
+    def forward(self, x, flag=False):  # noqa: FBT002 - as models take their flags
+        x = self.second(self.first(x), flag and self.reach == "handed on")
+        return x * (3 if flag and self.reach == "used" else 1)
+
+
+class Scale(nn.Module):
+    def __init__(self, by=1.0):
+        super().__init__()
+        self.by = by
+
+    def forward(self, x, flag=False):  # noqa: FBT002 - as models take their flags
+        return x * self.by * (2 if flag else 1)
+
+
+@pytest.mark.parametrize(("reach", "kind"), [("", "module"), ("handed on", "inputs"), ("used", "inputs")])
+def test_another_flag_is_blamed_only_where_it_can_have_reached_what_is_wrong(reach, kind):
+    reference, port = Flagged(reach), Flagged(reach)
+    port.second.by = 1.0 if reach else 5.0
+
+    report = compare(trace(reference, X, flag=False), trace(port, X, flag=True))
+
+    assert (report.culprit.kind, report.culprit.certain) == (kind, True)
+    assert "is given flag=True instead of False" in f"{report.culprit.explanation} {report.notes}"
+    assert "outputs=" not in str(report)

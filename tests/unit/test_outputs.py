@@ -379,8 +379,8 @@ def test_an_object_beside_tensors_that_cannot_be_looked_into_is_told():
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": opaque([x])}), X) for _ in range(2)))
 
     assert report.output_notes == ["x element by element", "rest not compared (no tensor can be found in it)"]
-    assert report.notes == report.unopened
-    assert report.unopened[0].startswith(
+    assert report.notes == report.unseen
+    assert report.unseen[0].startswith(
         "What Scaled returns as 'rest' was not compared, for no tensor can be found in it: <list_iterator object at "
     )
 
@@ -393,7 +393,7 @@ def test_caches_configurations_and_dtypes_among_outputs_are_no_unknown_objects()
 
     report = compare(*(trace(Scaled(cached), X) for _ in range(2)))
 
-    assert (report.ok, report.notes, report.unopened) == (True, [], [])
+    assert (report.ok, report.notes, report.unseen) == (True, [], [])
 
 
 def test_other_numbers_among_the_inputs_are_told_and_blamed_where_outputs_differ():
@@ -409,6 +409,7 @@ def test_outputs_whose_values_cannot_be_read_are_told_as_not_compared():
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "meta": x.to("meta")}), X) for _ in range(2)))
 
     assert report.output_notes == ["x element by element", "meta not compared (its values cannot be read)"]
+    assert report.notes == ["Not compared: meta, whose values cannot be read."]
 
 
 class Closed(dict):
@@ -420,3 +421,33 @@ def test_an_output_that_raises_where_it_is_looked_into_is_told_as_not_compared()
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": Closed(x=x)}), X) for _ in range(2)))
 
     assert report.output_notes == ["x element by element", "rest not compared (no tensor can be found in it)"]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda x, _: x * 0,
+        lambda x, _: x * float("nan"),
+        lambda x, _: {"scores": x[x > 9], "boxes": x[:0]},
+        lambda x, _: {"logits": x.abs() * float("inf"), "best": x.argmax(-1)},
+    ],
+)
+def test_outputs_that_hold_one_number_or_nothing_are_said_to_show_little(returned):
+    report = compare(*(trace(Scaled(returned), X) for _ in range(2)))
+
+    assert report.ok
+    assert report.notes[0].startswith("Most faults would pass: the outputs agree, but they are empty, one number ")
+    assert "pytest_tfdebug.fill(model)" in report.notes[0]
+
+
+def test_one_output_whose_numbers_differ_is_enough():
+    report = compare(*(trace(Scaled(lambda x, _: {"x": x, "zeros": x * 0}), X) for _ in range(2)))
+
+    assert (report.ok, report.unseen) == (True, [])
+
+
+def test_a_model_that_returns_nothing_is_said_not_to_be_compared():
+    report = compare(*(trace(Scaled(lambda _x, _: None), X) for _ in range(2)))
+
+    assert report.ok
+    assert report.notes[0].startswith("The output of Scaled was not compared: no tensor of it has a counterpart.")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
+from pytest_tfdebug.goldens.check.blind_spots import blind_spots
 from pytest_tfdebug.goldens.check.golden_check import GoldenCheck, check_arrays, check_logprobs
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.check.recording import record, recorded_model
@@ -17,6 +18,7 @@ from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import (
     bound,
     method_of,
@@ -125,6 +127,7 @@ class GoldenChecks:
         module, method = bound(model)
         check_model(module, {key: value for key, value in own.items() if value is not None}, "check")
         refuse_no_tensors(module, method, args, kwargs)
+        _refuse_itself(module, reference)
         is_built = not (reference is None or isinstance(reference, torch.nn.Module))
         takes = reference if isinstance(reference, torch.nn.Module) else module
         others_may, port = is_built or method != "forward", None if takes is module else module
@@ -146,6 +149,8 @@ class GoldenChecks:
         if mode in RECORDING and not (mode == "missing" and exists):
             inputs = Rerun(module, called.args, called.kwargs, method)
             recorded = module if reference is None else recorded_model(reference)
+            if reference is not None:
+                _refuse_itself(module, recorded)
             if is_built and method == "forward":
                 refuse_unknown_inputs(recorded, kwargs, own, port=module)
             record(self._item, place, recorded, given, settings, blind=lambda: self._blind_spots(recorded, given))
@@ -199,9 +204,9 @@ class GoldenChecks:
         again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
         return check_arrays(self._item, place, arrays, tolerance=tolerance, again=again)
 
-    def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002
-        """Return which fields of a model's configuration a golden of this call cannot see, as far as that is known."""
-        return ()
+    def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
+        """Return what a golden of this call cannot see, as far as that is known."""
+        return () if present_group() is not None else tuple(blind_spots(model, called))
 
     def check_logprobs(
         self,
@@ -280,6 +285,14 @@ class GoldenChecks:
         if is_recorded:
             self._session.sweep(place)
         return place
+
+
+def _refuse_itself(model: torch.nn.Module, reference: object) -> None:
+    if reference is model:
+        raise TFDebugError(
+            "reference= is the model itself, so nothing could differ: give the model to record, or leave out "
+            "reference= to compare the model with its own past."
+        )
 
 
 def _called(

@@ -49,7 +49,7 @@ class GoldenOutcome:
     coverage: Coverage | None = None  # how much of the golden a check compared
     worst: Worst | None = None  # the tensor that agrees and comes closest to its tolerance
     outputs: str = ""  # how each output of the reference was compared
-    blind: tuple[BlindRecord, ...] = ()  # fields of the reference's configuration that the golden cannot see
+    blind: tuple[BlindRecord, ...] = ()  # what the golden cannot see
 
 
 class WorkerPart(NamedTuple):
@@ -287,16 +287,16 @@ def covered(config: pytest.Config) -> Iterator[str]:
 
 
 def _unseen(outcomes: Sequence[GoldenOutcome], *, is_verbose: bool) -> Iterator[str]:
-    """Yield which fields of a configuration the goldens cannot see: a line each, or a table."""
+    """Yield what the goldens cannot see: a line each, or a table."""
     for item in outcomes if is_verbose else outcomes[:_BLIND]:
         if is_verbose:
             yield f"  {item.test} cannot see:"
-            yield from (f"    {spot.field}={spot.own}: {spot.why}; {spot.value} shows it" for spot in item.blind)
+            yield from (f"    {spot.told}: {spot.why}; {spot.value} shows it" for spot in item.blind)
         else:
-            named = listed([f"{spot.field}={spot.own} ({spot.value} shows it)" for spot in item.blind], 3)
+            named = listed([f"{spot.told} ({spot.value} shows it)" for spot in item.blind], 3)
             yield f"  {item.test} cannot see {named}"
     if len(outcomes) > _BLIND and not is_verbose:
-        yield f"  {counted(len(outcomes) - _BLIND, 'golden')} more cannot see some field (-v)"
+        yield f"  {counted(len(outcomes) - _BLIND, 'golden')} more cannot see something (-v)"
 
 
 def failed_environment(config: pytest.Config) -> list[str]:

@@ -25,15 +25,15 @@ from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
 from pytest_tfdebug.parity.tensors.coverage import RecordedModules
-from pytest_tfdebug.parity.tensors.measured import measured_coverage
+from pytest_tfdebug.parity.tensors.measured import measured_coverage, told_unseen
 from pytest_tfdebug.parity.tensors.merge_ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, Tolerances, layered, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
-from pytest_tfdebug.parity.tensors.uncompared import told_outputs, told_unopened, what_to_write
+from pytest_tfdebug.parity.tensors.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.verdict import Judged, decide, is_named, judge, names_to_try
+from pytest_tfdebug.parity.verdict import Judged, decide, is_named, is_plain, judge, names_to_try
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
@@ -277,14 +277,14 @@ def conclude(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
             "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
-    unopened = told_unopened(compared) if verdict.culprit is None else []
+    unseen = list(told_unseen(compared, coverage)) if verdict.culprit is None else []
     return ParityReport(
         verdict.culprit,
         verdict.divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(found.notes), *unopened, *verdict.notes],
-        unopened=unopened,
+        [*dict.fromkeys(found.notes), *unseen, *verdict.notes],
+        unseen=unseen,
         suggested={} if inside else decided.rules,
         internal=inside,
         coverage=coverage,
@@ -293,5 +293,5 @@ def conclude(
         explained=look,
         output_notes=told_outputs(compared),
         noise="" if verdict.culprit is not None else told_noise(compared),
-        advice=what_to_write(compared),
+        advice=what_to_write(compared) if found.judged.fails is None and not is_plain(verdict) else "",
     )

@@ -34,7 +34,7 @@ class ParityReport:
         internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
         noise: What agrees only as rounding, with the figures, in sentences; empty where nothing does.
         output_notes: How each output of the reference was compared, in a few words.
-        unopened: Outputs of the reference that were not compared, for no tensor can be found in them, in sentences.
+        unseen: What was not compared, and what outputs that agree do not show, in sentences.
         coverage: How much of the expected forward was really compared.
         by_values: Whether modules share no names, so that values were compared and not calls.
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
@@ -59,7 +59,7 @@ class ParityReport:
     internal: str = ""
     noise: str = ""
     output_notes: list[str] = field(default_factory=list)
-    unopened: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
     by_values: bool = False
     unpaired: list[Call] = field(default_factory=list, repr=False)

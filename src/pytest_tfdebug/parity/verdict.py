@@ -50,7 +50,7 @@ def judge(compared: Compared, *, is_tolerated: bool = False) -> Judged:
     """Return what calls say: they decide where the two sides are the same code, and values everywhere else."""
     verdict, fails, has_names = judge_calls(compared), outputs_fail(compared), is_named(compared)
     is_open = (verdict.culprit is not None and not is_tolerated) if has_names else fails is not False
-    return Judged(compared, verdict, fails, has_names, asks=is_open and not _is_plain(verdict))
+    return Judged(compared, verdict, fails, has_names, asks=is_open and not is_plain(verdict))
 
 
 def names_to_try(judged: Judged, look: Explained | None) -> dict[str, str]:
@@ -73,7 +73,7 @@ def decide(
     """
     verdict, compared, fails = judged.verdict, judged.compared, judged.fails
     if not judged.asks:
-        is_told = judged.is_named or _is_plain(verdict)
+        is_told = judged.is_named or is_plain(verdict)
         return Decided(verdict if is_told else Verdict(notes=verdict.notes, is_compared=True), compared)
     if judged.is_named:
         if fails is None and uncompared(compared) and is_of_uncompared(verdict.culprit):
@@ -99,7 +99,7 @@ def _by_values(judged: Judged, look: Explained | None) -> Decided:
     return Decided(told, compared, look=look)
 
 
-def _is_plain(verdict: Verdict) -> bool:
+def is_plain(verdict: Verdict) -> bool:
     """Tell whether nothing below can be blamed: the inputs or the dtype are others."""
     return verdict.culprit is not None and verdict.culprit.kind in ("inputs", "dtype")
 

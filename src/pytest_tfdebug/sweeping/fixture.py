@@ -71,11 +71,12 @@ class Goldens(GoldenChecks):
         return report
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
-        """Return which fields of a model's configuration a golden of this call cannot see.
+        """Return what a golden of this call cannot see, fields of the model's configuration too.
 
-        Nothing is known of a model that is large, is not of transformers, or is not what its class and configuration
+        No field is known of a model that is large, is not of transformers, or is not what its class and configuration
         make: an adapter, a patched forward.
         """
+        found = super()._blind_spots(model, called)
         transformers = sys.modules.get("transformers")
         if (
             transformers is None
@@ -85,18 +86,18 @@ class Goldens(GoldenChecks):
             or not is_small(model)
             or any(each.device.type != "cpu" for each in model.parameters())
         ):
-            return ()
+            return found
         names = positional_parameters(cast("type", type(model)))
         inputs = {**dict(zip(names, called.args, strict=False)), **called.kwargs}
         try:
             with quiet(), preserved(model):
                 reference = Reference(type(model), model.config, inputs, model.state_dict())
                 if apart(answer(model, inputs), reference.base.answer) > reference.bound:
-                    return ()
+                    return found
                 search = FieldSearch(reference)
-                return tuple(spot.record() for field in search.fields if (spot := search.blind_spot(field)))
+                return (*found, *(spot.record() for field in search.fields if (spot := search.blind_spot(field))))
         except Exception:  # noqa: BLE001 - a golden is written whether or not its inputs can be judged
-            return ()
+            return found
 
 
 def goldens_of(item: pytest.Item) -> Goldens:

@@ -16,8 +16,6 @@ from pytest_tfdebug.errors import (
     NoiseWarning,
     ParityError,
     TFDebugWarning,
-    counted,
-    listed,
 )
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.on_ranks import sharing_group
@@ -28,8 +26,6 @@ from pytest_tfdebug.options import Options, explain_seconds
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
-from pytest_tfdebug.parity.tensors.measured import coarse_outputs
-from pytest_tfdebug.parity.tensors.outputs import shown as shown_leaf
 from pytest_tfdebug.parity.tensors.rules import check_rules, missed, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import read_tolerance
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
@@ -162,32 +158,10 @@ def _again(item: pytest.Item) -> str:
     return f"To record it again, run: pytest {quote(item.nodeid)} --tf-golden=update"
 
 
-#: Share of the calls of which fewer say little of what is inside.
-_LITTLE = 0.5
-
-
 def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
     """Yield the warnings of a check of a model of this class that has passed."""
-    coverage = report.coverage
-    if not coverage.root:
-        yield CoverageWarning(
-            f"The output of {model} was not compared with its golden: none of its tensors has a counterpart there.\n"
-            f"  {coverage.compared} of {coverage.expected} calls were compared.\n"
-            "Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with\n"
-            "torch.utils._pytree.register_pytree_node."
-        )
-    elif report.unopened:
-        yield CoverageWarning("\n".join(report.unopened))
-    coarse = coarse_outputs(report.calls) if coverage.share < _LITTLE else []
-    if coarse:
-        told = listed([f"{shown_leaf(leaf.leaf) or 'the output'} {leaf.dtype} {leaf.shape}" for leaf in coarse], 3)
-        yield CoverageWarning(
-            f"Most faults of {model} would pass: its outputs agree, but they are integers, booleans or "
-            "single numbers.\n"
-            f"  Compared: {told}; and {coverage.compared} of {counted(coverage.expected, 'call')}.\n"
-            "Return what they are computed from as well, logits or hidden states, in the port and in the reference,\n"
-            "or give rename= to compare the modules inside."
-        )
+    if report.unseen:
+        yield CoverageWarning(f"{model}: " + "\n".join(report.unseen))
     if report.noise:
         yield NoiseWarning(f'{model}: {report.noise}\ntolerance="fp64" measures what rounding explains.')
     if report.internal:

@@ -14,8 +14,9 @@ from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import Written, save
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
+from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
-from pytest_tfdebug.tensors import tensor_record
+from pytest_tfdebug.tensors import readable, tensor_record
 from pytest_tfdebug.tracing.file.codec import shown_size
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.progress import Progress
@@ -73,7 +74,8 @@ def record(
         group=group,
         kept_output=None if settings.rules.positions is None else settings.rules.masked,
     )
-    settings.rules.refuse_misfit(recorded.calls[0].outputs or ())
+    root = recorded.calls[0]
+    settings.rules.refuse_misfit((*(root.outputs or ()), *plain_outputs(root, number_dtype(root))))
     if isinstance(recorded.again, Rerun) and group is None:
         refuse_unless_repeatable(model, recorded, recorded.again, settings.rules.masked)
     weights = None if group is None else fingerprint_on_ranks(model, group)
@@ -164,7 +166,7 @@ def _is_same(
         leaf = found.get(record.leaf)
         if leaf is None:
             continue
-        actual = tensor_record(leaf, kept(leaf.tensor))
+        actual = tensor_record(leaf, readable(kept(leaf.tensor)))
         if compare_leaf("output", actual, record, DEFAULTS.get(record.dtype, Tolerance(0.0, 0.0))).problem:
             return False
     return True

@@ -51,7 +51,7 @@ def load(path: Path) -> TraceFile:
 
 
 def blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
-    """Return which fields of its reference's configuration a golden cannot see; none where that was not measured."""
+    """Return what a golden cannot see; nothing where that was not measured."""
     names = [each.name for each in fields(BlindRecord)]
     listed = golden.extra.get("blind")
     spots = [spot for spot in listed if isinstance(spot, dict)] if isinstance(listed, list) else []

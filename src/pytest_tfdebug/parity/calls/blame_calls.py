@@ -86,15 +86,15 @@ def judge_calls(compared: Compared) -> Verdict:
     if root_inputs:
         given = _blame_inputs(tree.roots)
         return Verdict(divergences, (given.divergence and blame_dtype(tree, given.divergence)) or given)
-    wrong_root = next((root for root in tree.roots if failing(root, "output")), None)
-    if wrong_root is not None and other_arguments(wrong_root):
-        return Verdict(divergences, _blame_arguments(wrong_root))
     fault = first_fault(tree)
+    bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
+    inputs = GuiltyInputs(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
+    wrong_root = next((root for root in tree.roots if failing(root, "output")), None)
+    if wrong_root is not None and other_arguments(wrong_root) and _are_handed_on(tree, fault.item, inputs):
+        return Verdict(divergences, _blame_arguments(wrong_root))
     of_dtype = blame_dtype(tree, _divergence(*fault))
     if of_dtype is not None:
         return Verdict(divergences, of_dtype)
-    bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
-    inputs = GuiltyInputs(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
     culprit = _blame(tree, fault, inputs)
     if is_rounding(fault.leaf):  # it may as well have come in
         culprit = replace(culprit, certain=False)
@@ -250,6 +250,12 @@ def _blame_inputs(roots: list[CallComparison]) -> Culprit:
     call = item.call
     divergence = _divergence(item, wrong[0])
     return Culprit(call.path, "inputs", None, explanation, call.class_name, divergence=divergence, certain=True)
+
+
+def _are_handed_on(tree: CallTree, first: CallComparison, inputs: GuiltyInputs) -> bool:
+    """Tell whether what a model was given, beside tensors, can have reached the first wrong call: as its arguments."""
+    below = [item for item in tree.around(first.call.index) if item.call.parent is not None]
+    return not below or any(map(inputs.arguments, below))
 
 
 def _blame_arguments(item: CallComparison) -> Culprit:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.tensors.outputs import is_of_numbers
+from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.tensors.outputs import is_of_numbers, shown
+from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
+from pytest_tfdebug.parity.tensors.uncompared import told_unopened
 from pytest_tfdebug.records import Coverage, Worst
+from pytest_tfdebug.tensors import widen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison, LeafComparison
+    from pytest_tfdebug.records import CallComparison, TensorRecord
+
+#: Share of the calls of which fewer say little of what is inside.
+_LITTLE = 0.5
 
 
 def measured_coverage(compared: Compared) -> Coverage:
@@ -31,15 +38,48 @@ def has_output(item: CallComparison) -> bool:
     return any(leaf.is_measured for leaf in item.outputs)
 
 
-def coarse_outputs(calls: Iterable[CallComparison]) -> list[LeafComparison]:
-    """Return the model's outputs that were compared, if each is integers, booleans or a single number; else none.
+def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:
+    """Say what a comparison in which all agrees does not show, in sentences."""
+    roots = [item for item in compared.calls if item.call.parent is None]
+    some = f"{coverage.compared} of {counted(coverage.expected, 'call')}"
+    outputs = [leaf for item in roots for leaf in item.outputs if leaf.expected is not None]
+    unread = [shown(leaf.leaf) or "the output" for leaf in outputs if not leaf.problem and not leaf.is_measured]
+    left_out = [*told_unopened(compared), *(f"Not compared: {name}, whose values cannot be read." for name in unread)]
+    yield from left_out
+    if not coverage.root and not left_out:
+        names = listed(list(dict.fromkeys(item.call.class_name for item in roots)), 3)
+        yield f"The output of {names} was not compared: no tensor of it has a counterpart. Compared: {some}. {TO_OPEN}"
+    leaves = [leaf for leaf in outputs if leaf.is_measured]
+    numbers = [leaf for leaf in leaves if is_of_numbers(leaf.dtype)]
+    if not leaves or any(leaf.expected is not None and _varies(leaf.expected) for leaf in numbers):
+        return
+    told = listed([f"{shown(leaf.leaf) or 'the output'} {leaf.dtype} {leaf.shape}" for leaf in leaves], 3)
+    told = f"Compared: {told}; and {some}."
+    if any(math.prod(leaf.shape) != 1 for leaf in numbers):
+        yield (
+            "Most faults would pass: the outputs agree, but they are empty, one number throughout, or mostly inf and "
+            f"nan. {told} Take inputs and weights that give more: pytest_tfdebug.fill(model) for weights."
+        )
+    elif coverage.share < _LITTLE:
+        yield (
+            f"Most faults would pass: the outputs agree, but they are integers, booleans or single numbers. {told} "
+            "Return what they are computed from as well, logits or hidden states, in the port and in the reference, or "
+            "give rename= to compare the modules inside."
+        )
 
-    Most faults move what such an output is computed from, and leave the output as it is: the same token has the highest
-    score.
-    """
-    roots = (item for item in calls if item.call.parent is None)
-    leaves = [leaf for item in roots for leaf in item.outputs if leaf.expected is not None and leaf.is_measured]
-    return [] if any(is_of_numbers(leaf.dtype) and math.prod(leaf.shape) > 1 for leaf in leaves) else leaves
+
+def _varies(record: TensorRecord) -> bool:
+    """Tell whether most elements of a tensor are finite, and they differ, as far as is known."""
+    held = record.digest.elements if record.tensor is None and record.digest is not None else record.tensor
+    if held is None:
+        return True
+    flat = widen(held.detach()).flatten()
+    finite = flat[flat.isfinite()]
+    if not finite.numel() or 2 * finite.numel() < flat.numel():
+        return False
+    even = math.sqrt(math.prod(record.shape)) * abs(finite[0].item())  # the norm if all elements are the first one
+    is_uneven = record.digest is not None and not math.isclose(record.digest.norm, even, rel_tol=1e-3)
+    return is_uneven or bool((finite != finite[0]).any())
 
 
 def worst_share(calls: Iterable[CallComparison]) -> Worst | None:

@@ -71,7 +71,9 @@ class OutputRules:
         return f"{int(counts.sum())} of its {counts.numel()} elements count"
 
     def refuse_misfit(self, outputs: Sequence[TensorRecord]) -> None:
-        """Refuse positions that no output has."""
+        """Refuse positions that no output of the reference has, and names that none of them has."""
+        for theirs in (self.paths or {}).values():
+            _picked(theirs, outputs, "reference")
         if self.positions is None or not outputs or any(self._counts(one.shape) is not None for one in outputs):
             return
         given = self.positions
@@ -154,8 +156,8 @@ class _SideBySide:
         by_id = {id(record): record for record in self._expected}
         for own, theirs in paths.items():
             (mine, index), (other, part) = (
-                self._picked(own, self._actual, "port"),
-                self._picked(theirs, self._expected, "reference"),
+                _picked(own, self._actual, "port"),
+                _picked(theirs, self._expected, "reference"),
             )
             self._used.add(id(mine))
             picked = mine if not index or mine.tensor is None else _with(mine, mine.tensor[_index(index)])
@@ -164,16 +166,6 @@ class _SideBySide:
             whole = _assembled(given, by_id[key]) if given[0][0] or len(given) > 1 else given[0][1]
             found = self._best([whole], by_id[key], "by outputs=")
             self._found[key] = found or self._compare(whole, by_id[key])
-
-    def _picked(self, text: str, among: list[TensorRecord], side: str) -> tuple[TensorRecord, str]:
-        match = _INDEXED.fullmatch(text)
-        path, index = (match["path"], match["index"] or "") if match else (text, "")
-        key = leaf_key(path if not path or path[0] in ".[" else f".{path}")
-        record = next((record for record in among if leaf_key(record.leaf) == key), None)
-        if record is None:
-            there = listed([repr(shown(each.leaf)) for each in _without_caches(among)], 12)
-            raise TFDebugError(f"outputs=: the {side} returns no {text!r}; it returns {there or 'no tensor'}.")
-        return record, index
 
     def take_same_names(self, *, is_strict: bool) -> None:
         named = {leaf_key(record.leaf): record for record in self._free}
@@ -285,6 +277,18 @@ class _SideBySide:
                     yield _with(mine, moved), f"{was}, its axes in the order {order}"
         else:
             yield _with(mine, tensor.reshape(expected.shape)), was
+
+
+def _picked(text: str, among: Sequence[TensorRecord], side: str) -> tuple[TensorRecord, str]:
+    """Return the output that a user names, and what of it is meant."""
+    match = _INDEXED.fullmatch(text)
+    path, index = (match["path"], match["index"] or "") if match else (text, "")
+    key = leaf_key(path if not path or path[0] in ".[" else f".{path}")
+    record = next((record for record in among if leaf_key(record.leaf) == key), None)
+    if record is None:
+        there = listed([repr(shown(each.leaf)) for each in _without_caches(among)], 12)
+        raise TFDebugError(f"outputs=: the {side} returns no {text!r}; it returns {there or 'no tensor'}.")
+    return record, index
 
 
 def _with(record: TensorRecord, tensor: torch.Tensor) -> TensorRecord:
