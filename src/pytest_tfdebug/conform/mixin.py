@@ -18,12 +18,12 @@ from pytest_tfdebug.conform.judge import PromiseFinding, declared, judge, tell
 from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ActivationOverflowError, ConformanceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
+from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.sweeping.inputs import default_inputs
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.record.state import preserved
 

@@ -8,7 +8,7 @@ from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.report.check_text import CheckText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.sweeping.result import FieldRow, SweepReport
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _WIDTH = len("ignored ")
 #: Verdict -> how it is said of one field, and of several.
 _SAID = {
-    "agrees": ("agrees", "agree"),
     "ignored": ("is ignored", "are ignored"),
     "differs": ("differs", "differ"),
     "refused": ("is refused", "are refused"),
@@ -44,31 +43,22 @@ def sweep_text(report: SweepReport) -> CheckText:
 
 def _answer(report: SweepReport) -> str:
     """Return the first line: how many fields there are of each verdict, and which fail."""
-    every = dict.fromkeys(row.field for row in report.rows)
-    worst = {name: _worst({row.verdict for row in report.rows if row.field == name}) for name in every}
-    matter = [name for name in every if worst[name] != "never"]
-    first = f"{len(matter)} of {counted(len(every), 'field')} matter"
+    worst: dict[str, str] = {}
+    for row in report.rows:  # of several rows of a field the worst comes first
+        worst.setdefault(row.field, row.verdict)
+    first = f"{sum(verdict != 'never' for verdict in worst.values())} of {counted(len(worst), 'field')} matter"
     if not report.has_port:
         unseen = [f"{spot.field}={spot.own!r} (set {spot.record().value})" for spot in report.blind]
         cannot = f"these inputs cannot see {len(unseen)} of them: {listed(unseen, 3)}"
         return f"{report.name}: {first}; {cannot if unseen else 'these inputs see each of them'}"
     known = {row.field for row in report.rows if row.known}
-    groups = {verdict: [name for name in matter if worst[name] == verdict and name not in known] for verdict in _SAID}
-    told = [f"{len(groups['agrees'])} agree", *_counts(groups)]
+    told = [f"{list(worst.values()).count('agrees')} agree"]
+    for verdict, (one, several) in _SAID.items():
+        names = [name for name in worst if worst[name] == verdict and name not in known]
+        listing = f": {listed(names, 3)}" if verdict != "refused" else ""
+        told += [f"{len(names)} {one if len(names) == 1 else several}{listing}"] if names else []
     told += [f"{len(known)} known to fail"] if known else []
     return f"{report.name} port: {first}; {', '.join(told)}"
-
-
-def _counts(groups: dict[str, list[str]]) -> Iterator[str]:
-    for verdict, (one, several) in _SAID.items():
-        names = groups[verdict]
-        if names and verdict != "agrees":
-            listing = f": {listed(names, 3)}" if verdict != "refused" else ""
-            yield f"{len(names)} {one if len(names) == 1 else several}{listing}"
-
-
-def _worst(verdicts: Iterable[str]) -> str:
-    return next(each for each in ("ignored", "differs", "refused", "agrees", "matters", "never") if each in verdicts)
 
 
 def _lines(rows: Sequence[FieldRow], blind: dict[str, BlindRecord]) -> Iterator[str]:

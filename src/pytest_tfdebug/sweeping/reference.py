@@ -18,9 +18,9 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.port_call import port_call
 from pytest_tfdebug.goldens.check.weights import drawn, filled
+from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.config import Changes, changed
-from pytest_tfdebug.sweeping.inputs import default_inputs
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.selection import NUMBER
 from pytest_tfdebug.tracing.values.float64 import in_float64

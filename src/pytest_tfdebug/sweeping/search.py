@@ -26,12 +26,17 @@ class Context(NamedTuple):
 
     changes: Changes
     brings_out: str = ""  # what the path of a field contains that may be hidden
-    without: tuple[str, ...] = ()  # fields that are left out, so that the class derives them
+    derives: bool = False  # whether the class derives anew what it can
 
 
 _OF_WINDOWS = "window|attention|layer|pattern|chunk|local|global|bidirectional"
 _OF_LAYERS = "window|layer|full_attention|sliding_attention|chunked_attention"
-_OF_POSITIONS = "rope|rotary|position"
+#: Names of fields that are changed together, what that brings out, and whether the class derives others anew.
+_CONTEXTS = (
+    ("window(?!_pattern)|attention_chunk_size", _OF_WINDOWS, True),
+    ("layer_types|layers_block_type", _OF_LAYERS, False),
+)
+_POSITIONS, _OF_POSITIONS = "^max_position_embeddings$", "rope|rotary|position"
 _PLAIN = Context({})
 
 
@@ -81,10 +86,9 @@ class FieldSearch:
 
     def blind_spot(self, field: Field) -> BlindSpot | None:
         """Return why a model passes that does not read a field; None where it does not pass, or nothing moves it."""
-        base = self.reference.base
         for other in kinds.left_out(field):
-            variant = base if other == field.value else self._variant(field, other, _PLAIN)
-            if variant is not None and is_equal(base.answer, variant.answer):
+            variant = self._variant(field, other, _PLAIN)
+            if variant is not None and is_equal(self.reference.base.answer, variant.answer):
                 for move in self.moves(field):
                     beside = [each for each in self.fields if each.path in move.changes and each is not field]
                     if not any(each.value in (None, False) or each.is_rope for each in beside):  # it asks for them
@@ -93,22 +97,17 @@ class FieldSearch:
 
     def _in(self, contexts: Sequence[Context], field: Field) -> list[Move]:
         """Return the clearest move in the first context that brings a field out; of a rotary embedding every kind."""
-        found: list[Move] = []
-        for context in contexts:
-            if field.is_rope:
-                found += self._moves(field, context, [move.value for move in found])
-            elif not found:
-                found = sorted(self._moves(field, context), key=lambda move: -min(move.distance, 1.0))[:1]
+        values = kinds.values(field)
+        found = []
+        for options in [[value] for value in values] if field.is_rope else [values]:
+            moves = next(filter(None, (self._moves(field, options, context) for context in contexts)), [])
+            found += sorted(moves, key=lambda move: -min(move.distance, 1.0))[:1]
         return found
 
-    def _moves(self, field: Field, context: Context, without: Sequence[Any] = ()) -> list[Move]:
+    def _moves(self, field: Field, options: Sequence[Any], context: Context) -> list[Move]:
         found: list[Move] = []
-        bound = self.reference.bound
-        options = [value for value in kinds.values(field) if value not in without]
-        if context.brings_out and not field.is_rope:
-            options = options[:1]  # the most telling value tells in every context
-        base = self._base(field, context) if options else None
-        for value in options if base else ():
+        bound, base = self.reference.bound, self._variant(field, field.value, context)
+        for value in options[:1] if context.brings_out else options:  # the most telling value tells in every context
             variant = self._variant(field, value, context)
             if base is None or variant is None:
                 continue
@@ -117,23 +116,16 @@ class FieldSearch:
             distance = apart(base.answer, variant.answer)
             if distance > bound:
                 found.append(Move(field, value, base, variant, context.changes, distance))
-                if distance > _CLEARLY * bound and not field.is_rope:
-                    break
+            if distance > _CLEARLY * bound:
+                break
         return found
 
     def _variant(self, field: Field, value: Any, context: Context) -> Variant | None:  # noqa: ANN401
         """Return the reference with a field moved, and with it what the class derives from that field."""
         changes = {**context.changes, field.path: value}
-        derived = tuple(name for name in context.without or self._derived if (name,) not in changes)
-        found = self.reference.variant(changes, context.without and derived)
+        derived = tuple(name for name in self._derived if (name,) not in changes)
+        found = self.reference.variant(changes, derived if context.derives else ())
         return found or self.reference.variant({**kinds.keeping_shapes(field, value), **changes}, derived)
-
-    def _base(self, field: Field, context: Context) -> Variant | None:
-        """Return the reference in a context, with the field as it is."""
-        if context == _PLAIN:
-            return self.reference.base
-        changes = {path: value for path, value in context.changes.items() if path != field.path}
-        return self.reference.variant(changes, tuple(name for name in context.without if name != field.path[-1]))
 
     @cached_property
     def _derived(self) -> tuple[str, ...]:
@@ -144,28 +136,19 @@ class FieldSearch:
     @cached_property
     def _contexts(self) -> list[Context]:
         """Changes that bring out other fields: a window is in use, layers are of several kinds, positions are few."""
-        small: Changes = {}
-        mixed: Changes = {}
-        few: Changes = {}
-        for field in self.fields:
-            name = field.path[-1]
-            if re.search("window(?!_pattern)|chunk_size", name) and type(field.value) in (int, type(None)):
-                small[field.path] = 0 if "layers" in name else kinds.SMALL_WINDOW
-            elif "window" in name and field.value is False:
-                small[field.path] = True
-            elif name == "max_position_embeddings":
-                few[field.path] = kinds.TRAINED
-            elif _is_by_layer(field) and all(isinstance(each, str) for each in field.value):
-                mixed[field.path] = (kinds.values(field) or [field.value])[0]
+        found = [Context({}, derives=True)]
+        for names, brings_out, derives in _CONTEXTS:
+            found.append(Context(self._most_telling(names), brings_out, derives))
+        few = self._most_telling(_POSITIONS)
         ropes = [field for field in self.fields if field.is_rope][:1]
         longer = [{**few, rope.path: value} for rope in ropes for value in kinds.values(rope)]
-        every = [
-            Context({}, without=self._derived),
-            Context(small, _OF_WINDOWS, self._derived),
-            Context(mixed, _OF_LAYERS),
-            *(Context(each, _OF_POSITIONS) for each in (few, *longer)),
-        ]
-        return [context for context in every if context.changes or context.without]
+        found += [Context(each, _OF_POSITIONS) for each in (few, *longer)]
+        return [context for context in found if context.changes or context.derives]
+
+    def _most_telling(self, names: str) -> Changes:
+        """Return the first value of each of some fields, but for those that are switched on."""
+        named = [field for field in self.fields if re.search(names, field.path[-1]) and field.value is not True]
+        return {field.path: kinds.values(field)[0] for field in named if kinds.values(field)}
 
 
 def _is_by_layer(field: Field) -> bool:
