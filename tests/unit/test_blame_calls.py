@@ -10,7 +10,7 @@ from torch import nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import ModelOutput
 
-from pytest_tfdebug import TFDebugError, compare, trace
+from pytest_tfdebug import TFDebugError, Trace, compare, trace
 from pytest_tfdebug.parity.pair.rename import renamer
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
@@ -653,3 +653,25 @@ def test_another_flag_is_blamed_only_where_it_can_have_reached_what_is_wrong(rea
     assert (report.culprit.kind, report.culprit.certain) == (kind, True)
     assert "is given flag=True instead of False" in f"{report.culprit.explanation} {report.notes}"
     assert "outputs=" not in str(report)
+
+
+def test_numbers_of_modules_that_no_output_shows_are_told():
+    reference, port = Flagged(), Flagged()
+    port.first.by, port.second.by, port.first.drop_rate, reference.first.drop_rate = 1.0000001, 1, 0.5, 0.1
+
+    report = compare(trace(reference, X), trace(port, X))
+
+    assert report.ok
+    assert report.unseen == [
+        "Modules hold other numbers, and no output shows more than rounding of them: first.by=1.0000001 instead of 1.0."
+    ]
+
+
+def test_a_golden_tells_other_numbers_too(tmp_path):
+    reference, port = Flagged(), Flagged()
+    port.second.by = 1.0000001
+    trace(reference, X).save(tmp_path / "reference.safetensors")
+
+    report = compare(Trace.load(tmp_path / "reference.safetensors"), trace(port, X))
+
+    assert "second.by=1.0000001 instead of 1.0" in report.unseen[0]

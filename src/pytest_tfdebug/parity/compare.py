@@ -10,6 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
+from pytest_tfdebug.parity.calls.call_notes import other_numbers
 from pytest_tfdebug.parity.calls.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.calls.noise import (
     at_the_greatest_jump,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
+
+    Attributes = Mapping[str, Mapping[str, str]]
 
 
 def compare(  # noqa: PLR0913 - keyword options
@@ -129,7 +132,8 @@ def compare(  # noqa: PLR0913 - keyword options
         found = found.answered(explained(expected, actual, fails=found.fails))
     tried = found.names_to_try()
     renamed = held_under({**(rename or {}), **tried}).finish() if tried and not callable(rename) else None
-    return conclude(found, tried, renamed)
+    held = (actual.again.attributes(), expected.again.attributes()) if actual.again and expected.again else None
+    return conclude(found, tried, renamed, held)
 
 
 def _is_trace(given: object) -> bool:
@@ -257,9 +261,12 @@ def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Inte
 
 
 def conclude(
-    found: Ended, tried: Mapping[str, str] = MappingProxyType({}), renamed: Compared | None = None
+    found: Ended,
+    tried: Mapping[str, str] = MappingProxyType({}),
+    renamed: Compared | None = None,
+    attributes: tuple[Attributes, Attributes] | None = None,
 ) -> ParityReport:
-    """Return the report of a comparison."""
+    """Return the report of a comparison; ``attributes`` are what the modules of either side hold that is no tensor."""
     look, internal = found.look, found.internal
     decided = decide(found.judged, look, tried, renamed)
     verdict, compared = decided.verdict, decided.compared
@@ -277,7 +284,10 @@ def conclude(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
             "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
-    unseen = list(told_unseen(compared, coverage)) if verdict.culprit is None else []
+    unseen = []
+    if verdict.culprit is None:
+        hidden = other_numbers(compared, *attributes) if attributes is not None and not inside else ()
+        unseen = [*told_unseen(compared, coverage), *hidden]
     return ParityReport(
         verdict.culprit,
         verdict.divergences,

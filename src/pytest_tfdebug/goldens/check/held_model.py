@@ -87,7 +87,9 @@ def compare_with(
             look = _by_values(golden_file, again, output, called.reference, given, fails=found.fails, seconds=seconds)
             found = found.answered(look)
     tried = found.names_to_try()
-    report = conclude(found, tried, forwards.held_again(tried) if tried else None)
+    recorded = golden_file.trace.again
+    held = None if recorded is None else (again.attributes(), recorded.attributes())
+    report = conclude(found, tried, forwards.held_again(tried) if tried else None, held)
     if report.ok:
         return report
     if called.other is not None:

@@ -13,6 +13,7 @@ from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
+from pytest_tfdebug.tracing.values.attributes import plain_attributes
 from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Rerun:
         args, kwargs = kept(self._inputs)
         return args, kwargs
 
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """Return what the modules hold that is no tensor, by module path and name."""
+        return plain_attributes(self.model)
+
     def values(
         self,
         outputs: Sequence[torch.Tensor | None] | None = None,
@@ -88,6 +93,10 @@ class Recorded:
 
     def __init__(self, values: Values) -> None:
         self._values = values
+
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """Return what the modules held that is no tensor, by module path and name."""
+        return self._values.attributes
 
     def values(
         self,
