@@ -10,10 +10,10 @@ import torch
 class Model(torch.nn.Module):
     def __init__(self, scale=1.0):
         super().__init__()
-        self.up, self.down, self.scale = torch.nn.Linear(64, 128), torch.nn.Linear(128, 64), scale
+        self.up, self.down, self._scale = torch.nn.Linear(64, 128), torch.nn.Linear(128, 64), scale
 
     def forward(self, hidden):
-        return self.down(torch.relu(self.up(hidden)) * self.scale)
+        return self.down(torch.relu(self.up(hidden)) * self._scale)
 
 def build(scale=1.0):
     torch.manual_seed(0)
