@@ -31,13 +31,16 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 import command
 
 # isort: split
+import argparse
+from collections.abc import Callable
+
 from corpus import all_ports
 from judging import alarm, built, is_installed, judged
 
@@ -45,13 +48,8 @@ from bugs import BUGS
 from edits import head, is_narrow
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import Trace, compare, trace
+from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.file.kept import sampled
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from pytest_tfdebug.records import Culprit
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
 #: Kinds that may be told instead: a wrong parameter as the code that uses it.
@@ -90,7 +88,7 @@ def ours(
     *,
     hold: Callable[[Trace], Trace] = lambda recorded: recorded,
     has_names: bool = True,
-    **settings: Any,  # noqa: ANN401 - of compare
+    **settings: Any,
 ) -> Answer:
     """Return the answer of this package."""
     actual, own = trace(pair.wrong, **pair.inputs), dict[str, str]()
@@ -214,7 +212,7 @@ def of_ports(options: argparse.Namespace) -> None:
     table.total()
 
 
-def _alarms(port: Any, suggested: list[dict[str, str]], *, show: bool) -> dict[str, int]:  # noqa: ANN401 - of the corpus
+def _alarms(port: Any, suggested: list[dict[str, str]], *, show: bool) -> dict[str, int]:
     """Return how often the clean port is called wrong, by where rename= came from."""
     counts = {}
     by_hand = [port.rename] if port.rename else []
@@ -255,7 +253,7 @@ def _fix_a_tensor(model: torch.nn.Module) -> None:
     module.forward = forward
 
 
-def _middle(model: torch.nn.Module) -> Any:  # noqa: ANN401 - a module with a weight
+def _middle(model: torch.nn.Module) -> Any:
     found: list[Any] = [module for module in model.modules() if type(module).__name__ in ("Linear", "Conv1D")]
     return found[len(found) // 2]
 

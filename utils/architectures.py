@@ -15,8 +15,9 @@ import random
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
@@ -26,10 +27,7 @@ import command
 import pytest_tfdebug
 from pytest_tfdebug.tracing.values.float64 import measure_floors
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    Inputs = dict[str, torch.Tensor]
+Inputs = dict[str, torch.Tensor]
 
 FAMILIES = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -86,7 +84,7 @@ def small(kind: str, families: Iterable[str] = FAMILIES) -> tuple[torch.nn.Modul
     raise ValueError(problems[0].strip().splitlines()[0][:100])
 
 
-def _running(config_class: type, model_class: Any, without: tuple[str, ...]) -> tuple[torch.nn.Module, Inputs]:  # noqa: ANN401
+def _running(config_class: type, model_class: Any, without: tuple[str, ...]) -> tuple[torch.nn.Module, Inputs]:
     config = _config(config_class, without)
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in model_class(config).parameters())
@@ -117,7 +115,7 @@ def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]
             yield name, f"{type(error).__name__}: {error}"
 
 
-def _told(expected: pytest_tfdebug.Trace, model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:  # noqa: ANN401
+def _told(expected: pytest_tfdebug.Trace, model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:
     """Return the report on a model, where it is not one that agrees."""
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), **settings)
     return "" if report.ok and report.tensors else str(report)
@@ -129,7 +127,7 @@ def _overflow(model: torch.nn.Module, inputs: Inputs) -> str:
     return ""
 
 
-def _kernels(model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:  # noqa: ANN401
+def _kernels(model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:
     """Compare the model with itself under other kernels: these are not faults, whatever their inner shapes."""
     expected = _through_a_file(model, inputs)
     for name, other in _variants(model):
@@ -154,7 +152,7 @@ def _runs(model: torch.nn.Module, inputs: Inputs) -> bool:
     return True
 
 
-def _variants(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a pretrained model
+def _variants(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield copies of a model that use other kernels, with the name of these."""
     if model.config._attn_implementation == "sdpa":  # noqa: SLF001 - transformers' own name for it
         eager = copy.deepcopy(model)
@@ -166,7 +164,7 @@ def _variants(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a pret
         yield f"{name} experts", other
 
 
-def _has_experts(model: Any) -> bool:  # noqa: ANN401 - a pretrained model
+def _has_experts(model: Any) -> bool:
     return hasattr(model, "_can_set_experts_implementation") and model._can_set_experts_implementation()  # noqa: SLF001
 
 
@@ -191,7 +189,7 @@ def _culprit(model: torch.nn.Module, inputs: Inputs) -> str:
     return "" if named == path else f"{path} is wrong, and {named} was named\n{report}"
 
 
-def _is_used(call: Any) -> bool:  # noqa: ANN401 - a call of a trace
+def _is_used(call: Any) -> bool:
     """Tell whether the layer's weight has an effect: its input is not 0 throughout."""
     return all(record.tensor is not None and bool(record.tensor.any()) for record in call.inputs)
 
@@ -213,7 +211,7 @@ def _through_a_file(model: torch.nn.Module, inputs: Inputs) -> pytest_tfdebug.Tr
         return loaded
 
 
-def _config(config_class: type, without: tuple[str, ...]) -> Any:  # noqa: ANN401 - a configuration
+def _config(config_class: type, without: tuple[str, ...]) -> Any:
     default = config_class()
     settings: dict[str, Any] = {
         name: value for name, value in _SIZES.items() if name not in without and hasattr(default, name)

@@ -7,11 +7,9 @@ read, and no test file is imported for that. A test of the page asks that its ta
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "as-run.md"

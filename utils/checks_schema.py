@@ -41,7 +41,7 @@ def checks_schema() -> dict[str, Any]:
     }
 
 
-def _written(form: Any) -> Any:  # noqa: ANN401 - JSON
+def _written(form: Any) -> Any:
     """Return a form as records are written: every key is there, whatever a reader may leave out."""
     if isinstance(form, list):
         return [_written(each) for each in form]

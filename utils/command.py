@@ -1,4 +1,4 @@
-"""What the scripts share: their options, a quiet process, and tables that grow as they run.
+"""What the scripts share: their options, a quiet process, and tables of Markdown that grow as they run.
 
 Importing it puts the folders of the tests' models and ports on the path.
 """
@@ -9,15 +9,12 @@ import argparse
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pandas as pd
 import torch
 import transformers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "fixtures"), str(ROOT / "tests" / "ports")]
@@ -61,28 +58,26 @@ class Table:
 
     Args:
         title: Head of the first column.
-        columns: Heads of the others.
+        columns: Heads of the others, padded where their cells are wider.
     """
 
     def __init__(self, title: str, *columns: str) -> None:
-        self._columns, self._total = columns, Counter[str]()
-        self._print(title, dict(zip(columns, columns, strict=True)))
+        self._columns, self._total = [column.strip() for column in columns], Counter[str]()
+        self._widths = [max(len(column), 6) for column in columns]
+        self._print(title, self._columns)
+        self._print("-" * 30, ["-" * width for width in self._widths])
 
-    def add(self, name: str, cells: Mapping[str, Any]) -> None:
-        """Print a row; a column that has no cell counts nothing."""
-        row = {column: cells.get(column, 0) for column in self._columns}
-        self._total.update({column: cell for column, cell in row.items() if isinstance(cell, int)})
+    def add(self, name: str, cells: Mapping[str, Any] | Iterable[Any]) -> None:
+        """Print a row; of a mapping, a column that has no cell counts nothing."""
+        row = [cells.get(column, 0) for column in self._columns] if isinstance(cells, Mapping) else list(cells)
+        self._total.update({name: cell for name, cell in zip(self._columns, row, strict=True) if isinstance(cell, int)})
         self._print(name, row)
-
-    def row(self, *cells: object) -> dict[str, object]:
-        """Return cells, one for each column, under their heads."""
-        return dict(zip(self._columns, cells, strict=True))
 
     def total(self) -> None:
         """Print the sums of all rows."""
-        self._print("all", {column: self._total.get(column, "") for column in self._columns})
+        self._print("all", [self._total.get(column, "") for column in self._columns])
 
-    def _print(self, name: str, cells: dict[str, Any]) -> None:
-        row = pd.DataFrame([cells], index=[f"{name:30}"])
-        space = [max(len(column), 6) for column in self._columns]
-        print(row.to_string(header=False, col_space=space, float_format="{:.2f}".format), flush=True)
+    def _print(self, name: str, cells: Iterable[Any]) -> None:
+        texts = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells]
+        padded = [text.rjust(width) for text, width in zip(texts, self._widths, strict=True)]
+        print(f"| {' | '.join([f'{name:30}', *padded])} |", flush=True)

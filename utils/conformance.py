@@ -20,20 +20,16 @@ import sys
 import time
 import unittest
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import command
 from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
-from pytest_tfdebug.conform.judge import judge
+from pytest_tfdebug.conform.judge import PromiseFinding, judge
 from pytest_tfdebug.conform.mixin import PROMISES
 from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_tfdebug.conform.judge import PromiseFinding
 
 #: Promise -> class of the model -> why it does not keep the promise by design.
 _VARIES = Path(__file__).with_name("conformance_varies.json")
@@ -100,7 +96,7 @@ class Judged:
         self.rows: list[dict[str, Any]] = []
         self.not_built: list[str] = []
 
-    def subjects(self, kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[Subject]:  # noqa: ANN401
+    def subjects(self, kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[Subject]:
         """Judge each model of a test class, and yield it."""
         try:
             case = case_class()

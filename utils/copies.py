@@ -66,7 +66,7 @@ class Copy:
         """Return a model of the copy with the reference's weights."""
         package = type(self._reference).__module__.rpartition(".")[0]
         spec = importlib.util.spec_from_file_location(f"{package}.{self.path.stem}_{self.path.parent.name}", self.path)
-        assert spec is not None and spec.loader is not None  # noqa: S101, PT018 - the file is there, and it is Python
+        assert spec is not None and spec.loader is not None  # noqa: PT018 - the file is there, and it is Python
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         try:
@@ -106,7 +106,7 @@ def subject(name: str, seed: int, folder: Path) -> Subject:
     with torch.no_grad():
         right = reference(**inputs)
 
-    def compare(port: torch.nn.Module) -> Any:  # noqa: ANN401 - a report
+    def compare(port: torch.nn.Module) -> Any:
         return pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs))
 
     def infect(edit: Edit) -> Wrong | None:

@@ -16,26 +16,23 @@ alarm       the model without an edit is called wrong
 
 from __future__ import annotations
 
+import argparse
 import ast
+import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 
 import command
+from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.values.slicing import is_statement
-
-if TYPE_CHECKING:
-    import argparse
-    import random
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from pathlib import Path
-    from types import FrameType
-
-    from pytest_tfdebug.records import Culprit, SourceRange
 
 #: Relative L2 difference of an output from which an edit is a bug.
 DIFFERS = 1e-4
@@ -224,7 +221,7 @@ def watched(files: Collection[str]) -> Iterator[Ran]:
     """Note which lines of these files run in a block, and the module whose method runs each."""
     seen: Ran = {}
 
-    def traced(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - a trace function
+    def traced(frame: FrameType, event: str, _argument: object) -> Any:
         if frame.f_code.co_filename not in files:
             return None
         if event == "line":

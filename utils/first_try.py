@@ -14,7 +14,7 @@ import importlib
 import random
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,15 +30,13 @@ from pytest_tfdebug import compare, trace
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import values_of
-
-if TYPE_CHECKING:
-    from pytest_tfdebug.values import Value, Values
+from pytest_tfdebug.values import Value, Values
 
 #: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
 _SAME, _FAR = 1e-5, 12
 
 
-def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:  # noqa: ANN401
+def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:
     """Return the lines of a port's package that its forward runs, by module, with the paths of those modules."""
     files = {
         str(getattr(module, "__file__", "")): name
@@ -61,7 +59,7 @@ class Equivalents:
         case: The clean pair of models.
     """
 
-    def __init__(self, case: Any) -> None:  # noqa: ANN401
+    def __init__(self, case: Any) -> None:
         self._port = values_of(case.port, "forward", case.port_args, case.port_kwargs)
         reference = values_of(case.reference, "forward", case.reference_args, case.reference_kwargs)
         self._sites = _sites(self._port, is_all=True), _sites(reference, is_all=False)
@@ -125,7 +123,7 @@ def _sites(table: Values, *, is_all: bool) -> dict[int | None, set[Place]]:
     return found
 
 
-def subject(port: Any, seed: int) -> Subject:  # noqa: ANN401
+def subject(port: Any, seed: int) -> Subject:
     """Return a port, to be edited."""
     case = built(port)
     lines, equivalents = ran_in(port, case), Equivalents(case)
@@ -149,7 +147,7 @@ def subject(port: Any, seed: int) -> Subject:  # noqa: ANN401
     return Subject(port.name, texts, lines, infect, lambda: _compared(case), draw)
 
 
-def _compared(case: Any) -> Any:  # noqa: ANN401
+def _compared(case: Any) -> Any:
     expected = trace(case.reference, *case.reference_args, **case.reference_kwargs)
     return compare(expected, trace(case.port, *case.port_args, **case.port_kwargs))
 

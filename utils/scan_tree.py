@@ -7,10 +7,7 @@ conditions on classes) follows a count of transformers 5.0; most bytes are bodie
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _COMMON, _GENERATION = 100, 40
 

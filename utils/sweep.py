@@ -9,7 +9,6 @@ the tests' models, or those that the given tests record, cannot see, and a bug p
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import transformers
 
@@ -18,10 +17,8 @@ import padding_models
 import pytest_tfdebug
 from architectures import small
 from blind_spots import planted, planted_in_goldens
+from pytest_tfdebug.sweeping.result import SweepReport
 from sweep_ports import PORTS
-
-if TYPE_CHECKING:
-    from pytest_tfdebug.sweeping.result import SweepReport
 
 #: Architectures that are swept alone: decoders, encoders, mixtures of experts, state spaces, sequence to sequence.
 ALONE = """
@@ -48,7 +45,7 @@ def alone(kinds: list[str]) -> None:
         never = [row.field for row in report.rows if row.verdict == "never"]
         blind = [f"{spot.field}={spot.own!r}" for spot in report.blind]
         cells = len(matter) + len(never), len(matter), time.process_time() - began, _told(never, blind)
-        table.add(kind, table.row(*cells))
+        table.add(kind, cells)
     table.total()
 
 
@@ -73,7 +70,7 @@ def ports(names: list[str], *, show: bool = False) -> None:
         rows = [row for row in report.rows if row.verdict != "never"]
         counts = [sum(row.verdict == verdict for row in rows) for verdict in verdicts]
         named = _told(*(_moves(report, verdict) for verdict in verdicts[2:]))
-        table.add(pair.name, table.row(len(rows), *counts, time.process_time() - began, named))
+        table.add(pair.name, (len(rows), *counts, time.process_time() - began, named))
         if show:
             print(report)
     table.total()
@@ -100,7 +97,7 @@ def blind(names: list[str]) -> None:
     for name, spots in found.items():
         for spot, passes, fails in spots:
             cells = spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)
-            table.add(name.split()[0], table.row(*cells))
+            table.add(name.split()[0], cells)
     print(f"{len(found)} goldens, {sum(map(len, found.values()))} blind spots")
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 #: Sizes of every configuration; an architecture takes those that it has.
 SIZES: dict[str, Any] = {
@@ -46,7 +44,7 @@ class Pair:
     forward: Callable[[Any, Mapping[str, Any]], Any]
 
 
-def unloaded(config: Any) -> SimpleNamespace:  # noqa: ANN401 - a configuration of transformers
+def unloaded(config: Any) -> SimpleNamespace:
     """Return what a port is until its reference is known: it is loaded from a folder that this has written."""
     return SimpleNamespace(config=config, model=None)
 
@@ -101,7 +99,7 @@ def _one_for_all_layers(config: dict[str, Any], ropes: dict[str, Any]) -> dict[s
     return dict(whole)
 
 
-def _mlx(folder: Path) -> Any:  # noqa: ANN401
+def _mlx(folder: Path) -> Any:
     return import_module("mlx_lm.utils").load_model(folder)[0]
 
 
@@ -111,17 +109,17 @@ def _mlx_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> torch.Tens
     return torch.from_numpy(numpy.array(found.astype(mx.float32)))
 
 
-def _fms(folder: Path) -> Any:  # noqa: ANN401
+def _fms(folder: Path) -> Any:
     with torch.enable_grad():
         return import_module("fms.models").get_model("hf_pretrained", str(folder), data_type=torch.float32).eval()
 
 
-def _fms_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _fms_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> Any:
     return port.model(inputs["input_ids"])
 
 
 def _curated(class_name: str) -> Callable[[Path], Any]:
-    def read(folder: Path) -> Any:  # noqa: ANN401
+    def read(folder: Path) -> Any:
         local = import_module("fsspec.implementations.local").LocalFileSystem()
         found = import_module("curated_transformers.models")
         return getattr(found, class_name).from_fsspec(fs=local, model_path=str(folder)).eval()
@@ -191,7 +189,7 @@ CURATED: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def _config(kind: str, own: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _config(kind: str, own: Mapping[str, Any]) -> Any:
     """Return a small configuration: what its class knows of the sizes, and what is its own."""
     config_class = transformers.CONFIG_MAPPING[kind]
     known = config_class().to_dict().keys() | getattr(config_class, "attribute_map", {}).keys()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measuring import allocations
+from measuring.figures import peak
 from pytest_tfdebug.parity.tensors import pieces
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, NOISE_REACH, Tolerance
@@ -148,7 +148,7 @@ def test_the_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, ho
         if hole is not None:
             expected[0, 0] = hole
         expected, actual = laid_out(expected, layout), laid_out(actual, layout)
-        return allocations.peak(lambda: compare(expected, actual))
+        return peak(lambda: compare(expected, actual))
 
     small, large = extra(2**6), extra(2**9)
 

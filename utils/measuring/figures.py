@@ -1,46 +1,63 @@
-"""What is measured, as numbers."""
+"""What is measured, as numbers beside their budgets, and how: in turns with a floor, and to the byte."""
 
 from __future__ import annotations
 
+import gc
+import os
+import random
 import statistics
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from torch.profiler import ProfilerActivity, profile
 
-#: Units. The first is that of a time beside the time of a bare forward; of growth, 1 is linear.
-OF_BARE = "x bare forward"
-OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
-LAYERS = "layers of tensors"
-OF_SCRIPT, OF_SCRIPT_FOR_ONE, MEGABYTES = "x regex script", "x regex script for it", "MB"
-OF_PYTEST, OF_BARE_PEAK = "% of import pytest", "x peak of the bare forward"
-OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
+#: A slow candidate runs at least so many times.
+LEAST = 3
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of one run: of what, on which work, with the quartiles of its rounds where it has some.
-
-    ``value`` is None where it could not be measured, and ``note`` says why.
-    """
+    """One number of one run: of what, on which work, with the quartiles of its rounds where it has some."""
 
     section: str
     work: str
     name: str
-    value: float | None
+    value: float | None  # None where it could not be measured
     unit: str
     low: float | None = None
     high: float | None = None
     milliseconds: float | None = None
-    rounds: int = 1
-    note: str = ""
+    note: str = ""  # why it could not be measured
+    limit: float | None = None  # its budget: the most that it may be
+    reason: str = ""  # of the budget
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """Section, work and name: what tells it from the others of a run."""
-        return self.section, self.work, self.name
+    def is_exceeded(self) -> bool:
+        """Whether it has a budget, and is over it."""
+        return self.limit is not None and self.value is not None and self.value > self.limit
+
+    @property
+    def cell(self) -> str:
+        """The figure with its quartiles, its time, and its budget if it has one."""
+        if self.value is None:
+            return self.note
+        parts = [f"{self.value:.2f}"]
+        if self.low is not None and self.high is not None:
+            parts.append(f"({self.low:.2f} to {self.high:.2f})")
+        if self.milliseconds is not None:
+            parts.append(f"{self.milliseconds:.1f} ms")
+        if self.limit is not None:
+            parts.append(f"**{'EXCEEDS' if self.is_exceeded else '<='} {self.limit:.2f}**")
+        return " ".join(parts)
+
+    def __str__(self) -> str:
+        what = f"{self.section}: {self.name} ({self.work})"
+        return f"{what} is {self.value:.2f} {self.unit}, {self.limit:.2f} allowed: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -54,26 +71,102 @@ class Settings:
         models: Names of the work, see :data:`measuring.work.WORKS`.
         tree: A repository to scan; a generated one where it is None.
         scan_script: The regex script of transformers.
-        names: What to measure; everything where it is None.
     """
 
     rounds: int = 5
     patience: float = 1.5
     threads: int = 2
-    models: tuple[str, ...] = ("tiny", "llama", "minilm")
+    models: tuple[str, ...] = ("llama", "minilm")
     tree: Path | None = None
     scan_script: Path | None = None
-    names: frozenset[str] | None = None
-
-    def wants(self, name: str) -> bool:
-        """Tell whether something is to be measured."""
-        return self.names is None or name in self.names
 
 
 def of_rounds(
-    section: str, work: str, name: str, values: Sequence[float], unit: str, *, seconds: Sequence[float] = ()
+    key: tuple[str, str, str], values: Sequence[float], unit: str, seconds: Sequence[float] = (), **budget: Any
 ) -> Figure:
-    """Return the figure of several rounds: the median, the quartiles, and the median time."""
+    """Return the figure of several rounds, by section, work and name: their median, the quartiles, the median time."""
     low, _, high = statistics.quantiles(values, method="inclusive") if len(values) > 1 else 3 * list(values)
     milliseconds = statistics.median(seconds) * 1e3 if seconds else None
-    return Figure(section, work, name, statistics.median(values), unit, low, high, milliseconds, len(values))
+    return Figure(*key, statistics.median(values), unit, low, high, milliseconds, **budget)
+
+
+@dataclass
+class Timed:
+    """The seconds of each run of a candidate, and of the run of the floor just before it."""
+
+    seconds: list[float] = field(default_factory=list)
+    base: list[float] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        """Each run over the run of the floor just before it."""
+        return [mine / floor for mine, floor in zip(self.seconds, self.base, strict=True)]
+
+
+def stopwatch(run: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    began = time.perf_counter()
+    kept = run()
+    took = time.perf_counter() - began
+    del kept  # what it returned is let go outside the time
+    return took
+
+
+def alternate(
+    base: Callable[[], object],
+    candidates: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    settle: Callable[[], object] = lambda: None,
+    timer: Callable[[Callable[[], object]], float] = stopwatch,
+    patience: float = 2.5,
+) -> dict[str, Timed]:
+    """Run every candidate in every round, in a new order each time: settle, the floor, the candidate.
+
+    What the candidate before it left behind (a grown heap, cold caches, garbage) falls on the settling, and the floor
+    is as near in time as it can be. What runs for the first time is slow: run it before. A candidate that took
+    ``patience`` seconds runs no more, once it has run :data:`LEAST` times.
+    """
+    timed, names = {name: Timed() for name in candidates}, list(candidates)
+    shuffle = random.Random(0).shuffle  # noqa: S311 - the same orders every time
+    for _ in range(rounds):
+        shuffle(names)
+        for name in names:
+            times = timed[name]
+            if len(times.seconds) < LEAST or sum(times.seconds) <= patience:
+                settle()
+                times.base.append(timer(base))
+                times.seconds.append(timer(candidates[name]))
+    return timed
+
+
+def peak(run: Callable[[], object]) -> int:
+    """Return the most bytes of tensors alive at once during a call, beyond those alive before it.
+
+    They are those that torch's own allocator hands out: the same on every run. What is mapped from a file is not
+    counted: it is not allocated, and the system takes it back when it needs to.
+    """
+    gc.collect()
+    with _silenced(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    results: Any = profiler.profiler and profiler.profiler.kineto_results
+    changes = sorted((event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]")
+    alive = most = 0
+    for _, change in changes:
+        alive += change
+        most = max(most, alive)
+    return most
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Run a block without its standard error: the profiler of torch 2.13 writes there whatever it is told."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

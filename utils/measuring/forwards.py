@@ -1,82 +1,111 @@
-"""Time whatever is done to a forward, each as a ratio to the bare one: tracing, goldens, the watch for overflow."""
+"""Time and memory of whatever is done to a forward, each beside the bare one, and how its time grows with depth."""
 
 from __future__ import annotations
 
 import gc
-import shutil
 import tempfile
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from measuring.alternate import alternate
-from measuring.figures import OF_BARE, Figure, of_rounds
-from measuring.ours import OURS
-from measuring.peers import BARE, PEERS
-from measuring.work import WORKS, Kind, Place, Work
+import pytest_tfdebug
+from measuring.candidates import KINDS, Kind, Run, traced
+from measuring.figures import Figure, Settings, alternate, of_rounds, peak
+from measuring.work import WORKS, Work, growing
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from measuring.figures import Settings
-
-KINDS = BARE + OURS + PEERS
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
 _WARM = 0.02
+#: A floor may be exceeded by this factor where it lies above the budget.
+_ABOVE_FLOOR = 1.2
+DEPTHS = (2, 32)
 
 
 def measure(section: str, settings: Settings) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
-    kinds = [kind for kind in KINDS if kind.section == section and settings.wants(kind.name)]
     for name in settings.models:
-        yield from of_work(section, WORKS[name](), kinds, settings)
+        yield from of_work(WORKS[name](), [kind for kind in KINDS if kind.section == section], settings)
 
 
-def of_work(
-    section: str,
-    work: Work,
-    kinds: list[Kind],
-    settings: Settings,
-) -> Iterator[Figure]:
+def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[Figure]:
     """Yield the figures of candidates on one model."""
-    with places() as place:
-        candidates: dict[str, Callable[[], object]] = {}
-        refusals: dict[str, str] = {}
+    unit, candidates, refusals = "x bare forward", dict[str, Run](), dict[str, str]()
+    with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
             try:
-                candidates[kind.name] = kind.make(work, place)
-                candidates[kind.name]()  # a peer that is not installed, or cannot do this model, raises here
+                made = kind.make(work, Path(folder))
+                made()  # a peer that is not installed, or cannot do this model, raises here
+                candidates[kind.name] = made
             except Exception as error:  # noqa: PERF203 - few, and slow
-                if kind not in PEERS:
+                if kind.is_ours:
                     raise
-                candidates.pop(kind.name, None)
-                missing = isinstance(error, ModuleNotFoundError)
-                refusals[kind.name] = "not installed" if missing else f"raises {type(error).__name__}"
+                is_missing = isinstance(error, ModuleNotFoundError)
+                refusals[kind.name] = "not installed" if is_missing else f"raises {type(error).__name__}"
 
         def settle() -> None:
-            for left in place.scratch.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
             gc.collect()
             began = perf_counter()
             while perf_counter() - began < _WARM:
                 work.forward()
 
-        rounds, patience = settings.rounds, settings.patience
-        timed = alternate(work.forward, candidates, rounds, settle=settle, patience=patience, warm=False)
+        timed = alternate(work.forward, candidates, settings.rounds, settle=settle, patience=settings.patience)
+    found = {name: of_rounds(("", work.name, name), times.ratios, unit, times.seconds) for name, times in timed.items()}
     for kind in kinds:
-        if kind.name in timed:
-            times = timed[kind.name]
-            yield of_rounds(section, work.name, kind.name, times.ratios, OF_BARE, seconds=times.seconds)
-        else:
-            yield Figure(section, work.name, kind.name, None, OF_BARE, note=refusals[kind.name])
+        missing = Figure("", work.name, kind.name, None, unit, note=refusals.get(kind.name, ""))
+        figure, limit = found.get(kind.name, missing), kind.limit
+        if limit is not None and all(name in found for name in kind.floor):
+            limit = max(limit, _ABOVE_FLOOR * sum(found[name].value or 0 for name in kind.floor))
+        is_judged = work.name == "Llama, 8 layers"
+        yield replace(figure, section=kind.section, limit=limit if is_judged else None, reason=kind.reason)
 
 
-@contextmanager
-def places() -> Iterator[Place]:
-    """Yield two directories that are gone afterwards."""
-    with tempfile.TemporaryDirectory() as directory:
-        place = Place(Path(directory) / "kept", Path(directory) / "scratch")
-        place.kept.mkdir()
-        place.scratch.mkdir()
-        yield place
+def measure_padding(settings: Settings) -> Iterator[Figure]:
+    """Yield what a passing padding check costs beyond the forwards that it repeats, in bare forwards."""
+    for model in settings.models:
+        work, began, took, beside = WORKS[model](), list[float](), list[float](), list[float]()
+        work.model.register_forward_pre_hook(lambda *_, began=began: began.append(perf_counter()), prepend=True)
+        work.model.register_forward_hook(lambda *_, began=began, took=took: took.append(perf_counter() - began.pop()))
+        for _ in range(settings.rounds + 1):
+            work.forward()
+            took.clear()
+            start = perf_counter()
+            pytest_tfdebug.assert_padding_invariant(work.model, work.inputs)
+            beside.append((perf_counter() - start - sum(took)) / took[0])
+            assert len(took) > 1  # it must have repeated something
+        name, reason = "padding_invariant, beside its forwards", "records nothing unless it fails, reads outputs once"
+        yield of_rounds(("padding", work.name, name), beside[1:], "bare forwards more", limit=0.3, reason=reason)
+
+
+def measure_growth(settings: Settings) -> Iterator[Figure]:
+    """Yield how the ratios of times at the least and the greatest depth compare."""
+    kinds, rounds = (
+        [kind for kind in KINDS if kind.section == "growth"],
+        replace(settings, rounds=settings.rounds // 2 + 1),
+    )
+    ends = []
+    for depth in DEPTHS:
+        work = growing(f"{depth} layers", layers=depth, shape=(1, 128))
+        ends.append({figure.name: figure.value or 0.0 for figure in of_work(work, kinds, rounds)})
+    work_name = f"{DEPTHS[-1]} layers over {DEPTHS[0]}"
+    for kind in kinds:
+        grown = ends[1][kind.name] / ends[0][kind.name]
+        yield Figure(
+            "growth", work_name, kind.name, grown, "x the ratio at the smallest", limit=kind.limit, reason=kind.reason
+        )
+
+
+def measure_memory(_settings: Settings) -> Iterator[Figure]:
+    """Yield what is alive at most beyond the forward, in layers of the 8-layer Llama."""
+    work = WORKS["llama"]()
+    layer, bare = _bytes_of_a_layer(work), peak(work.forward)
+    for kind in (kind for kind in KINDS if kind.section == "memory"):
+        with tempfile.TemporaryDirectory() as folder:
+            layers = (peak(kind.make(work, Path(folder))) - bare) / layer
+        yield Figure("memory", work.name, kind.name, layers, "layers of tensors", limit=kind.limit, reason=kind.reason)
+
+
+def _bytes_of_a_layer(work: Work) -> int:
+    """Return the bytes of the distinct tensors that go in and out of the calls of the second layer."""
+    calls = [call for call in traced(work) if f"{call.path}.".startswith("model.layers.1.")]
+    records = (record for call in calls for record in (*call.inputs, *(call.outputs or ())))
+    return sum(tensor.nbytes for tensor in {id(r.tensor): r.tensor for r in records if r.tensor is not None}.values())

@@ -1,21 +1,19 @@
-"""Whole processes as candidates, and what one of pytest that uses nothing of the plugin pays for it."""
+"""Whole processes: what one of pytest pays for a plugin that it does not use; the scanner beside a regex script."""
 
 from __future__ import annotations
 
+import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from measuring.figures import OF_PYTEST, Figure, of_rounds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from measuring.figures import Settings
+from measuring.figures import Figure, Settings, alternate, of_rounds, stopwatch
+from scan_tree import generate
 
 _PEAK = (
     "import os, sys\n"
@@ -23,6 +21,21 @@ _PEAK = (
     "print(usage.ru_maxrss)\n"
     "sys.exit(os.waitstatus_to_exitcode(status))"
 )
+HEAVY = frozenset(("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"))
+_IMPORT = (
+    "import sys, time; began = time.process_time(); import pytest, logging; before = set(sys.modules);"
+    "half = time.process_time(); import pytest_tfdebug.plugin; ended = time.process_time();"
+    "print(ended - half, half - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
+)
+_STAND_IN = Path(__file__).resolve().parents[1] / "regex_scan.py"
+#: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
+_MORE, _MODELS, _SIZES = 5, 394, (50, 400)
+#: What is read, and what a scan of one test may cost beside the script for it.
+_LIMITS = {
+    "scan, cold": (8.0, "each different text is read by libcst once, and only what matters"),
+    "scan, warm": (0.3, "an answer whose files have not changed is not looked into"),
+    "scan of one test, cold": (6.0, "what another test asks is not read"),
+}
 
 
 @dataclass(frozen=True)
@@ -55,26 +68,81 @@ class Python:
 
         A small process starts it: the memory that a process had before it became another counts as the other's.
         """
-        arguments = ("-c", _PEAK, sys.executable, *self.arguments)
-        return float(Python(arguments, self.directory, self.cache)().split()[-1]) / 1024
-
-
-HEAVY = frozenset(("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"))
-_IMPORT = (
-    "import sys, time; began = time.process_time(); import pytest, logging; before = set(sys.modules);"
-    "half = time.process_time(); import pytest_tfdebug.plugin; ended = time.process_time();"
-    "print(ended - half, half - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
-)
+        run = replace(self, arguments=("-c", _PEAK, sys.executable, *self.arguments))
+        return float(run().split()[-1]) / 1024
 
 
 def measure_idle(settings: Settings) -> Iterator[Figure]:
     """Yield the time of the import beside that of pytest, and the heavy modules that it brings."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        run = Python(("-c", _IMPORT), directory, directory)
+        run = Python(("-c", _IMPORT), Path(name), Path(name))
         outputs = [run().split() for _ in range(3 * settings.rounds + 1)]
-        pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
-        heavy = sorted(HEAVY & set(outputs[0][2:]))
-        shares, seconds = [100 * own / pytests for own, pytests in pairs], [own for own, _ in pairs]
-        yield of_rounds("idle", "pytest", "import", shares, OF_PYTEST, seconds=seconds)
-        yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", note=", ".join(heavy))
+    pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
+    heavy = sorted(HEAVY & set(outputs[0][2:]))
+    shares, seconds = [100 * own / pytests for own, pytests in pairs], [own for own, _ in pairs]
+    reason = "every run of pytest pays it: 5 ms of 110"
+    yield of_rounds(("idle", "pytest", "import"), shares, "% of import pytest", seconds, limit=4.5, reason=reason)
+    reason = f"torch alone takes a second to import ({', '.join(heavy)})"
+    yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", limit=0, reason=reason)
+
+
+def measure_scanner(settings: Settings) -> Iterator[Figure]:
+    """Yield the scanner's time as a ratio to the regex script's, its memory, and how its time grows with the tree."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        tree = settings.tree or folder / "tree"
+        if settings.tree is None:
+            generate(tree, _MODELS)
+        yield from _beside_the_script(tree, folder, settings)
+        medians = []
+        for size in _SIZES:
+            generate(folder / str(size), size)
+            ways = _ways(folder / str(size), folder / f"of {size}")
+            medians.append([statistics.median(stopwatch(run) for _ in range(3)) for run in ways.values()])
+        for name, small, large in zip(ways, *medians, strict=True):
+            work, grown = f"{_SIZES[1]} files over {_SIZES[0]}", large / small / (_SIZES[1] / _SIZES[0])
+            reason = "a file is read once, whatever came before"
+            yield Figure("scanner, growth", work, name, grown, "x linear growth", limit=1.25, reason=reason)
+
+
+def _ways(tree: Path, folder: Path) -> dict[str, Python]:
+    """Return a scan without a cache and one with; both ran once, so that the cache is full."""
+    warm = Python(("-m", "pytest_tfdebug.scan", "--output_dir", str(folder)), tree, folder / "cache")
+    ways = {"scan, cold": replace(warm, arguments=(*warm.arguments, "--no_cache")), "scan, warm": warm}
+    for run in ways.values():
+        run()
+    return ways
+
+
+def _beside_the_script(tree: Path, folder: Path, settings: Settings) -> Iterator[Figure]:
+    files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
+    work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
+    regex, ways, patience = script(settings), _ways(tree, folder), _MORE * settings.patience
+    base = Python((str(regex), "--output_dir", str(folder / "other")), tree, folder)
+    base()
+    named = {"a regex script of our own in its place" if regex == _STAND_IN else "transformers' regex script": base}
+    for name, times in alternate(base, {**named, **ways}, settings.rounds, patience=patience).items():
+        limit, reason = _LIMITS.get(name, (None, ""))
+        yield of_rounds(
+            ("scanner", work, name), times.ratios, "x regex script", times.seconds, limit=limit, reason=reason
+        )
+        limit, reason = (300.0, "a process keeps what it has read of its models") if limit else (None, "")
+        megabytes = {**named, **ways}[name].megabytes()
+        yield Figure("scanner", work, f"{name}: memory", megabytes, "MB", limit=limit, reason=reason)
+    report = json.loads((folder / "all_tests_scan_result.json").read_text(encoding="utf-8"))
+    one = ("--test_method_name", max(report, key=lambda test: len(report[test]["tests"])))  # as a user would ask about
+    name, cold = "scan of one test, cold", ways["scan, cold"]
+    base, run = (replace(each, arguments=(*each.arguments, *one)) for each in (base, cold))
+    run()
+    times = alternate(base, {name: run}, settings.rounds, patience=patience)[name]
+    limit, reason = _LIMITS[name]
+    unit = "x regex script for it"
+    yield of_rounds(("scanner", work, name), times.ratios, unit, times.seconds, limit=limit, reason=reason)
+
+
+def script(settings: Settings) -> Path:
+    """Return the regex script: the one given, else the one of the tree, else one of our own in its place."""
+    if settings.scan_script is not None:
+        return settings.scan_script.resolve()
+    own = settings.tree / "utils" / "scan_skipped_tests.py" if settings.tree is not None else _STAND_IN
+    return (own if own.is_file() else _STAND_IN).resolve()

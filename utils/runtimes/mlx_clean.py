@@ -37,7 +37,7 @@ def main() -> None:
         farthest = max((array.distance for array in report.arrays if array.partners), default=0.0)
         told = "" if report.ok else str(report).splitlines()[0]
         cells = int(report.ok), int(not report.ok), report.tensors, len(report.arrays), f"{farthest:.1e}", told
-        table.add(kind, table.row(*cells))
+        table.add(kind, cells)
     table.total()
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from transformers import PreTrainedModel
 
 _SIZES = {
     "vocab_size": 99,
@@ -104,7 +102,7 @@ QUIET = [*TYPES][:33]
 IDS = torch.arange(1, 13)[None] * 7 % 99
 
 
-def reference(kind: str, **more: Any) -> PreTrainedModel:  # noqa: ANN401 - of any configuration
+def reference(kind: str, **more: Any) -> PreTrainedModel:
     """Return a tiny seeded model of a type, with every one-dimensional parameter off its 0 or 1."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -136,7 +134,7 @@ def mlx_config(model: PreTrainedModel) -> dict[str, Any]:
     return config
 
 
-def mlx_model(model: PreTrainedModel, module: Any = None, *, dtype: str = "float32") -> Any:  # noqa: ANN401 - of MLX
+def mlx_model(model: PreTrainedModel, module: Any = None, *, dtype: str = "float32") -> Any:
     """Return mlx-lm's model with the weights of a reference, through its own ``sanitize``.
 
     Args:

@@ -13,12 +13,14 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import random
 
 from mlx_corpus import IDS, QUIET, mlx_model, reference
 from scoring import Trial, measure
@@ -26,9 +28,6 @@ from scoring import Trial, measure
 import command
 from pytest_tfdebug import Trace, trace
 from pytest_tfdebug.mlx import arrays
-
-if TYPE_CHECKING:
-    import random
 
 _ROPE = r"rotate_half|cos|sin|rotary|rope|freqs"
 _ATTENTION = r"attention_interface|matmul|scaled_dot|softmax|scaling|bmm|mask"
@@ -80,7 +79,7 @@ def source(kind: str) -> tuple[str, str]:
 
     name = _get_classes({"model_type": kind})[0].__module__
     found = importlib.util.find_spec(name)
-    assert found is not None and found.origin is not None  # noqa: S101, PT018
+    assert found is not None and found.origin is not None  # noqa: PT018
     return name, Path(found.origin).read_text(encoding="utf-8")
 
 
@@ -122,7 +121,7 @@ def draw(rng: random.Random, dtype: str) -> Trial | None:
     return Trial(where, golden, found, lambda text: bool(re.search(told, text)))
 
 
-def output(port: Any) -> Any:  # noqa: ANN401
+def output(port: Any) -> Any:
     """Return what a model of MLX gives, in float32."""
     return np.array(port(mx.array(IDS.numpy())).astype(mx.float32))
 

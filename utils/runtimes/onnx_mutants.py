@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,10 +21,9 @@ from onnx import numpy_helper
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from scoring import Trial, measure
+import random
 
-if TYPE_CHECKING:
-    import random
+from scoring import Trial, measure
 
 import command
 from pytest_tfdebug import Trace, compare, trace
@@ -69,7 +68,7 @@ def models() -> dict[str, tuple[torch.nn.Module, dict[str, Any]]]:
     }
 
 
-def mutate(proto: Any, rng: random.Random) -> tuple[Any, Any, str]:  # noqa: ANN401 - ONNX's messages
+def mutate(proto: Any, rng: random.Random) -> tuple[Any, Any, str]:
     """Return a copy of a graph with one edit, the node that was edited, and what was done."""
     edited = onnx.ModelProto()
     edited.CopyFrom(proto)
@@ -101,7 +100,7 @@ def mutate(proto: Any, rng: random.Random) -> tuple[Any, Any, str]:  # noqa: ANN
     return edited, node, f"{way} {node.op_type}"
 
 
-def truth(node: Any) -> str:  # noqa: ANN401
+def truth(node: Any) -> str:
     """Return the reference's line of a node, ``file:line``: the innermost outside of torch."""
     told = {entry.key: entry.value for entry in node.metadata_props}.get("pkg.torch.onnx.stack_trace", "")
     frames = [each for each in re.findall(r'File "([^"]+)", line (\d+)', told) if "/torch/" not in each[0]]
@@ -115,7 +114,7 @@ def exported(name: str, model: torch.nn.Module, inputs: dict[str, Any], folder: 
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
     program = torch.onnx.export(model, (), kwargs=inputs, dynamo=True, verbose=False)
-    assert program is not None  # noqa: S101
+    assert program is not None
     program.save(str(folder / f"{name}.onnx"))
     proto = onnx.load(folder / f"{name}.onnx")
     trace(model, **inputs).save(folder / f"{name}.safetensors")

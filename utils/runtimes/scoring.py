@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import command
 from pytest_tfdebug import compare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: In an interval of at most eight statements; in a wider one; only in what is inferred; outside; or quiet.
 Score = Literal["named", "wide", "before", "wrong", "missed"]
 _NARROW = 8
 
 
-def score(report: Any, is_truth: Callable[[str], bool]) -> tuple[Score, int]:  # noqa: ANN401 - of a lazy public name
+def score(report: Any, is_truth: Callable[[str], bool]) -> tuple[Score, int]:
     """Return the score of a report, and how many statements the reader has read when the truth comes.
 
     Args:
@@ -39,7 +37,7 @@ def score(report: Any, is_truth: Callable[[str], bool]) -> tuple[Score, int]:  #
     return "wrong", seen
 
 
-def _told(lines: Any) -> str:  # noqa: ANN401 - a SourceRange
+def _told(lines: Any) -> str:
     name: str = lines.file.rpartition("/")[2]
     return f"{' '.join(f'{name}:{number}' for number in range(lines.first, lines.last + 1))} {lines.code}"
 

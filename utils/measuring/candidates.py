@@ -1,0 +1,231 @@
+"""What is done to a forward: what this package does, what a user would pick instead, and floors, each with its budget.
+
+A candidate that checks is run once first, and must have checked something.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import model_addition_debugger_context
+from transformers.debug_utils import DebugUnderflowOverflow
+
+import pytest_tfdebug
+from measuring.work import Work
+from pytest_tfdebug import Trace, compare
+from pytest_tfdebug.goldens.check.held_model import compare_with
+from pytest_tfdebug.goldens.check.port_call import PortCall
+from pytest_tfdebug.goldens.settings import CheckSettings
+from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+from pytest_tfdebug.tracing.file.codec import TraceFile
+
+Run = Callable[[], object]
+
+
+def traced(work: Work) -> Trace:
+    """Return a trace."""
+    found: Trace = pytest_tfdebug.trace(work.model, **work.inputs)
+    return found
+
+
+def _trace(work: Work, _folder: Path) -> Run:
+    return lambda: traced(work)
+
+
+def _trace_and_compare(work: Work, _folder: Path) -> Run:
+    expected = traced(work)
+    assert compare(expected, traced(work)).tensors
+    return lambda: compare(expected, traced(work))
+
+
+def _update(work: Work, folder: Path, name: str = "updated") -> Callable[[], Path]:
+    def update() -> Path:
+        save(folder / name, traced(work), work.model, "test_bench.py::test")
+        return folder / name
+
+    return update
+
+
+def _check(work: Work, folder: Path) -> Run:
+    golden = _update(work, folder, "checked")()
+    return lambda: _checked(load(golden), work)
+
+
+def _loaded_check(work: Work, folder: Path) -> Run:
+    """Return the check of a golden that is open already: torch's profiler counts the mapping of a file as memory."""
+    golden = load(_update(work, folder, "loaded")())
+    return lambda: _checked(golden, work)
+
+
+def _checked(golden: TraceFile, work: Work) -> None:
+    settings = CheckSettings(Tolerances(), None, (), (), "all")
+    report = compare_with(golden, work.model, PortCall((), dict(work.inputs)), settings)
+    assert report.ok
+    assert report.tensors
+
+
+def _guard(work: Work, _folder: Path) -> Run:
+    def guarded() -> None:
+        with torch.no_grad(), pytest_tfdebug.overflow_guard(work.model):
+            work.model(**work.inputs)
+
+    return guarded
+
+
+def _padding(work: Work, _folder: Path) -> Run:
+    return lambda: pytest_tfdebug.assert_padding_invariant(work.model, work.inputs)
+
+
+def _explain(work: Work, folder: Path, *, fails: bool, renamed: bool) -> Run:
+    """Return what holds a model to a golden: after one layer a function too many, or all modules under other names."""
+    port = copy.deepcopy(work.model)
+    if fails:
+        linear = [module for module in port.modules() if isinstance(module, torch.nn.Linear)]
+        linear[len(linear) // 2].register_forward_hook(lambda _module, _inputs, output: torch.tanh(output))
+    golden, actual = load(_update(work, folder, "explained")()).trace, pytest_tfdebug.trace(port, **work.inputs)
+    if renamed:
+        root = actual.calls[0].path
+        for call in actual.calls:
+            call.path = call.path if call.path == root else _other_name(call.path)
+        actual = replace(actual, modules=tuple(map(_other_name, actual.modules)))
+
+    def explain() -> object:
+        report = compare(golden, actual)
+        assert report.ok != fails  # it must find what is wrong, and nothing else
+        assert port is not None  # it has to be alive
+        return report
+
+    return explain
+
+
+def _other_name(path: str) -> str:
+    return ".".join(part if part.isdigit() else f"own_{part}" for part in path.split("."))
+
+
+def _bare(work: Work, _folder: Path) -> Run:
+    return work.forward
+
+
+def _hooks(work: Work, _folder: Path, keep: Callable[[torch.Tensor], object]) -> Run:
+    """Return hooks on every module that keep what ``keep`` makes of each input and output."""
+
+    def hooked() -> list[Any]:
+        kept: list[Any] = []
+
+        def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            values = (*args, *kwargs.values(), *(output if isinstance(output, tuple) else (output,)))
+            kept.append([keep(value) for value in values if isinstance(value, torch.Tensor)])
+
+        handles = [module.register_forward_hook(hook, with_kwargs=True) for module in work.model.modules()]
+        work.forward()
+        for handle in handles:
+            handle.remove()
+        return kept
+
+    return hooked
+
+
+def _transformers_debugger(work: Work, folder: Path) -> Run:
+    def debugged() -> None:
+        with model_addition_debugger_context(work.model, str(folder), do_prune_layers=False):
+            work.forward()
+
+    return debugged
+
+
+def _debug_underflow_overflow(work: Work, _folder: Path) -> Run:
+    def debugged() -> None:
+        DebugUnderflowOverflow(work.model)
+        try:
+            work.forward()
+        finally:
+            for module in work.model.modules():  # it has no removal of its own
+                module._forward_hooks.clear()  # noqa: SLF001
+
+    return debugged
+
+
+def _localize_divergence(work: Work, _folder: Path) -> Run:
+    from pytest_torch import localize_divergence
+
+    return lambda: localize_divergence(work.model, work.model, work.inputs, leaf_only=False)
+
+
+def _torchlens(work: Work, _folder: Path) -> Run:
+    import torchlens
+
+    def run() -> Any:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torchlens.trace(work.model, input_kwargs=dict(work.inputs))
+
+    return run
+
+
+def _save_file(work: Work, folder: Path) -> Run:
+    """Return what writes each distinct tensor of a trace once, from memory of its own: what a golden holds."""
+    distinct = {id(record.tensor): record.tensor for record in traced(work).records() if record.tensor is not None}
+    tensors = {str(number): tensor.contiguous().clone() for number, tensor in enumerate(distinct.values())}
+    return lambda: save_file(tensors, folder / "same")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to do a thing, and the most that it may cost on the Llama of 8 layers.
+
+    ``floor``: names of others that together cannot be undercut. The limit is 1.2 times their sum where that is more.
+    """
+
+    section: str
+    name: str
+    make: Callable[[Work, Path], Run]  # gets ready, may write to a folder, and returns what is timed
+    limit: float | None = None
+    reason: str = ""
+    floor: tuple[str, ...] = ()
+    is_ours: bool = True
+
+
+_Peer = partial(Kind, is_ours=False)
+BARE, SAME_BYTES = "bare forward", "save_file of the same bytes"
+#: The least that a trace can cost: a tensor that is kept cannot lend its memory to the next one.
+KEEPING = "hooks that keep references"
+_TRACED = "tensors are captured copy-on-write: nothing is copied"
+_READ = "each distinct tensor is read and written once, and a second forward is looked at operator by operator"
+_SEARCH = "a second forward, its operators, and the search among them"
+_LET_GO = "looks at a call's tensors and lets them go"
+# fmt: off
+KINDS: tuple[Kind, ...] = (
+    *(Kind(section, BARE, _bare) for section in ("core", "goldens", "explaining", "overflow")),
+    Kind("core", "trace", _trace, 1.15, _TRACED, (KEEPING,)),
+    Kind("core", "trace and compare", _trace_and_compare, 2.0, "reads every tensor of both sides, equality first"),
+    _Peer("core", KEEPING, partial(_hooks, keep=lambda tensor: tensor)),
+    _Peer("core", "hooks that clone", partial(_hooks, keep=torch.clone)),
+    _Peer("core", "transformers debugger", _transformers_debugger),
+    _Peer("core", "pytest-torch localize_divergence", _localize_divergence),
+    _Peer("core", "torchlens trace", _torchlens),
+    Kind("goldens", "golden, update", _update, 6.0, _READ, (BARE, SAME_BYTES)),
+    Kind("goldens", "golden, check", _check, 2.5, "the file is mapped, and read as the forward goes"),
+    _Peer("goldens", SAME_BYTES, _save_file),
+    *(Kind("explaining", f"golden, check that {what}", partial(_explain, fails=fails, renamed=renamed), 10.0, _SEARCH)
+      for what, fails, renamed in (("fails", True, False), ("fails, no name shared", True, True),
+                                   ("agrees, no name shared", False, True))),
+    Kind("overflow", "overflow_guard", _guard, 1.25, "each tensor is read once, where it is"),
+    _Peer("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow),
+    Kind("memory", "golden, check (the file apart)", _loaded_check, 1.0, _LET_GO),
+    Kind("memory", "overflow_guard", _guard, 1.0, _LET_GO),
+    Kind("memory", "trace", _trace),
+    _Peer("memory", "hooks that clone", partial(_hooks, keep=torch.clone)),
+    *(Kind("growth", name, make, 1.25, "every call is looked at once, whatever came before")
+      for name, make in (("trace", _trace), ("golden, update", _update), ("golden, check", _check),
+                         ("overflow_guard", _guard), ("padding_invariant", _padding))),
+)
+# fmt: on
