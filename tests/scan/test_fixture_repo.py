@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_tfdebug.scan import scan
-from scan_truth.compare import compare
+from pytest_tfdebug.scan import ScanResult, scan
+from scan_truth.__main__ import _pairs, compare
+from scan_truth.plugin import Row
 
 #: What a class may do in a real run, by the state that is expected of it.
 REALLY = {
@@ -33,17 +34,6 @@ def states_by_class(result):
 
 #: Where the plugin is, for a process of its own.
 UTILS = str(Path(__file__).parents[2] / "utils")
-
-
-def really(report, test, model, cls):
-    """Return the state of a class in the report of a run; None where the run has no such test."""
-    values = report[test]
-    if model not in values["models_ran"] + values["models_skipped"]:
-        return None
-    for entry in values["tests"]:
-        if (entry["model"], entry["class"]) == (model, cls):
-            return entry["state"]
-    return "ran"
 
 
 def run_pytest(repo, file, *options):
@@ -70,6 +60,14 @@ def run_pytest(repo, file, *options):
 
 
 @pytest.fixture(scope="module")
+def seen(real):
+    """What the run did with each test of a model in a class: the state, and the reason of a skip."""
+    rows = [Row(**row) for row in real["rows"]]
+    none = ScanResult({}, [], {}, [])
+    return {both[:3]: both.does for classes in _pairs(none, rows, set()) for both in classes}
+
+
+@pytest.fixture(scope="module")
 def real(tmp_path_factory, request):
     repo = request.config.rootpath / "fixtures" / "scan_repo"
     return run_pytest(repo, tmp_path_factory.mktemp("real") / "real.json")
@@ -89,70 +87,48 @@ def test_every_form_is_held_at_least_twice(fixture_repo):
     assert forms.min() >= 2
 
 
-def test_pytest_really_does_what_is_expected(fixture_repo, real):
+def test_pytest_really_does_what_is_expected(fixture_repo, seen):
     expected = json.loads((fixture_repo / "expected.json").read_text())
 
-    wrong = [
-        (test, model, cls, state, really(real, test, model, cls))
+    states = {
+        (test, model, cls): state.split()[0]
         for test, models in expected.items()
         for model, classes in models.items()
         for cls, state in classes.items()
-        if really(real, test, model, cls) not in REALLY[state.split()[0]]
-    ]
-    assert wrong == []
-
-
-def test_pytest_collects_no_test_or_class_that_is_not_expected(fixture_repo, real):
-    expected = json.loads((fixture_repo / "expected.json").read_text())
-
-    seen = {(test, entry["model"], entry["class"]) for test, values in real.items() for entry in values["tests"]}
-    known = {
-        (test, model, cls) for test, models in expected.items() for model, classes in models.items() for cls in classes
     }
-    assert set(real) == set(expected)
-    assert seen <= known
+    does = {key: seen[key].state if key in seen else None for key in states}
+    assert [(key, state, does[key]) for key, state in states.items() if does[key] not in REALLY[state]] == []
+    assert seen.keys() <= states.keys()
 
 
-def test_the_reasons_are_those_that_pytest_shows(fixture_repo, real):
-    scanned = scan(fixture_repo).to_dict()
+def test_the_reasons_are_those_that_pytest_shows(fixture_repo, seen):
+    cases = [(test, case) for test, common in scan(fixture_repo).tests.items() for case in common.cases]
 
-    entries = {
-        (test, entry["model"], entry["class"]): entry["reason"]
-        for test, values in scanned.items()
-        for entry in values["tests"]
-        if entry["state"] == "skipped"
+    shown = {
+        seen[test, case.model, case.cls].reason
+        for test, case in cases
+        if case.state.is_skipped and seen[test, case.model, case.cls].reason != case.state.reason
     }
-    really_shown = {
-        (test, entry["model"], entry["class"]): entry["reason"]
-        for test, values in real.items()
-        for entry in values["tests"]
-        if entry["state"] == "skipped"
-    }
-    differing = {key: (reason, really_shown[key]) for key, reason in entries.items() if reason != really_shown[key]}
     # pytest has words of its own for a mark without a reason, and a condition that holds skips before a body does
-    assert {shown for _, shown in differing.values()} <= {"unconditional skip", "test is slow", "test requires a GPU"}
+    assert shown <= {"unconditional skip", "test is slow", "test requires a GPU"}
 
 
 def test_the_scan_and_the_run_agree_on_every_pair(fixture_repo, real):
-    comparison = compare(scan(fixture_repo).to_dict(), real)
+    comparison = compare(scan(fixture_repo), real)
 
     assert comparison.disagreements == []
-    assert comparison.pairs > 150
+    assert comparison.decided.total() + comparison.conditional.total() > 150
 
 
 def test_the_origins_are_those_of_the_live_classes(fixture_repo, real):
-    scanned = scan(fixture_repo).to_dict()
+    scanned = scan(fixture_repo).tests
 
-    assert {test: values["origin"] for test, values in scanned.items()} == {
-        test: values["origin"] for test, values in real.items()
+    assert {test: common.origin for test, common in scanned.items()} == {
+        row["test"]: row["origin"] for row in real["rows"]
     }
-
-
-def test_two_workers_write_the_report_of_one_process(fixture_repo, real, tmp_path):
-    assert run_pytest(fixture_repo, tmp_path / "two.json", "-n", "2") == real
 
 
 def test_collecting_alone_agrees_as_far_as_it_sees(fixture_repo, tmp_path):
     collected = run_pytest(fixture_repo, tmp_path / "collected.json", "--collect-only")
 
-    assert compare(scan(fixture_repo).to_dict(), collected).disagreements == []
+    assert compare(scan(fixture_repo), collected).disagreements == []

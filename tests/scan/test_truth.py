@@ -4,60 +4,62 @@ import json
 
 import pytest
 
-from pytest_tfdebug.scan import scan
+from pytest_tfdebug.scan import ScanResult, scan
 from pytest_tfdebug.scan.errors import ScanError
-from scan_truth.__main__ import main
-from scan_truth.compare import compare, load
+from pytest_tfdebug.scan.resolve.conditions import RAN, UNCONDITIONAL, Condition, State
+from pytest_tfdebug.scan.result import Case, CommonTest
+from scan_truth.__main__ import compare, main
+from scan_truth.plugin import Row
 
 
-def entry(cls, state, condition="", form="decorator", model="m"):
-    return {
-        "model": model,
-        "class": cls,
-        "state": state,
-        "form": form,
-        "reason": "why",
-        "condition": condition,
-        "file": "tests/m.py",
-        "line": 3,
-    }
+def case(cls, state, condition="", form="decorator", model="m"):
+    told = Condition.of([(condition,)]) if condition else UNCONDITIONAL
+    return Case(model, cls, State(state, form, "why", told, "tests/m.py", 3))
 
 
-def scanned(*entries, ran=("m",)):
-    return {"tests": list(entries), "models_ran": list(ran)}
+def ran(cls, model="m"):
+    return Case(model, cls, RAN)
 
 
-def real(*entries, ran=(), incomplete=(), model="m"):
-    """Return what a run reports of a test of a model: the classes that ran it, and those that did not."""
-    return {
-        "tests": list(entries),
-        "models_ran": [model] if ran else [],
-        "models_skipped": [] if ran else [model],
-        "models_not_run": [],
-        "models_incomplete": list(incomplete),
-        "classes_ran": {model: list(ran)} if ran else {},
-    }
+def scanned(**tests):
+    return ScanResult({name: CommonTest(name, "common", tuple(cases)) for name, cases in tests.items()}, [], {}, [])
+
+
+def row(cls, state, model="m", file="m"):
+    """Return what a run reports of a class, before its test is known; ``file`` tells classes of one name apart."""
+    where = {"reason": "why", "file": "tests/m.py", "line": 3} if state != "ran" else {}
+    return {"model": model, "cls": cls, "node": f"{file}::{cls}", "state": state, **where}
+
+
+def real(broken=(), **tests):
+    rows = []
+    for test, found in tests.items():
+        for each in found:
+            node = each["node"]
+            known = {key: value for key, value in each.items() if key != "node"}
+            rows.append(Row(nodeid=f"{node}::{test}", test=test, name=test, origin="common", **known)._asdict())
+    return {"broken": list(broken), "rows": rows}
 
 
 def test_what_the_scan_decides_is_counted_apart_from_what_the_run_does():
-    scan = {
-        "test_a": scanned(),
-        "test_b": scanned(entry("A", "skipped"), entry("B", "skipped"), ran=()),
-        "test_c": scanned(entry("A", "conditional", "not self.fast", "guard")),
-        "test_d": scanned(entry("A", "conditional", "not self.fast", "guard"), entry("B", "skipped")),
-        "test_e": scanned(entry("A", "vanished"), ran=()),
-        "test_f": scanned(entry("A", "empty")),
-        "test_g": scanned(entry("A", "skipped")),
-    }
-    run = {
-        "test_a": real(ran=["A", "B"]),
-        "test_b": real(entry("A", "skipped"), entry("B", "skipped")),
-        "test_c": real(ran=["A"]),
-        "test_d": real(entry("A", "skipped"), entry("B", "skipped")),
-        "test_e": real(entry("A", "vanished")),
-        "test_f": real(ran=["A"]),
-        "test_g": real(entry("A", "skipped"), ran=["B"]),
-    }
+    scan = scanned(
+        test_a=[ran("A"), ran("B")],
+        test_b=[case("A", "skipped"), case("B", "skipped")],
+        test_c=[case("A", "conditional", "not self.fast", "guard")],
+        test_d=[case("A", "conditional", "not self.fast", "guard"), case("B", "skipped")],
+        test_e=[case("A", "vanished")],
+        test_f=[case("A", "empty")],
+        test_g=[case("A", "skipped"), ran("B")],
+    )
+    run = real(
+        test_a=[row("A", "ran"), row("B", "ran")],
+        test_b=[row("A", "skipped"), row("B", "skipped")],
+        test_c=[row("A", "ran")],
+        test_d=[row("A", "skipped"), row("B", "skipped")],
+        test_e=[row("A", "vanished")],
+        test_f=[row("A", "ran")],
+        test_g=[row("A", "skipped"), row("B", "ran")],
+    )
 
     assert list(compare(scan, run).lines()) == [
         "Agreed : 7/7 pairs of test and model (100.000%)",
@@ -67,8 +69,8 @@ def test_what_the_scan_decides_is_counted_apart_from_what_the_run_does():
 
 
 def test_pairs_that_were_collected_and_not_run_are_not_counted():
-    scan = {"test_a": scanned(), "test_b": scanned(entry("A", "skipped", form="body"), ran=())}
-    run = {"test_a": real(entry("A", "collected", form="")), "test_b": real(entry("A", "collected", form=""))}
+    scan = scanned(test_a=[ran("A")], test_b=[case("A", "skipped", form="body")])
+    run = real(test_a=[row("A", "collected")], test_b=[row("A", "collected")])
 
     assert list(compare(scan, run).lines()) == [
         "Agreed : 0/0 pairs of test and model",
@@ -81,66 +83,60 @@ def test_pairs_that_were_collected_and_not_run_are_not_counted():
 @pytest.mark.parametrize(
     ("says", "does"),
     [
-        ([entry("A", "skipped")], real(entry("A", "collected"))),
-        ([entry("A", "vanished")], real(entry("A", "collected"))),
-        ([entry("A", "skipped")], real(ran=["A"])),
-        ([], real(entry("A", "skipped"))),
-        ([entry("A", "conditional", "slow")], real(entry("A", "vanished"))),
-        ([entry("A", "conditional", "only test_a_1")], real(ran=["A"])),
+        ([case("A", "skipped")], [row("A", "collected")]),
+        ([case("A", "vanished")], [row("A", "collected")]),
+        ([case("A", "skipped")], [row("A", "ran")]),
+        ([], [row("A", "skipped")]),
+        ([case("A", "conditional", "slow")], [row("A", "vanished")]),
+        ([case("A", "conditional", "only test_a_1")], [row("A", "ran")]),
         # the words for the model agree, and those for its classes do not
-        ([entry("A", "skipped")], real(entry("B", "skipped"), ran=["A"])),
+        ([case("A", "skipped"), ran("B")], [row("B", "skipped"), row("A", "ran")]),
     ],
 )
 def test_a_class_that_does_something_else_is_a_disagreement(says, does):
-    found = compare({"test_a": scanned(*says)}, {"test_a": does})
+    found = compare(scanned(test_a=says), real(test_a=does))
 
     assert [(one.test, one.model, one.cls) for one in found.disagreements] == [("test_a", "m", "A")]
-    assert found.pairs == 1
 
 
 def test_a_test_that_a_run_has_nowhere_is_a_disagreement():
-    found = compare({"test_a": scanned(), "test_b": scanned()}, {"test_a": real(ran=["A"])})
+    found = compare(scanned(test_a=[ran("A")], test_b=[ran("A")]), real(test_a=[row("A", "ran")]))
 
-    assert [str(one) for one in found.disagreements] == ["test_b of m: scanned ran, really absent"]
+    assert list(map(str, found.disagreements)) == ["test_b of m (A): scanned ran, really absent"]
 
 
 def test_classes_of_one_name_in_two_files_are_told_apart():
-    skips = entry("A", "skipped")
-    scan = {"test_a": scanned(skips), "test_b": scanned(skips), "test_c": scanned(skips, skips, ran=())}
-    both = real(skips, ran=["A"])
+    skips, skipped, other = case("A", "skipped"), row("A", "skipped"), row("A", "skipped", file="m_text")
+    scan = scanned(test_a=[skips, ran("A")], test_b=[skips, ran("A")], test_c=[skips, skips])
+    both = [skipped, row("A", "ran", file="m_text")]
 
-    found = compare(scan, {"test_a": both, "test_b": real(skips, skips), "test_c": both})
+    found = compare(scan, real(test_a=both, test_b=[skipped, other], test_c=both))
 
-    assert [(one.test, one.scanned, one.real) for one in found.disagreements] == [
+    assert [(one.test, one.says.state, one.does.state) for one in found.disagreements] == [
         ("test_b", "ran", "skipped"),
         ("test_c", "skipped", "ran"),
     ]
 
 
 def test_a_model_that_was_not_wholly_collected_is_left_out():
-    scan = {"test_a": scanned(ran=["m", "n"]), "test_b": scanned(ran=["m", "n"])}
-    run = {"test_a": real(ran=["A"], incomplete=["m", "n"])}
-    run["test_c"] = real(ran=["A"], incomplete=["m"], model="n")
+    tests = [ran("A", "m"), ran("A", "n"), ran("A", "o")]
+    run = real(["m"], test_a=[row("A", "ran", "m"), row("A", "ran", "n"), row("A", "ran", "o")],
+               test_b=[row("A", "deselected", "n")])  # fmt: skip
 
-    assert [str(one) for one in compare(scan, run).disagreements] == [
-        "test_b of n: scanned ran, really absent",
-        "test_c of n (A): scanned absent, really ran",
-    ]
+    found = compare(scanned(test_a=tests, test_b=tests), run)
+
+    assert list(map(str, found.disagreements)) == ["test_b of o (A): scanned ran, really absent"]
 
 
 def test_a_decorator_does_the_same_in_the_whole_run():
-    scan = {
-        "test_a": scanned(entry("A", "conditional", "require_torch", "class-decorator")),
-        "test_b": scanned(entry("A", "conditional", "require_torch or slow")),
-        "test_c": scanned(entry("A", "conditional", "slow")),
-        "test_d": scanned(entry("A", "conditional", "require_torch or not self.fast", "guard")),
-    }
-    run = {
-        "test_a": real(ran=["A"]),
-        "test_b": real(entry("A", "skipped")),
-        "test_c": real(entry("A", "skipped")),
-        "test_d": real(entry("A", "skipped")),
-    }
+    scan = scanned(
+        test_a=[case("A", "conditional", "require_torch", "class-decorator")],
+        test_b=[case("A", "conditional", "require_torch or slow")],
+        test_c=[case("A", "conditional", "slow")],
+        test_d=[case("A", "conditional", "require_torch or not self.fast", "guard")],
+    )
+    skipped = [row("A", "skipped")]
+    run = real(test_a=[row("A", "ran")], test_b=skipped, test_c=skipped, test_d=skipped)
 
     assert list(compare(scan, run).lines()) == [
         "Agreed : 4/4 pairs of test and model (100.000%)",
@@ -150,81 +146,37 @@ def test_a_decorator_does_the_same_in_the_whole_run():
 
 
 def test_a_skip_by_decorators_that_skip_nothing_elsewhere_is_a_disagreement():
-    scan = {
-        "test_a": scanned(entry("A", "conditional", "require_torch", "class-decorator")),
-        "test_b": scanned(entry("A", "conditional", "require_torch", "class-decorator")),
-    }
-    run = {"test_a": real(ran=["A"]), "test_b": real(entry("A", "skipped"))}
+    conditional = [case("A", "conditional", "require_torch", "class-decorator")]
+    run = real(test_a=[row("A", "ran")], test_b=[row("A", "skipped")])
 
-    assert [str(one) for one in compare(scan, run).disagreements] == [
+    assert list(map(str, compare(scanned(test_a=conditional, test_b=conditional), run).disagreements)) == [
         "test_b of m (A): scanned conditional on require_torch, really skipped (tests/m.py:3): why"
     ]
 
 
 def test_a_local_name_of_a_guard_does_what_it_does_in_each_test():
-    scan = {
-        "test_a": scanned(entry("A", "conditional", "flag", "guard")),
-        "test_b": scanned(entry("A", "conditional", "flag", "guard")),
-    }
+    conditional = [case("A", "conditional", "flag", "guard")]
+    run = real(test_a=[row("A", "ran")], test_b=[row("A", "skipped")])
 
-    assert not compare(scan, {"test_a": real(ran=["A"]), "test_b": real(entry("A", "skipped"))}).disagreements
+    assert not compare(scanned(test_a=conditional, test_b=conditional), run).disagreements
 
 
-def test_a_report_of_a_run_that_is_not_there_is_said_with_the_command_that_writes_it(tmp_path):
-    with pytest.raises(ScanError) as caught:
-        load(tmp_path / "run.json")
-
-    path = tmp_path / "run.json"
-    assert str(caught.value) == (
-        f"Cannot read {path}: No such file or directory; write it with pytest -p scan_truth.plugin --skip-report={path}."
-    )
+def test_a_run_of_nothing_proves_nothing():
+    with pytest.raises(ScanError, match="Nothing to compare"):
+        compare(scanned(test_a=[ran("A")]), real())
 
 
-MODEL = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
-SKIPPED = '@unittest.skip("Aleph is first")\n    def test_forward(self): pass'
+def test_a_run_that_disagrees_is_listed(repo, capsys):
+    skipped = '@unittest.skip("Aleph is first")\n    def test_forward(self): pass'
+    root = repo(aleph=f"class ATest(ModelTesterMixin, unittest.TestCase):\n    {skipped}\n")
+    cases = {test: common.cases for test, common in scan(root).tests.items()}
+    rows = {test: [row(each.cls, "ran", each.model) for each in found] for test, found in cases.items()}
+    (root / "run.json").write_text(json.dumps(real(**rows)))
 
+    code = main([str(root / "run.json"), "--repo", str(root)])
 
-@pytest.fixture
-def small(repo):
-    """A repository, and a file of a run that did all that the scan says."""
-    root = repo(
-        aleph=MODEL.format("A", SKIPPED), beth=MODEL.format("B", "pass"), gimel=MODEL.format("G", "test_forward = None")
-    )
-    report = scan(root).to_dict()
-    for test, values in report.items():
-        ran = {model: [f"{model[0].upper()}Test"] for model in values["models_ran"]}
-        report[test] = {**values, "models_not_run": [], "models_incomplete": [], "classes_ran": ran}
-    (root / "run.json").write_text(json.dumps(report))
-    return root
-
-
-def test_a_run_that_disagrees_is_listed(small, capsys):
-    file = small / "tests" / "models" / "aleph" / "test_modeling_aleph.py"
-    file.write_text(file.read_text().replace(SKIPPED, "pass"))
-
-    code = main([str(small / "run.json"), "--repo", str(small)])
-
-    where = "tests/models/aleph/test_modeling_aleph.py"
     assert code == 1
-    assert capsys.readouterr().out.splitlines() == [
-        f" - test_forward of aleph (ATest): scanned ran, really skipped ({where}:8): Aleph is first",
-        "Agreed : 5/6 pairs of test and model (83.333%)",
-        "Decided by the scan : 5 (ran 4, vanished 1)",
-        "Conditional, decided by the run : 0",
-    ]
-
-
-def test_a_report_of_a_scan_is_none_of_a_run(small, capsys):
-    report = scan(small).to_json(small / "scan.json")
-
-    assert main([str(report), "--repo", str(small)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {report} is not the report of a run; write one with pytest -p scan_truth.plugin --skip-report=FILE.\n"
+    assert capsys.readouterr().out.splitlines()[0] == (
+        " - test_forward of aleph (ATest): scanned skipped, really ran"
+        " (tests/models/aleph/test_modeling_aleph.py:8): Aleph is first"
     )
-
-
-def test_a_run_of_nothing_proves_nothing(small, capsys):
-    (small / "run.json").write_text("{}")
-
-    assert main([str(small / "run.json"), "--repo", str(small)]) == 2
-    assert "run.json is not a report of this" in capsys.readouterr().err
