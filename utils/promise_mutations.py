@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
 from transformers import Cache, PreTrainedModel
 
+from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.tracing.record.state import preserved
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_tfdebug.conform.subject import Subject
-
-    Given = dict[str, Any]
-
+Given = dict[str, Any]
+#: Gets a module, what its forward is given, and the first tensor that it returns.
+After = Callable[[Any, Given, torch.Tensor], torch.Tensor]
 _CACHES = ("past_key_values", "past_key_value", "layer_past")
 _HALF = (torch.float16, torch.bfloat16)
 #: How much of its own size is added to a tensor.
@@ -42,32 +40,85 @@ class Seen(NamedTuple):
     model: Any
     inputs: Given  # of the model
 
-    def takes(self, *names: str) -> bool:
-        """Tell whether its forward takes one of some arguments."""
-        return not set(names).isdisjoint(inspect.signature(self.kind.forward).parameters)
+    def takes(self, name: str) -> bool:
+        """Tell whether its forward takes an argument."""
+        return name in inspect.signature(self.kind.forward).parameters
 
     def is_named(self, *parts: str) -> bool:
         """Tell whether its class has one of some words in its name."""
         return any(part in self.kind.__name__ for part in parts)
 
-    @property
     def runs_along_tokens(self) -> bool:
-        """Whether what it returns has a row and a place for each token of the model's input."""
+        """Tell whether what it returns has a row and a place for each token of the model's input."""
         ids = self.inputs.get("input_ids", self.inputs.get("pixel_values"))
         found = self.output
         if ids is None or found is None or found.dim() != 3 or not found.is_floating_point():  # noqa: PLR2004 - rows, tokens, width
             return False
         return found.shape[:2] == ids.shape if ids.dim() == 2 else len(found) == len(ids)  # noqa: PLR2004 - a table
 
-    @property
     def attends(self) -> bool:
-        """Whether it is an attention that knows its implementation."""
+        """Tell whether it is an attention that knows its implementation."""
         return self.is_named("Attention") and hasattr(getattr(self.own, "config", None), "_attn_implementation")
 
-    @property
     def decodes(self) -> bool:
-        """Whether it is an attention that fills a cache, in a model that generates."""
-        return self.attends and _cache_of(self.given) is not None and bool(self.model.can_generate())
+        """Tell whether it is an attention that fills a cache, in a model that generates."""
+        return self.attends() and _cache_of(self.given) is not None and bool(self.model.can_generate())
+
+    def decodes_with_mask(self) -> bool:
+        """Tell whether it is such an attention that takes a mask."""
+        return self.decodes() and self.takes("attention_mask")
+
+    def is_root(self) -> bool:
+        """Tell whether it is the model."""
+        return self.own is self.model
+
+    def is_inside(self) -> bool:
+        """Tell whether it is a part that runs along tokens."""
+        return self.runs_along_tokens() and not self.is_root()
+
+    def attends_with_mask(self) -> bool:
+        """Tell whether it is an attention among tokens that takes a mask."""
+        is_of_text = "input_ids" in self.inputs and self.runs_along_tokens()
+        return self.attends() and self.takes("attention_mask") and is_of_text
+
+    def counts(self) -> bool:
+        """Tell whether it is a model that generates, and takes positions."""
+        return self.is_root() and self.takes("position_ids") and self.model.can_generate()
+
+    def learns_positions(self) -> bool:
+        """Tell whether it is such a model without rotary embeddings."""
+        return self.counts() and not any("Rotary" in type(module).__name__ for module in self.model.modules())
+
+    def rotates(self) -> bool:
+        """Tell whether it is a rotary embedding that is given positions."""
+        return self.is_named("RotaryEmbedding") and self.given.get("position_ids") is not None
+
+    def holds_parameters(self) -> bool:
+        """Tell whether its first parameter is saved under its own name alone."""
+        first = next(self.own.parameters(recurse=False), None)
+        same = [other for _, other in self.model.named_parameters(remove_duplicate=False) if other is first]
+        return not self.is_root() and len(same) == 1
+
+    def has_unsaved_buffer(self) -> bool:
+        """Tell whether it has a buffer that no checkpoint holds, and parameters."""
+        return bool(self.own._non_persistent_buffers_set) and next(self.own.parameters(), None) is not None  # noqa: SLF001 - torch's own
+
+    def ties_its_head(self) -> bool:
+        """Tell whether it is a model whose output embeddings are tied."""
+        has_head = self.is_root() and self.model.get_output_embeddings() is not None
+        return has_head and bool(self.model.all_tied_weights_keys)
+
+    def feeds_a_linear(self) -> bool:
+        """Tell whether it is an MLP that begins with a linear module."""
+        first = next(iter(self.own.children()), None)
+        return self.is_inside() and isinstance(first, torch.nn.Linear) and self.is_named("MLP", "FeedForward")
+
+    def is_given_inputs(self) -> bool:
+        """Tell whether it is a part whose first tensor is an input of the model."""
+        first = next((value for value in self.given.values() if isinstance(value, torch.Tensor)), None)
+        tensors = [value for value in self.inputs.values() if isinstance(value, torch.Tensor)]
+        is_same = first is not None and any(value.data_ptr() == first.data_ptr() for value in tensors)
+        return is_same and not self.is_root()
 
 
 @dataclass(frozen=True)
@@ -78,8 +129,8 @@ class Mutation:
     name: str
     fits: Callable[[Seen], bool]
     before: Callable[[Any, Given], Given] = lambda _, given: given  # what the forward is given instead
-    after: Callable[[Any, Given, torch.Tensor], torch.Tensor] = lambda *given: given[2]  # its first tensor instead
-    others: Callable[[Seen], Iterator[Any]] = field(default=lambda _: iter(()))  # further patches
+    after: After = lambda *given: given[2]  # its first tensor instead
+    patched: Callable[[Seen], tuple[Any, str, Any] | None] = lambda _: None  # what else takes which place
 
     @contextmanager
     def planted(self, seen: Seen) -> Iterator[None]:
@@ -87,7 +138,7 @@ class Mutation:
         mutation, forward, signature = self, seen.kind.forward, inspect.signature(seen.kind.forward)
 
         @functools.wraps(forward)
-        def mutated(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any forward
+        def mutated(self: Any, *args: Any, **kwargs: Any) -> Any:
             given = _named(signature, self, args, kwargs)
             changed = mutation.before(self, given)
             new = {name: value for name, value in changed.items() if given.get(name) is not value}
@@ -97,8 +148,9 @@ class Mutation:
             return _with_first(output, lambda tensor: mutation.after(self, given, tensor))
 
         with ExitStack() as stack:
-            for other in (patch.object(seen.kind, "forward", mutated), *self.others(seen)):
-                stack.enter_context(other)
+            for place in ((seen.kind, "forward", mutated), self.patched(seen)):
+                if place is not None:
+                    stack.enter_context(patch.object(*place))
             yield
 
 
@@ -112,14 +164,14 @@ def _named(signature: inspect.Signature, module: object, args: tuple[Any, ...], 
     return flat
 
 
-def _first_of(output: Any) -> Any:  # noqa: ANN401 - any output
+def _first_of(output: Any) -> Any:
     """Return the first thing that a forward returns."""
     if isinstance(output, dict):  # a ModelOutput
         return next(iter(output.values()), None)
     return output[0] if isinstance(output, (tuple, list)) and output else output
 
 
-def _with_first(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401 - any output
+def _with_first(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Return an output with its first tensor changed."""
     first = _first_of(output)
     if not isinstance(first, torch.Tensor):
@@ -136,7 +188,7 @@ def seen_in(subject: Subject) -> list[Seen]:
     model, inputs = subject.model, dict(subject.call.inputs)
     signatures: dict[type, inspect.Signature] = {}
 
-    def note(module: Any, args: tuple[Any, ...], kwargs: Given, output: Any) -> None:  # noqa: ANN401 - a hook
+    def note(module: Any, args: tuple[Any, ...], kwargs: Given, output: Any) -> None:
         kind = type(module)
         if kind not in found and kind.__module__.startswith("transformers.models."):
             signature = signatures.setdefault(kind, inspect.signature(kind.forward))
@@ -155,7 +207,7 @@ def seen_in(subject: Subject) -> list[Seen]:
     return list(found.values())
 
 
-def _cache_of(given: Given) -> Any:  # noqa: ANN401 - any cache
+def _cache_of(given: Given) -> Any:
     cache = next((given[name] for name in _CACHES if given.get(name) is not None), None)
     return getattr(cache, "self_attention_cache", cache)
 
@@ -170,7 +222,7 @@ def _without_mask(_: object, given: Given) -> Given:
     return {**given, "attention_mask": None}
 
 
-def _eager(module: Any) -> bool:  # noqa: ANN401 - an attention
+def _eager(module: Any) -> bool:
     return bool(module.config._attn_implementation == "eager")  # noqa: SLF001 - where transformers keeps it
 
 
@@ -179,19 +231,12 @@ def _counted_from_zero(_: object, given: Given) -> Given:
     return {**given, "position_ids": places - places[..., :1]}
 
 
-def _counted_from(given: Given, start: int) -> Given:
-    places = given["position_ids"]
+def _counts_pads(_: object, given: Given, *, is_without_cache: bool = True) -> Given:
+    places, start = given.get("position_ids"), _begun(given)
+    if places is None or not (start or is_without_cache):
+        return given
     counted = torch.arange(start, start + places.shape[-1], device=places.device)
     return {**given, "position_ids": counted.expand_as(places)}
-
-
-def _counts_pads_behind_a_cache(_: object, given: Given) -> Given:
-    begun = _begun(given)
-    return _counted_from(given, begun) if begun and given.get("position_ids") is not None else given
-
-
-def _counts_pads(_: object, given: Given) -> Given:
-    return given if given.get("position_ids") is None else _counted_from(given, _begun(given))
 
 
 def _altered_keys(_: object, given: Given, output: torch.Tensor) -> torch.Tensor:
@@ -199,10 +244,6 @@ def _altered_keys(_: object, given: Given, output: torch.Tensor) -> torch.Tensor
         if getattr(layer, "keys", None) is not None:
             layer.keys = layer.keys * (1 - _SHARE)
     return output
-
-
-def _when_filling(_: object, given: Given, output: torch.Tensor) -> torch.Tensor:
-    return output if _cache_of(given) is None else output * (1 + _SHARE)
 
 
 def _writes(_: object, given: Given) -> Given:
@@ -213,19 +254,12 @@ def _writes(_: object, given: Given) -> Given:
     return given
 
 
-def _is_given_inputs(seen: Seen) -> bool:
-    first = next((value for value in seen.given.values() if isinstance(value, torch.Tensor)), None)
-    return first is not None and any(
-        isinstance(value, torch.Tensor) and value.data_ptr() == first.data_ptr() for value in seen.inputs.values()
-    )
-
-
-def _buffer(seen: Seen, *, is_registered: bool) -> Iterator[Any]:
+def _gain(seen: Seen, *, is_registered: bool) -> tuple[Any, str, Any]:
     """Give each new module of the class a random gain that no checkpoint holds."""
     init = seen.kind.__init__
 
     @functools.wraps(init)
-    def made(module: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - any module
+    def made(module: Any, *args: Any, **kwargs: Any) -> None:
         init(module, *args, **kwargs)
         gain = 1 + torch.rand(())
         if is_registered:
@@ -233,63 +267,44 @@ def _buffer(seen: Seen, *, is_registered: bool) -> Iterator[Any]:
         else:
             module.mutated_gain = gain
 
-    yield patch.object(seen.kind, "__init__", made)
+    return seen.kind, "__init__", made
 
 
-def _gained(module: Any, _: Given, output: torch.Tensor) -> Any:  # noqa: ANN401 - any module
+def _gained(module: Any, _: Given, output: torch.Tensor) -> Any:
     return output + module.mutated_gain.to(output)
 
 
-def _overwrites(seen: Seen) -> Iterator[Any]:
+def _overwrites(seen: Seen) -> tuple[Any, str, Any]:
     """Let ``_init_weights`` write into all weights of a module that has a buffer which no checkpoint holds."""
     parts = [part for part in seen.model.modules() if isinstance(part, PreTrainedModel) and seen.own in part.modules()]
     owner = type(parts[-1])
     original = owner._init_weights  # noqa: SLF001 - the method that transformers calls
 
     @torch.no_grad()
-    def init_weights(model: Any, module: torch.nn.Module) -> None:  # noqa: ANN401 - a pretrained model
+    def init_weights(model: Any, module: torch.nn.Module) -> None:
         original(model, module)
         if isinstance(module, seen.kind):
             for weight in module.parameters():
                 weight.data[:1] = 0
 
-    yield patch.object(owner, "_init_weights", init_weights)
+    return owner, "_init_weights", init_weights
 
 
-def _has_unsaved_buffer(seen: Seen) -> bool:
-    return bool(seen.own._non_persistent_buffers_set) and next(seen.own.parameters(), None) is not None  # noqa: SLF001 - torch's own
-
-
-def _unsaved(seen: Seen) -> Iterator[Any]:
+def _unsaved(seen: Seen) -> tuple[Any, str, Any]:
     """Leave the first parameter of a module of the class out of what is saved."""
     own = next(name for name, _ in seen.own.named_parameters(recurse=False))
     path = next(path for path, module in seen.model.named_modules() if module is seen.own)
     kind, left_out = type(seen.model), f"{path}.{own}"
     save = kind.save_pretrained
 
-    def save_pretrained(self: Any, folder: str, **kwargs: Any) -> None:  # noqa: ANN401 - a pretrained model
+    def save_pretrained(self: Any, folder: str, **kwargs: Any) -> None:
         kept = {name: value for name, value in self.state_dict().items() if name != left_out}
         save(self, folder, state_dict=kept, **kwargs)
 
-    yield patch.object(kind, "save_pretrained", save_pretrained)
+    return kind, "save_pretrained", save_pretrained
 
 
-def _holds_parameters(seen: Seen) -> bool:
-    """Tell whether its first parameter is saved under its own name alone."""
-    first = next(seen.own.parameters(recurse=False), None)
-    same = [other for _, other in seen.model.named_parameters(remove_duplicate=False) if other is first]
-    return not _is_root(seen) and len(same) == 1
-
-
-def _ties_its_head(seen: Seen) -> bool:
-    return _is_root(seen) and seen.model.get_output_embeddings() is not None and bool(seen.model.all_tied_weights_keys)
-
-
-def _untied(seen: Seen) -> Iterator[Any]:
-    yield patch.object(seen.kind, "_tied_weights_keys", {})
-
-
-def _in_half(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any, Given, torch.Tensor], torch.Tensor]:
+def _in_half(change: Callable[[torch.Tensor], torch.Tensor]) -> After:
     """Return a change that computes in the dtype of what it is given, and adds nothing where that can hold it."""
     return lambda _module, _given, output: output + change(output).to(output.dtype)
 
@@ -301,112 +316,49 @@ def _widened(_: object, given: Given) -> Given:
     }
 
 
-def _infers(seen: Seen) -> Iterator[Any]:
-    yield patch.object(seen.kind, "forward", torch.no_grad()(seen.kind.forward))
+def _infers(seen: Seen) -> tuple[Any, str, Any]:
+    return seen.kind, "forward", torch.no_grad()(seen.kind.forward)
 
 
-def _is_inside(seen: Seen) -> bool:
-    return seen.runs_along_tokens and seen.own is not seen.model
-
-
-def _feeds_a_linear(seen: Seen) -> bool:
-    first = next(iter(seen.own.children()), None)
-    return _is_inside(seen) and isinstance(first, torch.nn.Linear) and seen.is_named("MLP", "FeedForward")
-
-
-def _is_root(seen: Seen) -> bool:
-    return seen.own is seen.model
-
-
-def _has_learned_positions(seen: Seen) -> bool:
-    is_rotary = any("Rotary" in type(module).__name__ for module in seen.model.modules())
-    return _is_root(seen) and seen.takes("position_ids") and seen.model.can_generate() and not is_rotary
-
-
+# fmt: off
 MUTATIONS = (
-    Mutation(
-        "padding",
-        "the mask does not arrive",
-        lambda seen: (
-            seen.attends and seen.takes("attention_mask") and "input_ids" in seen.inputs and seen.runs_along_tokens
-        ),
-        _without_mask,
-    ),
-    Mutation(
-        "padding", "a mean over pads", _is_inside, after=lambda _m, _g, out: out + _SHARE * out.mean(1, keepdim=True)
-    ),
-    Mutation("padding", "left pads are counted", _has_learned_positions, _counts_pads),
-    Mutation(
-        "batch", "a row sees the others", _is_inside, after=lambda _m, _g, out: out + _SHARE * out.mean(0, keepdim=True)
-    ),
-    Mutation(
-        "batch",
-        "a scale of the whole batch",
-        _is_inside,
-        after=lambda _m, _g, out: out.clamp(max=float(out.amax()) / 2),
-    ),
-    Mutation(
-        "attention",
-        "another scale under eager",
-        lambda seen: seen.attends,
-        after=lambda module, _, out: out * (1 + _SHARE) if _eager(module) else out,
-    ),
-    Mutation(
-        "attention",
-        "no mask under eager",
-        lambda seen: seen.decodes and seen.takes("attention_mask"),
-        lambda module, given: _without_mask(module, given) if _eager(module) else given,
-    ),
-    Mutation(
-        "cache",
-        "positions restart with each step",
-        lambda seen: seen.is_named("RotaryEmbedding") and seen.given.get("position_ids") is not None,
-        _counted_from_zero,
-    ),
-    Mutation("cache", "keys are altered in place", lambda seen: seen.decodes, after=_altered_keys),
-    Mutation(
-        "cache",
-        "left pads are counted once there is a cache",
-        lambda seen: _is_root(seen) and seen.takes("position_ids") and seen.model.can_generate(),
-        _counts_pads_behind_a_cache,
-    ),
-    Mutation(
-        "cache",
-        "a chunk lacks the mask",
-        lambda seen: seen.decodes and seen.takes("attention_mask"),
-        lambda module, given: _without_mask(module, given) if _begun(given) else given,
-    ),
-    Mutation("use_cache", "another path when it fills a cache", lambda seen: seen.decodes, after=_when_filling),
-    Mutation(
-        "save_load",
-        "a buffer is not saved",
-        _is_inside,
-        after=_gained,
-        others=functools.partial(_buffer, is_registered=True),
-    ),
-    Mutation(
-        "save_load",
-        "a tensor is no buffer",
-        _is_inside,
-        after=_gained,
-        others=functools.partial(_buffer, is_registered=False),
-    ),
-    Mutation("clean_load", "a weight is not saved", _holds_parameters, others=_unsaved),
-    Mutation("init", "loaded rows are set to 0", _has_unsaved_buffer, others=_overwrites),
-    Mutation("tied", "no keys of tied weights", _ties_its_head, others=_untied),
-    Mutation("dtype", "a float32 tensor meets half weights", _feeds_a_linear, _widened),
-    Mutation("dtype", "-1e10 becomes -inf", _is_inside, after=_in_half(lambda x: 0 * torch.full_like(x, -1e10))),
-    Mutation(
-        "dtype",
-        "a sum above 65,504",
-        _is_inside,
-        after=_in_half(lambda x: 0 * torch.full_like(x, 512.0).pow(2).sum(-1, keepdim=True)),
-    ),
-    Mutation(
-        "dtype", "a divisor that is 0 in float16", _is_inside, after=_in_half(lambda x: 0 / torch.full_like(x, 1e-9))
-    ),
-    Mutation("overflow", "a division by 0", _is_inside, after=lambda _m, _g, out: out / (out - out[..., :1])),
-    Mutation("inputs", "writes into its inputs", lambda seen: _is_given_inputs(seen) and not _is_root(seen), _writes),
-    Mutation("gradients", "a detached output", _is_inside, after=lambda _m, _g, out: out.detach()),
-    Mutation("gradients", "torch.no_grad around a forward", _is_inside, others=_infers),
+    Mutation("padding", "the mask does not arrive", Seen.attends_with_mask, _without_mask),
+    Mutation("padding", "a mean over pads", Seen.is_inside,
+             after=lambda _m, _g, out: out + _SHARE * out.mean(1, keepdim=True)),
+    Mutation("padding", "left pads are counted", Seen.learns_positions, _counts_pads),
+    Mutation("batch", "a row sees the others", Seen.is_inside,
+             after=lambda _m, _g, out: out + _SHARE * out.mean(0, keepdim=True)),
+    Mutation("batch", "a scale of the whole batch", Seen.is_inside,
+             after=lambda _m, _g, out: out.clamp(max=float(out.amax()) / 2)),
+    Mutation("attention", "another scale under eager", Seen.attends,
+             after=lambda module, _, out: out * (1 + _SHARE) if _eager(module) else out),
+    Mutation("attention", "no mask under eager", Seen.decodes_with_mask,
+             lambda module, given: _without_mask(module, given) if _eager(module) else given),
+    Mutation("cache", "positions restart with each step", Seen.rotates, _counted_from_zero),
+    Mutation("cache", "keys are altered in place", Seen.decodes, after=_altered_keys),
+    Mutation("cache", "left pads are counted once there is a cache", Seen.counts,
+             functools.partial(_counts_pads, is_without_cache=False)),
+    Mutation("cache", "a chunk lacks the mask", Seen.decodes_with_mask,
+             lambda module, given: _without_mask(module, given) if _begun(given) else given),
+    Mutation("use_cache", "another path when it fills a cache", Seen.decodes,
+             after=lambda _, given, out: out if _cache_of(given) is None else out * (1 + _SHARE)),
+    Mutation("save_load", "a buffer is not saved", Seen.is_inside,
+             after=_gained, patched=functools.partial(_gain, is_registered=True)),
+    Mutation("save_load", "a tensor is no buffer", Seen.is_inside,
+             after=_gained, patched=functools.partial(_gain, is_registered=False)),
+    Mutation("clean_load", "a weight is not saved", Seen.holds_parameters, patched=_unsaved),
+    Mutation("init", "loaded rows are set to 0", Seen.has_unsaved_buffer, patched=_overwrites),
+    Mutation("tied", "no keys of tied weights", Seen.ties_its_head,
+             patched=lambda seen: (seen.kind, "_tied_weights_keys", {})),
+    Mutation("dtype", "a float32 tensor meets half weights", Seen.feeds_a_linear, _widened),
+    Mutation("dtype", "-1e10 becomes -inf", Seen.is_inside, after=_in_half(lambda x: 0 * torch.full_like(x, -1e10))),
+    Mutation("dtype", "a sum above 65,504", Seen.is_inside,
+             after=_in_half(lambda x: 0 * torch.full_like(x, 512.0).pow(2).sum(-1, keepdim=True))),
+    Mutation("dtype", "a divisor that is 0 in float16", Seen.is_inside,
+             after=_in_half(lambda x: 0 / torch.full_like(x, 1e-9))),
+    Mutation("overflow", "a division by 0", Seen.is_inside, after=lambda _m, _g, out: out / (out - out[..., :1])),
+    Mutation("inputs", "writes into its inputs", Seen.is_given_inputs, _writes),
+    Mutation("gradients", "a detached output", Seen.is_inside, after=lambda _m, _g, out: out.detach()),
+    Mutation("gradients", "torch.no_grad around a forward", Seen.is_inside, patched=_infers),
 )
+# fmt: on
