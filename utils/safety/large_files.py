@@ -8,19 +8,20 @@ import resource
 import struct
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from itertools import chain
+from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
 from pytest_tfdebug.scan import baseline
 from pytest_tfdebug.scan.answer import Cache
 from pytest_tfdebug.scan.errors import ScanError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from pytest_tfdebug.tracing.file.codec import with_checksums
 
 #: How many times as long as a plain read of 100 MB, with their checksum, reading a file may take; and kilobytes.
 SLOWER, KILOBYTES = 100, 1_000_000
@@ -34,14 +35,13 @@ _REPORT = (
 )
 
 
-def play_large(folder: Path, size: int = _BYTES) -> tuple[int, list[str]]:
-    """Read files of so many bytes, and return their number and what took too long or too much."""
-    tried, problems, plain = 0, [], folder / "plain"
+def play_large(folder: Path, count: int) -> list[str]:
+    """Read so many files, and return what took too long or too much."""
+    plain = folder / "plain"
     plain.write_bytes(bytes(_BYTES))
-    for name, read in _files(folder, size):
-        tried += 1
-        problems += [f"{name}: {problem}" for problem in _measured(read, plain)]
-    return tried, problems
+    found = [[f"{name}: {problem}" for problem in _measured(read, plain)] for name, read in _files(folder, _BYTES)]
+    assert len(found) == count
+    return [*chain.from_iterable(found)]
 
 
 def _measured(read: Callable[[], object], plain: Path) -> list[str]:
@@ -50,11 +50,11 @@ def _measured(read: Callable[[], object], plain: Path) -> list[str]:
     child = os.fork()
     if child == 0:
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        problem = ""
         try:
             read()
-            problem = ""
         except (GoldenError, TFDebugError, ScanError):
-            problem = ""
+            pass
         except BaseException as error:  # noqa: BLE001 - any other error is what this looks for
             problem = f"{type(error).__name__}: {error}"[:200]
         seconds = time.process_time() - started
@@ -124,11 +124,6 @@ def _goldens(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]
 
 def _save_document(path: Path, text: bytes) -> None:
     """Write a golden with another document."""
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
-    from pytest_tfdebug.tracing.file.codec import with_checksums
-
     trace(torch.nn.Linear(2, 2), torch.ones(1, 2)).save(path)
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +19,12 @@ import torch
 import pytest_tfdebug
 from pytest_tfdebug.goldens.store.golden_file import load, save
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Inputs = dict[str, Any]
-
+Inputs = dict[str, Any]
 #: What a forward may raise.
 RAISED = (ValueError, KeyboardInterrupt, pytest.skip.Exception, SystemExit)
 #: What a failed check of ours raises: it is no matter here whether a check passes.
 _OURS = (AssertionError, pytest_tfdebug.TFDebugError)
+_INVARIANCES = ("padding", "batch", "cache", "attention", "save_load", "dtype")
 _GLOBAL_HOOKS = [name for name in vars(torch.nn.modules.module) if name.startswith("_global_") and "hooks" in name]
 
 
@@ -36,14 +35,10 @@ class InThread(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401 - of any model
+    def forward(self, **inputs: Any) -> Any:
         """Run the model."""
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(self.model, **inputs).result()
-
-
-def _trace(model: torch.nn.Module, inputs: Inputs, folder: Path) -> object:  # noqa: ARG001 - as the others
-    return pytest_tfdebug.trace(model, **inputs)
 
 
 def _golden(model: torch.nn.Module, inputs: Inputs, folder: Path) -> object:
@@ -52,7 +47,7 @@ def _golden(model: torch.nn.Module, inputs: Inputs, folder: Path) -> object:
     return pytest_tfdebug.compare(load(folder / "golden.safetensors").trace, pytest_tfdebug.trace(model, **inputs))
 
 
-def _overflow(model: torch.nn.Module, inputs: Inputs, folder: Path) -> None:  # noqa: ARG001 - as the others
+def _overflow(model: torch.nn.Module, inputs: Inputs, _folder: Path) -> None:
     random_state = _random_state()  # the block is the user's: his forward draws random numbers
     with torch.no_grad(), pytest_tfdebug.overflow_guard(model, dtype="float16"):
         try:
@@ -61,19 +56,16 @@ def _overflow(model: torch.nn.Module, inputs: Inputs, folder: Path) -> None:  # 
             _set_random_state(random_state)
 
 
-def _of_invariance(name: str) -> Callable[[torch.nn.Module, Inputs, Path], object]:
-    return lambda model, inputs, _: pytest_tfdebug.assert_invariant(model, inputs, name)
+def _invariance(name: str, model: torch.nn.Module, inputs: Inputs, _folder: Path) -> object:
+    return pytest_tfdebug.assert_invariant(model, inputs, name)
 
 
 #: Name -> a check of a model with these inputs, which may write to a directory.
 CHECKS: dict[str, Callable[[torch.nn.Module, Inputs, Path], object]] = {
-    "trace": _trace,
+    "trace": lambda model, inputs, _: pytest_tfdebug.trace(model, **inputs),
     "golden": _golden,
     "overflow": _overflow,
-    **{
-        name.replace("_", " "): _of_invariance(name)
-        for name in ("padding", "batch", "cache", "attention", "save_load", "dtype")
-    },
+    **{name.replace("_", " "): partial(_invariance, name) for name in _INVARIANCES},
 }
 
 
@@ -139,7 +131,7 @@ def _state(model: torch.nn.Module) -> dict[str, Any]:
     return found
 
 
-def _held(value: Any) -> Any:  # noqa: ANN401 - any attribute
+def _held(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         gradient = None if value.grad is None else (id(value.grad), value.grad.clone())
         where = value.untyped_storage().data_ptr()
@@ -151,7 +143,7 @@ def _held(value: Any) -> Any:  # noqa: ANN401 - any attribute
     return value if isinstance(value, (int, float, str, bytes, type(None))) else (id(value), value)
 
 
-def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
+def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and one.shape == other.shape and torch.equal(one, other)
     if isinstance(one, np.ndarray):

@@ -1,4 +1,4 @@
-"""Runs of pytest: two that write the same goldens, several workers, thousands of goldens, and Ctrl-C at any moment."""
+"""Processes that write goldens: killed or interrupted at any moment, two at once, several workers, many tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import pty
 import random
+import resource
+import signal
 import subprocess
 import sys
 import termios
@@ -13,21 +15,40 @@ import time
 from collections import deque
 from functools import partial
 from itertools import cycle
+from pathlib import Path
+from statistics import median
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 
-from pytest_tfdebug import GoldenError
+from pytest_tfdebug import GoldenError, Trace
 from pytest_tfdebug.goldens.store.golden_file import load
 from pytest_tfdebug.tracing.record.replacing import PARTIAL, sweep
-from safety.long_run import Growth, Sample, growth, told_growth
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+#: Kilobytes and handles that a run may grow by after its first tenth, and how much longer a test may take.
+KILOBYTES, HANDLES, SLOWER = 20_000, 5, 1.5
 #: The exit status of a run of pytest that was interrupted, and of one that ended before Ctrl-C was pressed.
 _INTERRUPTED, _TOO_LATE = 2, 77
+#: Writes two goldens in turn for ever, in children that it forks, so that a kill costs no import of torch.
+_WRITER = """
+import os, sys
+import torch
+from pytest_tfdebug import trace
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+traces = [trace(model, torch.full((64, 64), float(value))) for value in (1, 2)]
+traces[0].save(sys.argv[1])
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        print(os.getpid(), flush=True)
+        while True:
+            for each in traces:
+                each.save(sys.argv[1])
+    os.waitpid(child, 0)
+    print("dead", flush=True)
+"""
 _SUITE = """
 import os
 import pytest
@@ -49,7 +70,7 @@ _CONFTEST = """
 import os
 import time
 import pytest
-from safety.long_run import sample
+from safety.goldens import sample
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
@@ -98,6 +119,50 @@ for line in sys.stdin:
 """
 
 
+class Sample(NamedTuple):
+    """What one test took of the processor, and the size and the handles of the process after it."""
+
+    seconds: float
+    kilobytes: int
+    handles: int
+
+
+def sample(started: float) -> Sample:
+    """Return what a test leaves that began at this processor time; the most memory so far where no more is told."""
+    seconds, system = time.process_time() - started, Path("/proc/self")
+    if not system.exists():
+        return Sample(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0)
+    pages = int((system / "statm").read_text(encoding="ascii").split()[1])
+    return Sample(seconds, pages * resource.getpagesize() // 1024, len(list((system / "fd").iterdir())))
+
+
+def growth(file: Path) -> Sample:
+    """Return how much longer a test takes at the end than after a tenth of them, and what the process has more."""
+    lines = (line.split() for line in file.read_text().splitlines())
+    found = [Sample(float(seconds), int(kilobytes), int(handles)) for seconds, kilobytes, handles in lines]
+    seconds, part = [each.seconds for each in found], max(1, len(found) // 10)
+    slower = median(seconds[-part:]) / median(seconds[1 : 1 + part])
+    return Sample(slower, found[-1].kilobytes - found[part].kilobytes, found[-1].handles - found[part].handles)
+
+
+def play_many(
+    folder: Path, tests: int, options: tuple[str, ...] = (), modes: tuple[str, ...] = ("missing", "check", "update")
+) -> list[str]:
+    """Record, check and update the goldens of many tests, and return what went wrong or grew in a process."""
+    _write(folder, tests)
+    problems = []
+    for mode in modes:
+        problems += _failed(_start(folder, f"--tf-golden={mode}", *options), tests)
+        for file in sorted(folder.glob("samples.*")):
+            slower, kilobytes, handles = growth(file)
+            found = [f"the process grew by {kilobytes:,} kB"] if kilobytes > KILOBYTES else []
+            found += [f"{handles} handles are left open"] if handles > HANDLES else []
+            found += [f"a test takes {slower:.2f} times as long at the end"] if slower > SLOWER else []
+            problems += [f"{mode}, {file.name}: {problem}" for problem in found]
+            file.unlink()
+    return [*problems, *_left(folder, tests)]
+
+
 def play_two_updates(folder: Path, tests: int) -> list[str]:
     """Update the same goldens in two runs at once, and return what went wrong, a line each."""
     _write(folder, tests)
@@ -106,25 +171,34 @@ def play_two_updates(folder: Path, tests: int) -> list[str]:
     return [*problems, *_failed(_start(folder), tests), *_left(folder, tests)]
 
 
-def play_workers(folder: Path, tests: int, workers: int = 4) -> list[str]:
-    """Record, check and update on several workers, and return what went wrong or grew in one of them."""
-    _write(folder, tests)
-    problems = []
-    for mode in ("missing", "check", "update"):
-        problems += _failed(_start(folder, f"--tf-golden={mode}", "-n", str(workers)), tests)
-        for file in sorted(folder.glob("samples.*")):
-            problems += [f"{mode}, {file.name}: {problem}" for problem in told_growth(_samples(file))]
-            file.unlink()
-    return [*problems, *_left(folder, tests)]
+def play_kills(folder: Path, times: int, seed: int = 0) -> list[str]:
+    """Kill a writing process so often, at seeded moments: the golden is the old one or the new one, whole."""
+    moments, path, problems = random.Random(seed), folder / "test.safetensors", []
+    command, pipe = [sys.executable, "-c", _WRITER, str(path)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for number in range(times):
+            writer.stdin.write("go\n")
+            child = int(writer.stdout.readline())
+            time.sleep(moments.expovariate(1 / 0.003))
+            os.kill(child, signal.SIGKILL)
+            writer.stdout.readline()
+            problems += [f"kill {number}: {problem}" for problem in _torn(path)]
+        writer.stdin.close()
+    sweep(folder)
+    return [*problems, *(f"left behind: {entry.name}" for entry in folder.iterdir() if entry != path)]
 
 
-def growth_of_run(folder: Path, tests: int) -> Growth:
-    """Return what grew in a process that records so many goldens."""
-    _write(folder, tests)
-    problems = _failed(_start(folder, "--tf-golden=update"), tests)
-    if problems:
-        raise RuntimeError(problems[0])
-    return growth(_samples(next(folder.glob("samples.*"))))  # named after the worker, where one plays it
+def _torn(path: Path) -> list[str]:
+    try:
+        recorded = Trace.load(path)
+    except GoldenError as error:
+        return [str(error)]
+    values = {float(record.tensor.max()) for record in recorded.calls[0].inputs if record.tensor is not None}
+    foreign = [entry.name for entry in path.parent.iterdir() if entry != path and not entry.name.endswith(PARTIAL)]
+    problems = [] if values in ({1.0}, {2.0}) else [f"it holds {values}"]
+    return problems + [f"foreign file {name}" for name in foreign]
 
 
 def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
@@ -138,22 +212,13 @@ def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
     attributes = termios.tcgetattr(terminal)
     told, tell = os.pipe()
     command = [sys.executable, "-c", f"TOO_LATE = {_TOO_LATE}\n{_RUNNER}", str(tell)]
+    start = partial(subprocess.Popen[str], stdin=subprocess.PIPE, stdout=terminal, stderr=terminal, text=True)
     with (
         os.fdopen(told, encoding="ascii") as answers,
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            env=_environment(),
-            text=True,
-            pass_fds=[tell],
-            stdin=subprocess.PIPE,
-            stdout=terminal,
-            stderr=terminal,
-        ) as runner,
+        start(command, cwd=folder, env=_environment(), pass_fds=[tell]) as runner,
     ):
         os.close(tell)
-        if runner.stdin is None:
-            raise RuntimeError("there is no pipe")
+        assert runner.stdin is not None
         for number, (phase, (place, mode)) in zip(range(times), cycle(_PHASES.items()), strict=False):
             code = _TOO_LATE
             for moment in range(moments.randint(1, 8), 0, -1):  # earlier, where the run has fewer such calls
@@ -200,20 +265,15 @@ def _left(folder: Path, tests: int) -> list[str]:
     sweep(goldens)
     files = sorted(goldens.iterdir()) if goldens.exists() else []
     problems = [] if len(files) == tests else [f"{len(files)} goldens of {tests}"]
-    problems += [f"left behind: {file.name}" for file in files if file.name.endswith(PARTIAL)]
-    return [*problems, *(problem for file in files for problem in _problems(file))]
-
-
-def _problems(file: Path) -> list[str]:
-    try:
-        value = float(file.name.partition("[")[2].partition("]")[0])
-        (record,) = load(file).trace.calls[0].inputs
-    except (GoldenError, ValueError) as error:
-        return [f"{file.name}: {error}"]
-    is_its_own = record.tensor is not None and torch.equal(record.tensor, torch.full((2, 4), value))
-    return [] if is_its_own else [f"{file.name}: it holds another test's tensors"]
-
-
-def _samples(file: Path) -> list[Sample]:
-    values = (line.split() for line in file.read_text().splitlines())
-    return [Sample(float(seconds), int(kilobytes), int(handles)) for seconds, kilobytes, handles in values]
+    for file in files:
+        if file.name.endswith(PARTIAL):
+            problems.append(f"left behind: {file.name}")
+        try:
+            (record,) = load(file).trace.calls[0].inputs
+        except (GoldenError, ValueError) as error:
+            problems.append(f"{file.name}: {error}")
+        else:
+            value = torch.full((2, 4), float(file.name.partition("[")[2].partition("]")[0]))
+            if record.tensor is None or not torch.equal(record.tensor, value):
+                problems.append(f"{file.name}: it holds another test's tensors")
+    return problems
