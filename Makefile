@@ -55,7 +55,7 @@ test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to tra
 	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python -m pytest -n 2 tests/runtimes
 
 runtimes: $(VENV)/.runtimes  ## how many ports of mlx-lm are quiet, and how many random edits are named
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_clean.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_corpus.py
 	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_mutants.py
 	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/onnx_mutants.py
 

@@ -8,7 +8,6 @@ named             the answer is the module whose code or parameters are wrong (f
 in three lines    named by a range of three lines at most, by one statement, or by the parameter
 named or inside   it is that module or one within it, which is all that a tool without glue can say of glue
 proved            a change of one place was tried, and after it every output agrees
-golden of 64 kB   the right model is a golden that keeps so much beside its table of operators
 by floors         what is allowed is a multiple of what float64 says (``tolerance="fp64"``)
 without names     every module of the wrong model has another name, and no ``rename=`` says which is which
 
@@ -17,7 +16,7 @@ With ``--ports``, the bugs of ``tests/ports``, which nobody here wrote, without 
 line              the edited line, or the reference's for what is left out, in a range of at most ten
 module            the module, those with the line among them
 unsure, wrong     another place, said to be uncertain; another place, with certainty
-alarm             the clean port is called wrong without rename=, with one by hand, with each that a report suggested
+alarm             the clean port is called wrong
 
 With ``--controls``, models that no edit makes: noise on a weight, or a module that gives a fixed tensor. None may be
 proved.
@@ -42,14 +41,12 @@ import argparse
 from collections.abc import Callable
 
 from corpus import all_ports
-from judging import alarm, built, is_installed, judged
+from judging import alarm, is_installed, judged
 
 from bugs import BUGS
 from edits import head, is_narrow
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.records import Culprit
-from pytest_tfdebug.tracing.file.kept import sampled
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
 #: Kinds that may be told instead: a wrong parameter as the code that uses it.
@@ -86,7 +83,6 @@ def pair_of(architecture: str, corrupt: Callable[[torch.nn.Module], object]) -> 
 def ours(
     pair: Pair,
     *,
-    hold: Callable[[Trace], Trace] = lambda recorded: recorded,
     has_names: bool = True,
     **settings: Any,
 ) -> Answer:
@@ -95,16 +91,12 @@ def ours(
     if not has_names:
         own = {_disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
         actual = _without_names(actual)
-    report = compare(hold(trace(pair.right, **pair.inputs)), actual, internal="fail", **settings)
+    report = compare(trace(pair.right, **pair.inputs), actual, internal="fail", **settings)
     culprit = report.culprit
     if culprit is None:
         return Answer(not report.ok)
     is_line = culprit.kind == "weights" or is_narrow(culprit.source)
     return Answer(not report.ok, own.get(culprit.path, culprit.path), culprit.kind, is_line, bool(culprit.proved))
-
-
-def _of_64_kb(recorded: Trace) -> Trace:
-    return replace(sampled(recorded), again=recorded.again)
 
 
 def _without_names(actual: Trace) -> Trace:
@@ -151,7 +143,6 @@ def _similar(expected: torch.Tensor, actual: torch.Tensor) -> bool:
 
 TOOLS: dict[str, Callable[[Pair], Answer]] = {
     "pytest-tfdebug": ours,
-    "golden of 64 kB": partial(ours, hold=_of_64_kb),
     "by floors": partial(ours, tolerance="fp64"),
     "without names": partial(ours, has_names=False),
     "pytest-torch, leaves": partial(pytest_torch, leaf_only=True),
@@ -187,41 +178,19 @@ def of_catalogue(every: int) -> None:
 
 def of_ports(options: argparse.Namespace) -> None:
     """Print how the bugs of each port are judged, and the alarms of the clean ports."""
-    columns = ("bugs", *_VERDICTS, "proved", "alarm", "hand", "suggested", "s each")
-    table = command.Table("port", *columns)
+    table = command.Table("port", "bugs", *_VERDICTS, "proved", "alarm", "s each")
     for port in (port for port in all_ports() if is_installed(port) and port.name in (options.only or port.name)):
-        built(port)
         begun, counts = time.monotonic(), Counter[str]()
-        suggestions: dict[tuple[tuple[str, str], ...], None] = {}
-        for bug in (bug for bug in port.bugs if options.bug in bug.name):
-            try:
-                outcome = judged(port, bug)
-            except (AssertionError, ValueError) as error:
-                print(f"{port.name}: {bug.name}: {error}")
-                continue
-            counts[outcome.verdict] += 1
-            counts["proved"] += outcome.culprit is not None and bool(outcome.culprit.proved)
-            suggestions |= {tuple(sorted(outcome.suggested.items())): None} if outcome.suggested else {}
-            if options.bug or (options.show and outcome.verdict != "line"):
-                print(f"{port.name}: {bug.name}: {outcome.verdict.upper()}: {_told(outcome.culprit)}, at {bug.at}")
-                print(head(outcome.text, 100 if options.bug else 3))
-        bugs = sum(counts[verdict] for verdict in _VERDICTS)
-        took = (time.monotonic() - begun) / max(bugs, 1)
-        counts.update(_alarms(port, [*map(dict, suggestions)], show=options.show))
-        table.add(port.name, {**counts, "bugs": bugs, "module": counts["line"] + counts["module"], "s each": took})
+        for bug in port.bugs:
+            outcome = judged(port, bug)
+            counts.update(["bugs", outcome.verdict, *(["module"] if outcome.verdict == "line" else [])])
+            culprit = outcome.culprit
+            counts["proved"] += culprit is not None and bool(culprit.proved)
+            if options.show and outcome.verdict != "line":
+                print(f"{port.name}: {bug.name}: {outcome.verdict.upper()}, at {bug.at}\n{head(outcome.text, 9)}")
+        counts["alarm"], took = int(bool(alarm(port))), (time.monotonic() - begun) / max(counts["bugs"], 1)
+        table.add(port.name, {**counts, "s each": took})
     table.total()
-
-
-def _alarms(port: Any, suggested: list[dict[str, str]], *, show: bool) -> dict[str, int]:
-    """Return how often the clean port is called wrong, by where rename= came from."""
-    counts = {}
-    by_hand = [port.rename] if port.rename else []
-    for name, all_rules in {"alarm": [None], "hand": by_hand, "suggested": suggested}.items():
-        texts = [text for text in (alarm(port, rules) for rules in all_rules) if text]
-        counts[name] = len(texts)
-        if show and texts:
-            print(f"{port.name}: clean, rename {name}: ALARM\n{head(texts[0], 3)}")
-    return counts
 
 
 def of_controls(every: int) -> None:
@@ -258,29 +227,19 @@ def _middle(model: torch.nn.Module) -> Any:
     return found[len(found) // 2]
 
 
-def _told(culprit: Culprit | None) -> str:
-    return f"{culprit.path} ({culprit.kind}, {culprit.source}, {culprit.reference})" if culprit else "-"
-
-
 def main() -> None:
     """Print the table that is asked for."""
-    parser = command.parser(__doc__, "every", "only", "show", "bug", bug="")
+    parser = command.parser(__doc__, "every", "only", "show")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--ports", action="store_true", help="the bugs of tests/ports; --only, --show, --bug are its")
+    which.add_argument("--ports", action="store_true", help="the bugs of tests/ports; --only, --show are its")
     which.add_argument("--controls", action="store_true", help="models that no edit makes")
     options = parser.parse_args()
-    known = [port.name for port in all_ports()]
-    unknown = sorted({*(options.only or ())}.difference(known))
-    if unknown:
-        parser.error(f"no port {', '.join(unknown)}; there are {', '.join(known)}")
     command.quiet()
     command.only_work_counts()
     if options.ports:
         of_ports(options)
-    elif options.controls:
-        of_controls(options.every)
     else:
-        of_catalogue(options.every)
+        (of_controls if options.controls else of_catalogue)(options.every)
 
 
 if __name__ == "__main__":

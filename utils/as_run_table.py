@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "as-run.md"
@@ -37,11 +36,8 @@ ROWS = {
 }
 
 
-class Held(NamedTuple):
-    """A row, a key of :data:`ROWS`, and what a test says in each of its columns."""
-
-    row: str
-    said: dict[str, str]
+#: A row, a key of :data:`ROWS`, and what a test says in each of its columns.
+Held = tuple[str, dict[str, str]]
 
 
 def held() -> Iterator[Held]:
@@ -54,15 +50,14 @@ def held() -> Iterator[Held]:
                     said = {str(word.arg): ast.literal_eval(word.value) for word in mark.keywords}
                     if row not in ROWS or not said.keys() <= set(COLUMNS):
                         raise SystemExit(f"{file}: as_run({row!r}, {', '.join(said)}) is no row and columns of ROWS.")
-                    yield Held(row, said)
+                    yield row, said
 
 
 def table(found: Collection[Held]) -> str:
     """Return the table of what tests hold."""
     lines = []
     for row, title in ROWS.items():
-        own = [each for each in found if each.row == row]
-        cells = [" ".join(each.said[column] for each in own if column in each.said) for column in COLUMNS]
+        cells = [" ".join(said[column] for own, said in found if own == row and column in said) for column in COLUMNS]
         lines.append(f"| {' | '.join([title, *cells])} |\n")
     return HEAD + "".join(lines)
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "fixtures"), str(ROOT / "tests" / "ports")]
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "bug": {"metavar": "TEXT", "help": "print the whole reports on bugs with this in their names"},
+    "dtype": {"default": "float32", "help": "of the port (default %(default)s)"},
     "edits": {"type": int, "default": 100, "help": "edits that change an output (default %(default)s)"},
     "every": {"type": int, "default": 1, "metavar": "N", "help": "every N-th only"},
     "only": {"type": lambda text: text.split(","), "metavar": "NAME,NAME", "help": "these only"},

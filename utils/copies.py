@@ -124,14 +124,11 @@ def subject(name: str, seed: int, folder: Path) -> Subject:
 
 def main() -> None:
     """Print the table."""
-    parser = command.parser(__doc__, "edits", "seed", "only", "show", edits=10, only=[*ARCHITECTURES])
-    parser.add_argument("--forwards", action="store_true", help="edit nothing but forwards")
-    options = parser.parse_args()
+    options = command.parser(__doc__, "edits", "seed", "only", "show", edits=10, only=[*ARCHITECTURES]).parse_args()
     command.quiet()
     command.only_work_counts()
     with tempfile.TemporaryDirectory() as folder:
-        subjects = (subject(name, options.seed, Path(folder)) for name in options.only)
-        measure(subjects, options, "forward" if options.forwards else "")
+        measure((subject(name, options.seed, Path(folder)) for name in options.only), options)
 
 
 if __name__ == "__main__":

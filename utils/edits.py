@@ -65,13 +65,11 @@ class Edit(NamedTuple):
         return f"{self.file}:{self.line}: {text.splitlines()[self.line - 1].strip()}  ->  {self.text.strip()}"
 
 
-def edits_of(text: str, ran: Collection[int], file: str = "", within: str = "") -> Iterator[Edit]:
-    """Yield every edit of the lines that ran; of functions of one name only, where ``within`` says so."""
+def edits_of(text: str, ran: Collection[int], file: str = "") -> Iterator[Edit]:
+    """Yield every edit of the lines that ran."""
     lines = text.splitlines()
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
-    for function in functions:
-        if function.name == "_init_weights" or (within and function.name != within):
-            continue
+    for function in (function for function in functions if function.name != "_init_weights"):
         for node in (inner for statement in function.body for inner in ast.walk(statement)):
             where: Any = node
             number = getattr(node, "lineno", 0)
@@ -127,7 +125,7 @@ class Subject(NamedTuple):
     draw: random.Random
 
 
-def measure(subjects: Iterable[Subject], options: argparse.Namespace, within: str = "") -> None:
+def measure(subjects: Iterable[Subject], options: argparse.Namespace) -> None:
     """Edit each of some models ``--edits`` times, and print how the reports are judged."""
     table = command.Table("edits of", "bugs", *VERDICTS, "proved", "alarm", "s each")
     for subject in subjects:
@@ -136,9 +134,7 @@ def measure(subjects: Iterable[Subject], options: argparse.Namespace, within: st
         if clean.culprit is not None:
             counts["alarm"] += 1
             print(f"{subject.name}: ALARM without an edit\n{clean}", flush=True)
-        found = [
-            edit for name, text in subject.texts.items() for edit in edits_of(text, subject.lines[name], name, within)
-        ]
+        found = [each for name, text in subject.texts.items() for each in edits_of(text, subject.lines[name], name)]
         for edit, wrong in infected(found, options.edits, subject.draw, subject.infect):
             culprit: Culprit | None = None
             try:

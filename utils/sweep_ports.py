@@ -138,55 +138,36 @@ def _curated_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> torch.
 
 #: Model type -> what its configuration needs beside ``SIZES``. Three ports compute another GELU than their model's
 #: own, and differ by 2e-4 with that: they are swept with the one that they compute.
+# fmt: off
 MLX: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {"sliding_window": 4096},
-    "phi3": {"original_max_position_embeddings": 128, "sliding_window": 4096},
-    "phi": {},
-    "qwen2": {},
-    "qwen3": {},
-    "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 48},
-    "mixtral": LOCAL_EXPERTS,
-    "gemma2": {"query_pre_attn_scalar": 16},
-    "gemma3_text": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
-    "gpt_neox": {"intermediate_size": 256, "hidden_act": "gelu_pytorch_tanh"},
-    "gpt_bigcode": {"n_positions": 128, "activation_function": "gelu"},
-    "starcoder2": {"hidden_act": "gelu"},
-    "stablelm": {},
-    "cohere": {},
-    "olmo2": {},
+    **{kind: {} for kind in ("llama", "qwen2", "qwen3", "phi", "stablelm", "cohere", "olmo2")},
+    "mistral": {"sliding_window": 4096}, "phi3": {"original_max_position_embeddings": 128, "sliding_window": 4096},
+    "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 48}, "mixtral": LOCAL_EXPERTS,
+    "gemma2": {"query_pre_attn_scalar": 16}, "gemma3_text": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
+    "gpt_neox": {"intermediate_size": 256, "hidden_act": "gelu_pytorch_tanh"}, "starcoder2": {"hidden_act": "gelu"},
+    "gpt_bigcode": {"n_positions": 128, "activation_function": "gelu"}, "granitemoe": LOCAL_EXPERTS,
     "olmo3": {"layer_types": ["sliding_attention", "full_attention"]},
-    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
-    "granite": {},
-    "granitemoe": LOCAL_EXPERTS,
-    "helium": {},
-    "smollm3": {},
-    "nemotron": {},
-    "ernie4_5": {},
-    "glm": {"partial_rotary_factor": 1.0},
-    "glm4": {"partial_rotary_factor": 0.5},
-    "seed_oss": {},
-    "hunyuan_v1_dense": {},
-    "mamba": {"state_size": 8},
-    "internlm3": {},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2}, "glm": {"partial_rotary_factor": 1.0},
+    **{kind: {} for kind in ("granite", "helium", "smollm3", "nemotron", "ernie4_5", "seed_oss", "hunyuan_v1_dense")},
+    "glm4": {"partial_rotary_factor": 0.5}, "mamba": {"state_size": 8}, "internlm3": {},
     "gptj": {"n_positions": 128, "rotary_dim": 8, "n_inner": 256},
 }
 FMS: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "granite": {},
-    "gpt_bigcode": {"n_positions": 128},
+    "llama": {}, "granite": {}, "gpt_bigcode": {"n_positions": 128},
     "roberta": {"type_vocab_size": 1, "max_position_embeddings": 130, "pad_token_id": 1},
 }
+_ROBERTA = {"pad_token_id": 1, "max_position_embeddings": 130}
 CURATED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaCausalLM", "LlamaForCausalLM", {}),
     "gpt_neox": ("GPTNeoXCausalLM", "GPTNeoXForCausalLM", {}),
     "mpt": ("MPTCausalLM", "MptForCausalLM", {"max_seq_len": 128}),
     "bert": ("BERTEncoder", "BertModel", {}),
-    "roberta": ("RoBERTaEncoder", "RobertaModel", {"pad_token_id": 1, "max_position_embeddings": 130}),
-    "xlm-roberta": ("XLMREncoder", "XLMRobertaModel", {"pad_token_id": 1, "max_position_embeddings": 130}),
-    "camembert": ("CamemBERTEncoder", "CamembertModel", {"pad_token_id": 1, "max_position_embeddings": 130}),
+    "roberta": ("RoBERTaEncoder", "RobertaModel", _ROBERTA),
+    "xlm-roberta": ("XLMREncoder", "XLMRobertaModel", _ROBERTA),
+    "camembert": ("CamemBERTEncoder", "CamembertModel", _ROBERTA),
     "albert": ("ALBERTEncoder", "AlbertModel", {"embedding_size": 32}),
 }
+# fmt: on
 
 
 def _config(kind: str, own: Mapping[str, Any]) -> Any:
@@ -196,22 +177,23 @@ def _config(kind: str, own: Mapping[str, Any]) -> Any:
     return config_class(**{**{name: value for name, value in SIZES.items() if name in known}, **own})
 
 
-def _of_auto(kind: str, masked: tuple[str, ...] = ("roberta", "mpnet")) -> type:
-    auto = transformers.AutoModelForMaskedLM if kind in masked else transformers.AutoModelForCausalLM
+def _of_auto(kind: str) -> type:
+    auto = transformers.AutoModelForMaskedLM if kind == "roberta" else transformers.AutoModelForCausalLM
     found: type = auto._model_mapping[transformers.CONFIG_MAPPING[kind]]  # noqa: SLF001 - the only table of classes
     return found
 
 
 def _pairs() -> Iterator[Pair]:
-    ports = [(f"mlx-lm {kind}", kind, own, _mlx, _mlx_forward) for kind, own in MLX.items()]
-    ports += [(f"ibm-fms {kind}", kind, own, _fms, _fms_forward) for kind, own in FMS.items()]
-    for name, kind, own, read, forward in ports:
-        load = from_folder(read, is_version_4=read is _mlx)
-        yield Pair(name, _of_auto(kind), _config(kind, own), unloaded, load, forward)
+    ports: list[tuple[str, str, type, Any, Callable[[Path], Any], Any]] = [
+        *((f"mlx-lm {kind}", kind, _of_auto(kind), own, _mlx, _mlx_forward) for kind, own in MLX.items()),
+        *((f"ibm-fms {kind}", kind, _of_auto(kind), own, _fms, _fms_forward) for kind, own in FMS.items()),
+    ]
     for kind, (port, reference, own) in CURATED.items():
-        load = from_folder(_curated(port), is_version_4=True)
         reference_class = getattr(transformers, reference)
-        yield Pair(f"curated {kind}", reference_class, _config(kind, own), unloaded, load, _curated_forward)
+        ports.append((f"curated {kind}", kind, reference_class, own, _curated(port), _curated_forward))
+    for name, kind, reference_class, own, read, forward in ports:
+        load = from_folder(read, is_version_4=read is not _fms)
+        yield Pair(name, reference_class, _config(kind, own), unloaded, load, forward)
 
 
 PORTS = tuple(_pairs())

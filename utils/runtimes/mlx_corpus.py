@@ -1,111 +1,74 @@
-"""Model types that both transformers and mlx-lm implement, at tiny seeded configurations."""
+"""Model types that both transformers and mlx-lm implement, at tiny seeded configurations.
+
+As a script it prints which ports of mlx-lm are quiet as they are.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import mlx.core as mx
 import torch
-from transformers import PreTrainedModel
+from mlx_lm.utils import _get_classes
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import command
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.mlx import arrays
+
+# fmt: off
 _SIZES = {
-    "vocab_size": 99,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.1,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "attn_implementation": "eager",
+    "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.1, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
 }
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 _LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
 _DEEPSEEK = {
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "n_shared_experts": 1,
-    "n_group": 2,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 24,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1, "n_group": 2,
+    "topk_group": 1, "first_k_dense_replace": 1, "num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 24,
+    "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
 }
-_GPT = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}
+_HEADS, _SCALED = {"head_dim": 16}, {"logits_scaling": 2.0, "residual_multiplier": 0.5}
+_GLM = {**_DEEPSEEK, **_HEADS, "num_key_value_heads": 2}
 #: Model type -> what its configuration needs beside the sizes. mlx-lm agrees on the first, differs on the rest.
 TYPES: dict[str, dict[str, Any]] = {
-    "llama": {"rms_norm_eps": 1e-5},
-    "mistral": {"head_dim": 16},
-    "qwen2": {},
-    "qwen3": {"head_dim": 16},
-    "gemma3_text": {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 4, "sliding_window_pattern": 2},
-    "phi": {},
-    "phi3": {},
-    "stablelm": {},
-    "cohere": {},
-    "olmo2": {},
-    "olmoe": {**_EXPERTS, "num_key_value_heads": 4},
-    "granite": {
-        "logits_scaling": 2.0,
-        "residual_multiplier": 0.5,
-        "embedding_multiplier": 3.0,
-        "attention_multiplier": 0.2,
-    },
-    "granitemoe": {**_LOCAL, "logits_scaling": 2.0, "residual_multiplier": 0.5},
-    "glm4": {"head_dim": 16},
-    "glm4_moe": {**_DEEPSEEK, "head_dim": 16, "num_key_value_heads": 2},
-    "nemotron": {},
-    "mixtral": {**_LOCAL},
-    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 48},
-    "helium": {"head_dim": 16},
-    "smollm3": {},
-    "ernie4_5": {"head_dim": 16},
-    "seed_oss": {"head_dim": 16},
-    "hunyuan_v1_dense": {"head_dim": 16},
+    "llama": {"rms_norm_eps": 1e-5}, "mistral": _HEADS, "qwen2": {}, "qwen3": _HEADS,
+    "gemma3_text": {**_HEADS, "query_pre_attn_scalar": 16, "sliding_window": 4, "sliding_window_pattern": 2},
+    "phi": {}, "phi3": {}, "stablelm": {}, "cohere": {}, "olmo2": {}, "olmoe": {**_EXPERTS, "num_key_value_heads": 4},
+    "granite": {**_SCALED, "embedding_multiplier": 3.0, "attention_multiplier": 0.2},
+    "granitemoe": {**_LOCAL, **_SCALED}, "glm4": _HEADS, "glm4_moe": _GLM, "nemotron": {}, "mixtral": _LOCAL,
+    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 48}, "helium": _HEADS, "smollm3": {},
+    "ernie4_5": _HEADS, "seed_oss": _HEADS, "hunyuan_v1_dense": _HEADS,
     "deepseek_v3": {**_DEEPSEEK, "num_hidden_layers": 2},
     "mamba": {"state_size": 8, "expand": 2, "use_mambapy": False},
-    "mamba2": {"state_size": 8, "num_heads": 8, "head_dim": 16, "expand": 2, "n_groups": 1, "chunk_size": 4},
-    "dots1": {**_DEEPSEEK, "head_dim": 16, "num_key_value_heads": 2},
-    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "head_dim": 16},
-    "ministral3": {"head_dim": 16},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"], **_EXPERTS, "num_dense_layers": 1},
-    "nemotron_h": {"hybrid_override_pattern": "*-", "head_dim": 16},
-    "gptj": {**_GPT, "rotary_dim": 8},
-    "laguna": {**_EXPERTS, "head_dim": 16},
-    "gemma": {"head_dim": 16},
-    "gemma2": {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 4},
-    "starcoder2": {},
-    "glm": {"head_dim": 16},
-    "jamba": {
-        **_EXPERTS,
-        "mamba_d_state": 8,
-        "mamba_dt_rank": 4,
-        "use_mamba_kernels": False,
-        "attn_layer_period": 2,
-        "attn_layer_offset": 1,
-    },
+    "mamba2": {**_HEADS, "state_size": 8, "num_heads": 8, "expand": 2, "n_groups": 1, "chunk_size": 4}, "dots1": _GLM,
+    "falcon_h1": {**_HEADS, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8},
+    "ministral3": _HEADS, "lfm2_moe": {**_EXPERTS, "layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "nemotron_h": {**_HEADS, "hybrid_override_pattern": "*-"},
+    "gptj": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "rotary_dim": 8},
+    "laguna": {**_EXPERTS, **_HEADS}, "gemma": _HEADS,
+    "gemma2": {**_HEADS, "query_pre_attn_scalar": 16, "sliding_window": 4}, "starcoder2": {}, "glm": _HEADS,
+    "jamba": {**_EXPERTS, "mamba_d_state": 8, "mamba_dt_rank": 4, "use_mamba_kernels": False, "attn_layer_period": 2,
+              "attn_layer_offset": 1},
     "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32, "moe_layer_start_index": 1},
-    "glm4_moe_lite": {**_DEEPSEEK},
+    "glm4_moe_lite": _DEEPSEEK,
     "olmo3": {"sliding_window": 4, "num_hidden_layers": 4},  # every fourth has full attention, and mlx-lm asks for one
-    "internlm3": {"head_dim": 16},
+    "internlm3": _HEADS,
 }
+# fmt: on
 QUIET = [*TYPES][:33]
 IDS = torch.arange(1, 13)[None] * 7 % 99
 
 
 def reference(kind: str, **more: Any) -> PreTrainedModel:
     """Return a tiny seeded model of a type, with every one-dimensional parameter off its 0 or 1."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = AutoConfig.for_model(kind, **{**_SIZES, **TYPES[kind], **more})
@@ -142,9 +105,6 @@ def mlx_model(model: PreTrainedModel, module: Any = None, *, dtype: str = "float
         module: The module that holds its classes; that of mlx-lm without one.
         dtype: Name of the dtype of its weights.
     """
-    import mlx.core as mx
-    from mlx_lm.utils import _get_classes
-
     config = mlx_config(model)
     kind, arguments = _get_classes(config) if module is None else (module.Model, module.ModelArgs)
     port = kind(arguments.from_dict(config))
@@ -157,3 +117,30 @@ def mlx_model(model: PreTrainedModel, module: Any = None, *, dtype: str = "float
     port.eval()
     mx.eval(port.parameters())
     return port
+
+
+def main() -> None:
+    """Print a row for each type."""
+    parser = command.parser(__doc__, "only", "dtype", only=[*TYPES])
+    options = parser.parse_args()
+    command.quiet()
+    logging.disable(logging.WARNING)
+    mx.set_default_device(mx.cpu)
+    table = command.Table("mlx-lm", "quiet", "differs", "paired", "arrays", "farthest", "")
+    for kind in options.only:
+        try:
+            model = reference(kind)
+            found = arrays(mlx_model(model, dtype=options.dtype), mx.array(IDS.numpy()))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a kernel that MLX has not
+            print(f"{kind}: not run: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+            continue
+        report = compare(trace(model, input_ids=IDS, use_cache=False), found)
+        farthest = max((array.distance for array in report.arrays if array.partners), default=0.0)
+        told = "" if report.ok else str(report).splitlines()[0]
+        quiet = int(report.ok), int(not report.ok)
+        table.add(kind, (*quiet, report.tensors, len(report.arrays), f"{farthest:.1e}", told))
+    table.total()
+
+
+if __name__ == "__main__":
+    main()

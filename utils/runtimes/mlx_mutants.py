@@ -17,6 +17,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx_lm.utils import _get_classes
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
@@ -75,8 +76,6 @@ EDITS: tuple[tuple[str, str, str], ...] = (
 @cache
 def source(kind: str) -> tuple[str, str]:
     """Return the name and the text of the module that implements a type."""
-    from mlx_lm.utils import _get_classes
-
     name = _get_classes({"model_type": kind})[0].__module__
     found = importlib.util.find_spec(name)
     assert found is not None and found.origin is not None  # noqa: PT018
@@ -127,9 +126,7 @@ def output(port: Any) -> Any:
 
 
 if __name__ == "__main__":
-    parser = command.parser(__doc__, "edits", "seed")
-    parser.add_argument("--dtype", default="float32")
-    options = parser.parse_args()
+    options = command.parser(__doc__, "dtype", "edits", "seed").parse_args()
     command.quiet()
     mx.set_default_device(mx.cpu)
     measure(partial(draw, dtype=options.dtype), options.edits, options.seed)

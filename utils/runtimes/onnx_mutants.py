@@ -42,23 +42,10 @@ def models() -> dict[str, tuple[torch.nn.Module, dict[str, Any]]]:
     bert = transformers.BertConfig(**_SIZES, vocab_size=99, initializer_range=0.1)
     vit = transformers.ViTConfig(**_SIZES, image_size=16, patch_size=4, num_labels=7, initializer_range=0.1)
     whisper = transformers.WhisperConfig(
-        vocab_size=99,
-        d_model=48,
-        encoder_layers=2,
-        decoder_layers=2,
-        init_std=0.1,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        num_mel_bins=16,
-        max_source_positions=20,
-        max_target_positions=32,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-    )
+        vocab_size=99, d_model=48, encoder_layers=2, decoder_layers=2, init_std=0.1, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, num_mel_bins=16, max_source_positions=20,
+        max_target_positions=32, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+    )  # fmt: skip
     audio = {"input_features": torch.randn(1, 16, 40), "decoder_input_ids": ids, "use_cache": False}
     return {
         "llama": (transformers.LlamaForCausalLM(llama), {"input_ids": ids, "use_cache": False}),
