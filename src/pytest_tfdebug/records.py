@@ -175,7 +175,7 @@ class Call:
     def called_at(self) -> SourceRange | None:
         """Lines of the caller that made the call; None for a root."""
         site = self.inner_site or self.site
-        return SourceRange(site.file, site.line, site.end_line) if site else None
+        return SourceRange(site.file, site.line, site.end_line, site.code) if site else None
 
 
 class Metrics(NamedTuple):

@@ -1,15 +1,15 @@
 """Whatever a runtime leaves -> labels and tensors: iterables, dicts, files, directories, and arrays of any library.
 
 A directory is read in the order of the numbers that its files' names begin with, else of the times at which they were
-last written. A ``.bin`` says neither shape nor dtype: an ``index.json`` beside it does.
+last written.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,8 +22,6 @@ from pytest_tfdebug.errors import TFDebugError
 Arrays: TypeAlias = "Iterable[tuple[str, Any]] | Mapping[str, Any] | str | os.PathLike[str]"
 #: The same in words, for its error.
 _KINDS = "(label, array) pairs, a dict of arrays, an .npz or .safetensors file, or a directory of dumps"
-#: What describes raw files: ``{"layer0.q": {"file": "0003.bin", "shape": [1, 8, 64], "dtype": "bfloat16"}, ...}``.
-_INDEX = "index.json"
 
 
 def labelled(arrays: object) -> Iterator[tuple[str, torch.Tensor]]:
@@ -73,18 +71,14 @@ def as_tensor(label: str, array: Any) -> torch.Tensor:  # noqa: ANN401 - arrays 
     if isinstance(array, torch.Tensor):
         return array.detach().cpu()
     if hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray):
-        try:
-            return torch.utils.dlpack.from_dlpack(array).cpu()
-        except (RuntimeError, TypeError, ValueError, BufferError, AttributeError):
-            pass  # a dtype or a device that DLPack has no name for
+        with suppress(RuntimeError, TypeError, ValueError, BufferError, AttributeError):
+            return torch.utils.dlpack.from_dlpack(array).cpu()  # it has no name for some dtypes and devices
     try:
-        plain = np.ascontiguousarray(array).reshape(np.shape(array))
-        kind = getattr(torch, plain.dtype.name, None)
-        if plain.dtype.kind == "V" and isinstance(kind, torch.dtype):  # ml_dtypes
-            bits = {1: np.uint8, 2: np.int16}[plain.itemsize]
-            return torch.from_numpy(plain.view(bits).copy()).view(kind)
-        return torch.from_numpy(plain if plain.flags.writeable else plain.copy())
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+        plain = np.array(array, order="C")
+        if plain.dtype.kind == "V":  # ml_dtypes
+            return torch.from_numpy(plain.view(f"i{plain.itemsize}")).view(getattr(torch, plain.dtype.name))
+        return torch.from_numpy(plain)
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise TFDebugError(
             f"{label!r} is a {type(array).__name__} that neither numpy.asarray nor DLPack can read as numbers: {error}"
         ) from error
@@ -92,36 +86,23 @@ def as_tensor(label: str, array: Any) -> torch.Tensor:  # noqa: ANN401 - arrays 
 
 def _read(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield what a file holds, or the files of a directory."""
-    if path.is_dir() and not (path / _INDEX).is_file():
-        files = sorted((file for file in path.rglob("*") if file.suffix in _READERS), key=_order)
-        if not files:
-            raise TFDebugError(
-                f"{path} holds no arrays: no {', '.join(_READERS)} file.\n"
-                f"Raw files need an {_INDEX}, see docs/runtimes.md."
-            )
-        for file in files:
-            yield file.relative_to(path).with_suffix("").as_posix(), dict(_read(file))
+    files = sorted((file for file in path.rglob("*") if file.suffix in _READERS), key=_order) if path.is_dir() else []
+    for file in files:
+        yield file.relative_to(path).with_suffix("").as_posix(), dict(_read(file))
+    if files:
         return
-    read = _raw if path.is_dir() else _READERS.get(path.suffix)
-    if read is None or not path.exists():
+    if path.suffix not in _READERS or not path.is_file():
         raise TFDebugError(f"{path} holds no arrays: give one of {', '.join(_READERS)}, or a directory of such files.")
     try:
-        yield from read(path)
+        yield from _READERS[path.suffix](path)
     except Exception as error:  # whatever a library raises for a damaged file
         raise TFDebugError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _order(file: Path) -> tuple[list[int], int]:
-    is_numbered = file.name[:1].isdigit()
-    return (
-        ([int(number) for number in re.findall(r"\d+", file.name)], 0) if is_numbered else ([], file.stat().st_mtime_ns)
-    )
-
-
-def _raw(folder: Path) -> Iterator[tuple[str, Any]]:
-    for label, entry in json.loads((folder / _INDEX).read_text(encoding="utf-8")).items():
-        held = bytearray((folder / entry["file"]).read_bytes())
-        yield label, torch.frombuffer(held, dtype=getattr(torch, entry["dtype"])).reshape(entry["shape"])
+    if file.name[:1].isdigit():
+        return [int(number) for number in re.findall(r"\d+", file.name)], 0
+    return [], file.stat().st_mtime_ns
 
 
 def _safetensors(path: Path) -> Iterator[tuple[str, Any]]:
@@ -132,13 +113,9 @@ def _safetensors(path: Path) -> Iterator[tuple[str, Any]]:
             yield name, file.get_tensor(name)
 
 
-def _pt(path: Path) -> Iterable[tuple[str, Any]]:
-    return [("", torch.load(path, map_location="cpu", weights_only=True))]
-
-
 _READERS: dict[str, Callable[[Path], Iterable[tuple[str, Any]]]] = {
     ".npz": lambda path: np.load(path, allow_pickle=False).items(),
     ".npy": lambda path: [("", np.load(path, allow_pickle=False))],
     ".safetensors": _safetensors,
-    ".pt": _pt,
+    ".pt": lambda path: [("", torch.load(path, map_location="cpu", weights_only=True))],
 }

@@ -81,9 +81,8 @@ def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output
     if not wrong and held[last].is_open:  # what the runtime returns is not what it should be, though it had that before
         given_back = next((output for output in reversed(outputs) if output.differs_from(last, tolerances)), None)
         return set() if given_back is None else {given_back.value}
-    same = wrong | {reference.moved[index] for index in wrong if index in reference.moved}
     for array in held:  # elements say more than moments
-        if not same.isdisjoint(array.partners):
+        if not wrong.isdisjoint(array.partners):
             array.how, array.partners = "", ()
     return wrong
 

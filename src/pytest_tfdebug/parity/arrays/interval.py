@@ -27,16 +27,9 @@ _ROUNDING, _AS_NEAR = 0.4, 2.0
 _NEARLY = 6.0
 #: A wrong array is a form of a value that is no farther than this.
 _SIMILAR = 0.1
-#: Operators that no factor passes.
-_BENDING = frozenset(
-    {
-        *("_softmax", "_log_softmax", "silu", "gelu", "sigmoid", "tanh", "softplus"),
-        *("exp", "log", "erf", "sin", "cos", "sqrt", "rsqrt", "pow"),
-    }
-)
-#: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
-#: the last value that the array can stand for.
-Strength = Literal["statement", "module", "latest"]
+#: How closely the place is known: what only seems right, since it or its order was not seen; a statement; up to where
+#: modules hand on a tensor of that size; up to the last value that the array can stand for.
+Strength = Literal["before", "statement", "module", "latest"]
 
 
 @dataclass
@@ -49,7 +42,6 @@ class Interval:
     factor: float = 0.0  # how many times the bound the first array is, where it is a multiple of it
     #: For each strength, the values that may be wrong, those of the strength before left out.
     steps: dict[Strength, list[int]] = field(default_factory=dict)
-    before: list[int] = field(default_factory=list)  # only seem right: they, or their order, were not seen
 
 
 def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
@@ -80,12 +72,10 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
         edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
         ends = {"module": edge, "latest": latest}
     seen, turned = _seen(reference, arrays)
-    upto = reference.statement(reference.at(found.bound))
-    is_scaled = found.factor and found.bound in is_open
-    nearest = _scaling(reference, upto, seen) if is_scaled else reference.ancestors(*upto) & is_open
+    nearest = reference.ancestors(*reference.statement(reference.at(found.bound))) & is_open
     nearest |= {i for i in multiples if i <= found.bound}
     unseen = _before(reference, found, nearest, good, seen)
-    found.before = sorted(unseen - turned | _passed(reference, arrays, found))
+    found.steps["before"] = sorted(unseen - turned | _passed(reference, arrays, found))
     found.steps["statement"] = sorted(unseen & turned | nearest)
     for strength, end in ends.items():
         found.steps[strength] = sorted(reference.ancestors(end) & is_open - nearest)
@@ -123,24 +113,22 @@ def _first_open(reference: ReferenceValues, arrays: Sequence[Array], places: Seq
     last: Array | None = None
     after, nearly = -1, set[int]()
     for place, array in enumerate(arrays):
-        if array.partners:
-            last, after = array, min(array.partners)
-            continue
         rounded = _rounded(reference, array, arrays[place + 1 :])
         nearly |= rounded
-        after = min(rounded, default=after)
-        bound = next((i for i in places if i >= after and i not in nearly and reference.can_be(i, array)), None)
-        if array.is_open and not rounded and bound is not None:
+        after = min(array.partners or rounded, default=after)
+        if array.partners:
+            last = array
+        elif array.is_open and not rounded:
+            bound = next((i for i in places if i >= after and i not in nearly and reference.can_be(i, array)), None)
             source = last.partners if last is not None else ()
-            if not _is_passed(reference, arrays[place + 1 :], source, bound):
+            if bound is not None and not _is_passed(reference, arrays[place + 1 :], source, bound):
                 return Interval(array, last, bound)
     return None
 
 
 def _rounded(reference: ReferenceValues, array: Array, later: Sequence[Array]) -> set[int]:
     """Return the values that an array in half precision nearly is, where a later one is clearly none."""
-    clearly = (other for other in later if other.is_open and other.share > _NEARLY)
-    if array.dtype not in BY_DTYPE or not array.is_open or array.share > _NEARLY or next(clearly, None) is None:
+    if array.dtype not in BY_DTYPE or not array.is_open or not any(it.is_open and it.share > _NEARLY for it in later):
         return set()
     return set(reference.partners(array.print, array.dtype, _NEARLY)[0])
 
@@ -154,27 +142,13 @@ def _is_passed(reference: ReferenceValues, later: Sequence[Array], source: Seque
     )
 
 
-def _scaling(reference: ReferenceValues, upto: Collection[int], seen: Collection[int]) -> set[int]:
-    """Return where a factor of some values may come in: from what is seen, and from functions that bend, on."""
-    found, todo = set[int](), list(upto)
-    while todo:
-        value = reference.at(todo.pop())
-        if value.index in found or value.index not in reference.made_here or "float" not in value.dtype:
-            continue
-        found.add(value.index)
-        if value.operator not in _BENDING and value.index not in seen:
-            todo += value.producers
-    return found
-
-
 def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[Array], bound: int) -> int:
     """Return the last value that the first of some arrays can stand for, if those after it are to have values, too."""
-    at = end = len(reference.values)
+    latest = len(reference.values)
     for array in reversed(arrays):
         if array.is_open:
-            of_size = (i for i in reversed(places) if i < at and reference.can_be(i, array))
-            at = next(of_size, at)
-    return bound if at == end else max(at, bound)
+            latest = next((i for i in reversed(places) if i < latest and reference.can_be(i, array)), latest)
+    return max(latest, bound) if latest < len(reference.values) else bound
 
 
 def _seen(reference: ReferenceValues, arrays: Sequence[Array]) -> tuple[set[int], set[int]]:
@@ -205,7 +179,7 @@ def _before(reference: ReferenceValues, found: Interval, nearest: set[int], good
         if value.index not in unseen and value.index not in seen and value.index in reference.made_here:
             unseen.add(value.index)
             todo += [made for made in value.producers if made in good]
-    return {index for index in unseen if reference.at(index).lines}
+    return unseen
 
 
 def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval) -> set[int]:

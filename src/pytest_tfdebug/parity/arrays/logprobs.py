@@ -55,10 +55,9 @@ def hold_logprobs(logits: torch.Tensor, token_ids: Any, logprobs: Any, margin: f
     """
     ids, given = as_tensor("token_ids", token_ids).long(), as_tensor("logprobs", logprobs).double()
     ids, given = (held[None] if held.dim() == 1 else held for held in (ids, given))
-    expected = logits.double().log_softmax(-1)
-    expected = expected[None] if expected.dim() == 2 else expected  # noqa: PLR2004 - without a batch
+    expected = logits.double().log_softmax(-1).reshape(-1, *logits.shape[-2:])
     batch, tokens, size = expected.shape
-    if ids.shape != given.shape or ids.dim() != 2 or ids.shape[0] != batch or not 0 < ids.shape[1] <= tokens:  # noqa: PLR2004
+    if ids.shape != given.shape or ids.shape[:-1] != (batch,) or not 0 < ids.shape[-1] <= tokens:
         raise TFDebugError(
             f"token_ids {tuple(ids.shape)} and logprobs {tuple(given.shape)} do not fit the reference's logits "
             f"{tuple(expected.shape)}: give one of each for every position, or for the last ones."

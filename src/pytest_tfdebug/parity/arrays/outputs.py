@@ -16,15 +16,13 @@ from pytest_tfdebug.tracing.values.digest import places
 from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
 _HALF = get_args(HalfPrecision)
 #: Roundings of the reference in half precision that an output may be from it, by norm; ports come to 1.3 at most.
 _ROUNDINGS = 1.75
-#: Axes of a tensor of which every order is tried.
-_MOST_AXES = 5
 
 
 @dataclass
@@ -36,9 +34,8 @@ class Output:
     # name of a dtype -> numbers of which the one at a place is the norm of what rounding makes of it, over its own
     floors: dict[str, list[float]]
     place: int
-    #: Arrays that may be it, by place: those with its fingerprint, and of others the last of a shape.
-    candidates: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
-    spare: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)  # place of that last one
+    #: Arrays that may be it, with their places: those with its fingerprint, and of others the last of a shape.
+    candidates: dict[object, tuple[int, torch.Tensor]] = field(default_factory=dict, repr=False)
     array: int | None = None  # place of the array that it was compared with
     comparison: LeafComparison | None = None
     crop: str = ""  # what part was compared, in words; empty for all of it
@@ -50,28 +47,24 @@ class Output:
 
     def offer(self, place: int, tensor: torch.Tensor, *, is_partner: bool) -> None:
         """Keep an array if it may be this output; of those without its fingerprint, the last of each shape."""
-        if next(_parts(self.record, tuple(tensor.shape)), None) is None:
-            return
-        if not is_partner:
-            shape = tuple(tensor.shape)
-            self.candidates.pop(self.spare.get(shape, -1), None)
-            self.spare[shape] = place
-        self.candidates[place] = tensor.clone()
+        key = place if is_partner else tuple(tensor.shape)
+        if next(_parts(self.record, tuple(tensor.shape)), None) is not None:
+            self.candidates.pop(key, None)  # they stay in the order of their places
+            self.candidates[key] = place, tensor.clone()
 
     def compare(self, tolerances: Tolerances, last: int) -> None:
         """Compare it with its candidates: the first that agrees, else the last, a whole one before a crop.
 
         Of those that differ only the last array of all counts as a crop, and only of places.
         """
-        for place, tensor in self.candidates.items():
+        for place, tensor in self.candidates.values():
             for part in _parts(self.record, tuple(tensor.shape)):
-                found = None if self.agrees else part.compare(tensor, self.record, self._allowed(tensor, tolerances))
-                if found is None:
-                    continue
+                if self.agrees:
+                    return
+                found = part.compare(tensor, self.record, self._allowed(tensor, tolerances))
                 is_crop_of_places = place == last and part.axis < len(self.record.shape) - 1 and self.comparison is None
-                if found.problem and part.crop and not is_crop_of_places:
-                    continue
-                self.array, self.comparison, self.crop = place, found, part.crop
+                if found is not None and (not found.problem or not part.crop or is_crop_of_places):
+                    self.array, self.comparison, self.crop = place, found, part.crop
 
     def _allowed(self, tensor: torch.Tensor, tolerances: Tolerances) -> Tolerance:
         """Return what is allowed of an array: in half precision by what rounding makes of the reference there."""
@@ -83,7 +76,7 @@ class Output:
 
     def differs_from(self, place: int, tolerances: Tolerances) -> bool:
         """Hold it to the array at a place instead; tell whether that has its shape and differs."""
-        tensor = self.candidates.get(place)
+        tensor = dict(self.candidates.values()).get(place)
         part = None if tensor is None else next(_parts(self.record, tuple(tensor.shape)))
         if tensor is None or part is None or part.crop:
             return False
@@ -92,8 +85,8 @@ class Output:
         return not self.agrees
 
 
-class _Crop(NamedTuple):
-    """A part of an output."""
+class _Part(NamedTuple):
+    """A part of an output, or all of it."""
 
     axis: int  # along which it is a part, from a start, with a length
     start: int
@@ -103,59 +96,54 @@ class _Crop(NamedTuple):
 
     def compare(self, tensor: torch.Tensor, record: TensorRecord, allowed: Tolerance) -> LeafComparison | None:
         """Compare an array with the part of an output; None where nothing is kept of that."""
-        shape = list(record.shape)
-        if shape:
-            shape[self.axis] = self.length
-        actual = tensor.squeeze().permute(self.order).reshape(shape)
-        if self.crop and record.tensor is not None:
-            held = record.tensor.narrow(self.axis, self.start, self.length)
-            record = TensorRecord(record.leaf, tuple(held.shape), record.dtype, held)
-        elif self.crop:
-            kept = self._kept(record)
-            if kept is None:
+        shape = [self.length if axis == self.axis else length for axis, length in enumerate(record.shape)]
+        actual = tensor.squeeze().permute(self.order).reshape(shape).to(getattr(torch, record.dtype))
+        if self.crop:
+            at, elements = self._kept(record)
+            if not len(at):
                 return None
-            at, elements = kept
             actual, record = actual.reshape(-1)[at], TensorRecord(record.leaf, tuple(at.shape), record.dtype, elements)
-        actual = actual.to(getattr(torch, record.dtype))
-        return compare_leaf(
-            "output", TensorRecord(record.leaf, tuple(actual.shape), record.dtype, actual), record, allowed
-        )
+        given = TensorRecord(record.leaf, tuple(actual.shape), record.dtype, actual)
+        return compare_leaf("output", given, record, allowed)
 
-    def _kept(self, record: TensorRecord) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return which elements of the part a digest keeps, and these; None where it keeps none."""
-        digest, total = record.digest, prod(record.shape)
-        if digest is None:
-            return None
-        count = digest.elements.numel()
-        at = torch.arange(total) if count >= total else places(total, count)
-        at, elements = torch.cat((at, digest.top_places)), torch.cat((digest.elements, digest.tops))
-        part = torch.arange(total).reshape(record.shape).narrow(self.axis, self.start, self.length).reshape(-1)
+    def _kept(self, record: TensorRecord) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the places in the part whose elements are kept of an output, and these."""
+        digest, every = record.digest, torch.arange(prod(record.shape))
+        if record.tensor is not None:
+            at, elements = every, record.tensor.reshape(-1)
+        elif digest is not None:
+            count = digest.elements.numel()
+            at = torch.cat((every if count >= len(every) else places(len(every), count), digest.top_places))
+            elements = torch.cat((digest.elements, digest.tops))
+        else:
+            return every[:0], every[:0]
+        part = every.reshape(record.shape).narrow(self.axis, self.start, self.length).reshape(-1).contiguous()
         is_inside = torch.isin(at, part)
-        return (torch.searchsorted(part, at[is_inside]), elements[is_inside]) if is_inside.any() else None
+        return torch.searchsorted(part, at[is_inside]), elements[is_inside]
 
 
-def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_Crop]:
+def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_Part]:
     """Yield the parts of an output that an array of some shape can be, the likeliest first."""
     given = tuple(length for length in shape if length > 1)
     full = record.shape
     if not prod(full):
         return
-    yield from (_Crop(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
+    yield from (_Part(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
     if prod(given) >= prod(full):
         return
     for axis, length in enumerate(full):
         size, rest = divmod(prod(given), prod(full) // length)
         if not rest and 0 < size < length:
             for order in _orders(given, (*full[:axis], size, *full[axis + 1 :])):
-                yield _Crop(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
-                yield _Crop(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
+                yield _Part(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
+                yield _Part(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
 
 
-def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterable[tuple[int, ...]]:
-    """Return the orders of an array's axes that give it a shape; the one that it has, where that fits."""
+def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of an array's axes that give it a shape; the one that it has, where that fits."""
     target = tuple(length for length in wanted if length > 1)
     if given == target:
-        return (tuple(range(len(given))),)
-    if sorted(given) != sorted(target) or len(given) > _MOST_AXES:
-        return ()
-    return [order for order in permutations(range(len(given))) if tuple(given[axis] for axis in order) == target]
+        yield tuple(range(len(given)))
+    elif sorted(given) == sorted(target):
+        orders = permutations(range(len(given)))
+        yield from (order for order in orders if tuple(given[axis] for axis in order) == target)

@@ -7,10 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from pytest_tfdebug.parity.arrays.reference import joined, says
-from pytest_tfdebug.parity.values.matching import distances_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,29 +58,12 @@ def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
             continue
         found, array.distance, array.share = reference.partners(array.print, array.dtype)
         if found:
-            array.become("value", found, array.distance, array.share)
-    _pair_fused(reference, arrays)
+            is_whole = reference.at(found[0]).print.elements == array.print.elements
+            array.become("value" if is_whole else "joined", found, array.distance, array.share)
     _pair_turns(reference, arrays)
     for count in _PARTS:  # what the reference has in one: neighbours in the order in which they were given
         for first in range(len(arrays) - count + 1):
             _pair_together(reference, arrays[first : first + count], "part")
-
-
-def _pair_fused(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
-    """Pair what the reference holds in several tensors and the runtime in one."""
-    moments = np.array([whole.moments for _, whole in reference.groups])
-    counts = np.array([(whole.elements, whole.finite) for _, whole in reference.groups]).reshape(-1, 2)
-    for array in arrays:
-        if not array.is_open:
-            continue
-        near = np.flatnonzero((counts == (array.print.elements, array.print.finite)).all(1))
-        if len(near):
-            distances = distances_from(np.array(array.print.moments), moments[near])
-            best = int(distances.argmin())
-            members = reference.groups[near[best]][0]
-            share = float(distances[best] / reference.within(array.dtype)[[*members]].max())
-            if share <= 1:
-                array.become("joined", members, float(distances[best]), share)
 
 
 def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
@@ -100,9 +80,9 @@ def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
 
 
 def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:
-    if not all(array.is_open for array in some):
-        return
-    whole = joined([array.print for array in some])
-    found, distance, share = reference.partners(whole, some[0].dtype)
-    for array in some if found else ():
-        array.become(how, found, distance, share)
+    """Pair arrays that are one value together."""
+    if all(array.is_open for array in some):
+        whole = joined([array.print for array in some])
+        found, distance, share = reference.partners(whole, some[0].dtype)
+        for array in some if found and reference.at(found[0]).print.elements == whole.elements else ():
+            array.become(how, found, distance, share)

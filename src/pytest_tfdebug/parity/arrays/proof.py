@@ -67,14 +67,16 @@ def prove(
         return None
     mine, others = Side(table), Side(Values([_as_value(*each) for each in enumerate(arrays)]))
     matches, known = Matches(mine, others), frozenset(table.parameters)
-    expected = [Expected((output.value,), arrays[at].print, output.candidates[at]) for output, at in held]
+    expected = [
+        Expected((output.value,), arrays[at].print, dict(output.candidates.values())[at]) for output, at in held
+    ]
     wrong = {output.value for output in outputs if not output.agrees}
     opened = _Within(
         *(mine, matches, TOLERANCE, [output.value for output, _ in held]),
         known=known,
         right=vouched(reference, arrays, wrong),
     )
-    opened.ends = [max(step) for step in interval.steps.values() if step]
+    opened.ends = [max(step) for strength, step in interval.steps.items() if step and strength != "before"]
     forward = Forward(mine, tape)
     share = min(1.0, len(arrays) / sum(value.origin == "operator" for value in mine.values))
     search = Search(forward, matches, others.values, Matches(others, mine), opened, expected, share)

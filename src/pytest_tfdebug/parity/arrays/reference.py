@@ -28,25 +28,27 @@ TOLERANCE = 4e-6
 BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
 #: Roundings of the reference in half precision that a runtime may be from it, and values about one that count with it.
 _ROUNDINGS, _ABOUT = 5.0, 8
-_NOTHING: tuple[tuple[int, ...], float, float] = ((), math.inf, math.inf)
 #: Tensors of fewer elements say too little of where they come from.
 FEW = 4
-#: Siblings that are tried as one fused tensor, at most.
+#: Of fewer tensors than these any neighbours are tried as one, of more only all of them.
 _SIBLINGS = 12
 #: Fingerprints of the same elements differ by less: sums in another order.
 _EQUAL = 1e-6
 
 
 class ReferenceValues(Side):
-    """A recorded forward, whose values arrays are looked up in."""
+    """A recorded forward, whose values arrays are looked up in, alone and laid side by side."""
 
     def __init__(self, table: Values) -> None:
         super().__init__(table)
-        prints = [value.print for value in table.values]
-        self._moments = np.array([each.moments for each in prints], dtype=np.float64).reshape(-1, 7)
-        self.counts = np.array([each.elements for each in prints], dtype=np.float64)
-        self._finite = np.array([each.finite for each in prints], dtype=np.float64)
-        self._says = np.array([says(value.print) and value.origin != "parameter" for value in table.values], dtype=bool)
+        groups = self._groups()
+        prints = [value.print for value in table.values] + [joined([self.at(i).print for i in each]) for each in groups]
+        #: What an array may be: each value by its index, then those that a runtime may hold as one tensor.
+        self._members = [*((value.index,) for value in table.values), *groups]
+        self._moments = np.array([each.moments for each in prints], dtype=np.float64).reshape(-1, MOMENTS)
+        self._sizes = np.array([(each.elements, each.finite) for each in prints]).reshape(-1, 2)
+        is_given = [value.origin == "parameter" for value in table.values] + [False] * len(groups)
+        self._says = np.array([says(each) for each in prints], dtype=bool) & ~np.array(is_given, dtype=bool)
         self._within: dict[str, npt.NDArray[np.float64]] = {}
         self.results = [index for _, index in table.results]
         #: Values that were not there before the forward.
@@ -64,41 +66,37 @@ class ReferenceValues(Side):
         """Return how far each moment of an array of some dtype may be from that of each value, ``(values, moments)``.
 
         In half precision that is what rounding makes of it there, or of those computed about that time: the rounding of
-        one value may come to nothing by luck.
+        one value may come to nothing by luck. Rows beyond the values are of groups of them.
         """
         if dtype not in self._within:
             floors = np.array(self.table.floors.get(dtype, ())[: MOMENTS * len(self.values)]).reshape(-1, MOMENTS)
             if floors.any():
                 around = [np.median(floors[max(0, at - _ABOUT) : at + _ABOUT + 1], axis=0) for at in range(len(floors))]
-                self._within[dtype] = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
+                single = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
             else:
-                self._within[dtype] = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, TOLERANCE))
+                single = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, TOLERANCE))
+            self._within[dtype] = np.array([single[[*members]].max(axis=0) for members in self._members])
         return self._within[dtype]
 
     def partners(self, held: Fingerprint, dtype: str, times: float = 1.0) -> tuple[tuple[int, ...], float, float]:
         """Return the values with an array's moments, how far the nearest is, and what share of the allowed that is.
 
-        ``times`` is how many times as far as is allowed they may be.
+        They are those that it may be alone, else the group of values that it is; ``times`` as far as is allowed.
         """
-        if not says(held):
-            return _NOTHING
-        within, counts = self.within(dtype), np.maximum(self.counts, 1)
-        near = np.flatnonzero(
-            self._says
-            & (np.abs(self._moments[:, 2] - held.rms) <= 2 * times * within[:, 2] * held.rms)
-            & (np.maximum(counts, held.elements) % np.minimum(counts, held.elements) == 0)
-            & (self._finite * held.elements == held.finite * self.counts)
-        )
+        within, near = self.within(dtype), self._of_size(held)
         if not len(near):
-            return _NOTHING
+            return (), math.inf, math.inf
         differences = differences_from(np.array(held.moments), self._moments[near])
-        shares, found = (differences / within[near]).max(axis=1), differences.max(axis=1)
-        return tuple(near[shares <= times].tolist()), float(found.min()), float(shares.min())
+        shares = (differences / within[near]).max(axis=1)
+        distance, share, best = float(differences.max(axis=1).min()), float(shares.min()), near[shares.argmin()]
+        alone = tuple(near[(shares <= times) & (near < len(self.values))].tolist())
+        return alone or (self._members[best] if share <= times else ()), distance, share
 
     def multiples(self, held: Fingerprint, dtype: str) -> dict[int, float]:
         """Return the values of its size that an array of some dtype is a multiple of, and the factor."""
         found: dict[int, float] = {}
-        near = np.flatnonzero(self._says & (self.counts == held.elements) & (self._finite == held.finite))
+        near = self._of_size(held)
+        near = near[near < len(self.values)]
         if len(near) and held.rms:
             theirs = self._moments[near] / self._moments[near, 2:3]
             rounding = torch.finfo(getattr(torch, dtype)).eps / 2 if "float" in dtype else 0.0
@@ -109,6 +107,11 @@ class ReferenceValues(Side):
                 is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > within[:, 2])
                 found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(is_one)}
         return found
+
+    def _of_size(self, held: Fingerprint) -> npt.NDArray[np.intp]:
+        """Return the rows with as many elements as an array, if these say something."""
+        is_like = self._says & (self._sizes == (held.elements, held.finite)).all(axis=1)
+        return np.flatnonzero(is_like & says(held))
 
     @cached_property
     def moves_of(self) -> dict[int, list[int]]:
@@ -139,26 +142,23 @@ class ReferenceValues(Side):
         at = value.lines[0][:2]
         return {v.index for v in self.values if v.call == value.call and v.lines and v.lines[0][:2] == at}
 
-    @cached_property
-    def groups(self) -> list[tuple[tuple[int, ...], Fingerprint]]:
-        """What a runtime may hold as one tensor: siblings that one operator made of one value, and turns of a loop."""
-        siblings, turns = defaultdict[object, list[int]](list), defaultdict[object, list[int]](list)
+    def _groups(self) -> list[tuple[int, ...]]:
+        """Return what a runtime may hold as one: what one operator made of one value, and the turns of a loop."""
+        together = defaultdict[object, list[int]](list)
         for value in self.values:
-            if value.origin != "operator" or not self._says[value.index]:
-                continue
-            turns[self.call_of(value).path, value.operator, value.lines[:1]].append(value.index)
-            for made in {self.computed(self.values[made]).index for made in value.producers}:
-                if self.values[made].origin != "parameter":
-                    siblings[made, value.operator].append(value.index)
+            if value.origin == "operator" and says(value.print):
+                together[self.call_of(value).path, value.operator, value.lines[:1]].append(value.index)
+                for made in {self.computed(self.values[made]).index for made in value.producers}:
+                    if self.values[made].origin != "parameter":
+                        together[made, value.operator].append(value.index)
         members = {
             tuple(each[first:last])
-            for each in siblings.values()
-            if len(each) < _SIBLINGS
+            for each in together.values()
             for first in range(len(each))
             for last in range(first + 2, len(each) + 1)
+            if len(each) < _SIBLINGS or last - first == len(each)
         }
-        members |= {tuple(each) for each in turns.values() if len(each) > 1}
-        return [(each, joined([self.values[index].print for index in each])) for each in sorted(members)]
+        return sorted(members)
 
 
 def _signed(moments: npt.NDArray[np.float64], sign: float) -> npt.NDArray[np.float64]:

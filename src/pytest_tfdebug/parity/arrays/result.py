@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.parity.values.value_culprit import lines_of
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
-from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
-from pytest_tfdebug.values import Line
+from pytest_tfdebug.tracing.values.slicing import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -92,47 +92,50 @@ def report_of(
 ) -> ArraysReport:
     """Return the report on paired arrays and compared outputs; without an interval nothing is open."""
     compared = [(output.comparison, output.crop) for output in outputs if output.comparison is not None]
-    culprit, steps = None, []
-    if interval is not None:
-        by_strength = [("before", interval.before), *interval.steps.items()]
-        steps = [
-            IntervalStep(name, tuple(_statements(reference, found, interval.bound)))
-            for name, found in by_strength
-            if found
-        ]
-        culprit = _culprit(reference, interval)
-        if proof is not None:
-            call, lines = proof.call, proof.lines or culprit.reference
-            if lines is not None:
-                code = lines.code or text_of(lines.file, lines.first, lines.last)
-                lines = SourceRange(lines.file, lines.first, lines.last, code)
-                steps.insert(0, IntervalStep("proved", (ReferenceStatement(lines),)))
-            culprit = replace(
-                culprit, path=call.path, class_name=call.class_name, reference=lines, proved=f"Proved: {proof.told}."
-            )
-    last = interval.last if interval is not None else None
     calls = {call.index for call in reference.table.calls}
     seen = {reference.at(index).call for array in arrays for index in array.partners}
-    return ArraysReport(
-        culprit,
+    report = ArraysReport(
+        None,
         [],
         [],
         sum(bool(array.partners) for array in arrays),
         coverage=Coverage(len(calls & seen), len(calls), root=bool(compared)),
         by_values=True,
         arrays=arrays,
-        steps=steps,
-        last=_place(reference, last, last.partners[0]) if last is not None else None,
-        first=_place(reference, interval.first, interval.bound) if interval is not None else None,
-        factor=interval.factor if interval is not None else 0.0,
         outputs=compared,
         uncompared=[output.record.leaf for output in outputs if output.comparison is None],
+    )
+    return report if interval is None else _with_interval(report, reference, interval, proof)
+
+
+def _with_interval(
+    report: ArraysReport, reference: ReferenceValues, interval: Interval, proof: ArraysProof | None
+) -> ArraysReport:
+    steps = [
+        IntervalStep(strength, tuple(_statements(reference, found, interval.bound)))
+        for strength, found in interval.steps.items()
+        if found
+    ]
+    culprit = _culprit(reference, interval)
+    if proof is not None:
+        call, lines = proof.call, proof.lines or culprit.reference
+        if lines is not None:
+            lines = _with_code(lines)
+            steps.insert(0, IntervalStep("proved", (ReferenceStatement(lines),)))
+        told = f"Proved: {proof.told}."
+        culprit = replace(culprit, path=call.path, class_name=call.class_name, reference=lines, proved=told)
+    return replace(
+        report,
+        culprit=culprit,
+        steps=steps,
+        last=None if interval.last is None else _place(reference, interval.last, interval.last.partners[0]),
+        first=_place(reference, interval.first, interval.bound),
+        factor=interval.factor,
     )
 
 
 def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
-    value = reference.at(interval.bound)
-    call = reference.call_of(value)
+    call = reference.call_of(reference.at(interval.bound))
     own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
     label = f"{interval.first.label!r}" if interval.first is not None else "No array"
     proved = f"{label} is {interval.factor:.6g} times what these lines compute." if interval.factor else ""
@@ -151,36 +154,31 @@ def _place(reference: ReferenceValues, array: Array | None, index: int) -> Array
 
 
 def _statements(reference: ReferenceValues, indices: Sequence[int], bound: int) -> Iterator[ReferenceStatement]:
-    """Yield the statements that asked for some values, each once.
-
-    How a constant is made is told by the line that a reader of the bound's forward and of those around it comes upon.
-    """
-    around = [call.index for call in reference.around(reference.at(bound).call)]
+    """Yield the statements that asked for some values, each once; those of constants last."""
+    around = {call.index for call in reference.around(reference.at(bound).call)}
     found: dict[SourceRange, ReferenceStatement] = {}
     for index in sorted(indices, key=lambda index: (not reference.weighted[index], index)):
-        value = reference.at(index)
-        lines = value.lines
-        if not reference.weighted[index]:
-            lines = _called_at(reference, value, around) or lines[-1:]
-        elif value.call not in reference.callers:
-            lines += _called_at(reference, value, ())
-        shown = [_range(line) for line in lines or _called_at(reference, value, ())]
+        shown = _lines(reference, reference.at(index), around)
         if shown:
             found.setdefault(shown[0], ReferenceStatement(shown[0], tuple(shown[1:])))
     yield from found.values()
 
 
-def _range(line: Line) -> SourceRange:
-    first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
-    return SourceRange(line.file, first, last, line.text or text_of(line.file, first, last))
+def _lines(reference: ReferenceValues, value: Value, around: Collection[int]) -> list[SourceRange]:
+    """Return the lines that led to a value, innermost first.
+
+    How a constant is made is told by the line that a reader of the bound's forward and of those around it comes upon.
+    """
+    lines = [lines_of(line) for line in value.lines]
+    calls = [*reference.around(value.call)]
+    if not reference.weighted[value.index]:
+        inside = [call for call in calls if call.index not in around]
+        lines, calls = ([], inside[-1:]) if inside else (lines[-1:], [])
+    elif value.call in reference.callers and lines:
+        calls = []
+    called = [call.called_at for call in calls if call.called_at is not None]
+    return [_with_code(each) for each in lines + called[:1]]
 
 
-def _called_at(reference: ReferenceValues, value: Value, within: Collection[int]) -> tuple[Line, ...]:
-    """Return the line that called the module of a value, as it stands in one of some calls, if any are given."""
-    for call in reference.around(value.call):
-        if call.index in within:
-            return ()
-        site = call.inner_site or call.site
-        if site is not None and (not within or call.parent in within):
-            return (Line(site.file, site.line, site.function, site.line, site.end_line, site.code),)
-    return ()
+def _with_code(lines: SourceRange) -> SourceRange:
+    return SourceRange(lines.file, lines.first, lines.last, lines.code or text_of(lines.file, lines.first, lines.last))
