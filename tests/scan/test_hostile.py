@@ -103,9 +103,7 @@ def head(source=""):
 
 CLASS = "class MTest(ModelTesterMixin, unittest.TestCase):\n    {}\n"
 NAMED = {
-    "an unknown encoding": (b"# coding: klingon\n", "not klingon: unknown encoding: klingon"),
-    "an encoding that is none of text": (b"# -*- coding: hex -*-\n", "not hex: 'hex' is not a text encoding"),
-    "another encoding": (b"# coding: ascii\nx = '\xc3\xa4'\n", "not ascii: 'ascii' codec can't decode"),
+    "another encoding": (b"# coding: latin-1\nx = '\xe4'\n", "not UTF-8: 'utf-8' codec can't decode"),
     "100 MB": (b"x = 1\n" * 17_000_000, "102,000,000 bytes, more than the"),
     "brackets": ("x = " + "[" * 5000 + "]" * 5000 + "\n", "line 1: too many nested parentheses"),
     "brackets that do not end": ("x = " + "(" * 50 + "\n", "line 1: '(' was never closed"),

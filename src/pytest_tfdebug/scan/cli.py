@@ -110,12 +110,9 @@ def _fix(options: argparse.Namespace) -> int:
     for name in _NOT_WITH_FIX:
         if getattr(options, name.replace("-", "_")):
             raise ScanError(f"--{name} cannot be combined with --fix.")
-    import datetime as dt
-
     from pytest_tfdebug.scan.fix import rewrites
 
-    today = dt.datetime.now(tz=dt.timezone.utc).date()
-    found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix, today)
+    found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix)
     _print((f"warning: left out: {path}: {reason}" for path, reason in sorted(bad.items())), sys.stderr)
     for rewrite in found:
         _print((f"{finding.path}:{finding.line}: {finding.text}" for finding in rewrite.findings), sys.stderr)

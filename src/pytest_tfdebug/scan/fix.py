@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
 import json
-from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -15,7 +13,6 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.read import syntax
 from pytest_tfdebug.scan.read.bindings import BoundFunction, Decorator
 from pytest_tfdebug.scan.read.files import decode, replace
 from pytest_tfdebug.scan.read.layout import Work, is_owned, model_files
@@ -39,7 +36,7 @@ _NO_REASONS = ("noqa", "type:", "fmt:", "pylint:", "pragma:", "copied from", "ig
 class StaleMark(NamedTuple):
     """Something to rewrite: the file and line of a ``def`` or decorator, and the name that the ``def`` binds.
 
-    ``reason`` is what to give a decorator, empty where none is known, and None where all of it is to go.
+    ``reason`` is what to give a decorator, empty where none is known, and None for a function that is to go.
     """
 
     path: str
@@ -50,10 +47,10 @@ class StaleMark(NamedTuple):
 
 
 class StaleSkips:
-    """Finds the stale skips of a repository whose models have been scanned; ``until=`` is held to a day."""
+    """Finds the stale skips of a repository whose models have been scanned."""
 
-    def __init__(self, scanner: Scanner, tree: Tree, today: dt.date) -> None:
-        self._scanner, self._tree, self._today = scanner, tree, today
+    def __init__(self, scanner: Scanner, tree: Tree) -> None:
+        self._scanner, self._tree = scanner, tree
         self._classes = [cls for cls in scanner.linker.classes if is_owned(cls.file.path, scanner.owned)]
         self._heirs: dict[Linked, list[Linked]] = {}
         for cls in scanner.linker.classes:
@@ -61,48 +58,29 @@ class StaleSkips:
                 self._heirs.setdefault(base, []).append(cls)
 
     def find(self) -> list[StaleMark]:
-        """Return every override and decorator that is stale, by place."""
+        """Return every override that skips a test that no base gives it, by place."""
         found: list[StaleMark] = []
         for cls in self._classes:
             heirs = self._heirs[cls]
             if not any(heir.inherited.is_test_case or heir.name.startswith("Test") for heir in heirs):
                 continue
-            is_open = any(not heir.inherited.is_closed for heir in heirs)
-            found += self._expired(cls, cls.facts.decorators)
+            if any(not heir.inherited.is_closed for heir in heirs):
+                continue
             for name, member in cls.facts.members.items():
-                if isinstance(member, BoundFunction) and name.startswith("test_"):
-                    # a base may give this name to the class or to one that inherits from it
-                    names = (name, *unnumbered(name))
-                    is_needed = is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
-                    found += self._override(cls, name, member, is_needed=is_needed)
+                if not isinstance(member, BoundFunction) or not name.startswith("test_"):
+                    continue
+                # a base may give this name to the class or to one that inherits from it
+                names = (name, *unnumbered(name))
+                is_needed = any(heir.after(cls, each) is not None for heir in heirs for each in names)
+                if not is_needed and member.does_nothing_but_skip and self._is_skipped(cls, name, member):
+                    text = f"{cls.name}.{name} skips a test that no base gives it"
+                    found.append(StaleMark(cls.file.path, member.line, name, text))
         return sorted(set(found), key=lambda each: each[:4])
-
-    def _override(self, cls: Linked, name: str, function: BoundFunction, *, is_needed: bool) -> Iterator[StaleMark]:
-        """Yield the override of a test that skips what is not there, or skips it longer than it should."""
-        found = list(self._expired(cls, function.decorators))
-        if not is_needed and function.does_nothing_but_skip and self._is_skipped(cls, name, function):
-            text = f"{cls.name}.{name} skips a test that no base gives it"
-            yield StaleMark(cls.file.path, function.line, name, text)
-        elif found and is_needed and function.does_nothing_but_skip:
-            yield found[0]._replace(line=function.line, name=name)
-        else:
-            yield from found
 
     def _is_skipped(self, cls: Linked, name: str, function: BoundFunction) -> bool:
         state = self._scanner.states.definitions.of(name, cls, function).state
         is_skipped = state is not None and state.is_skipped
         return is_skipped or any(not skip.guards for skip in self._scanner.runner.test(cls, function, cls)[0])
-
-    def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[StaleMark]:
-        for decorator in decorators:
-            node = self._scanner.workspace.node(cls.file, decorator) if "skip" in decorator.text.lower() else None
-            args = syntax.arguments(node) if isinstance(node, cst.Call) else []
-            for end in (syntax.constant(arg.value) for arg in args if arg.keyword == "until"):
-                with suppress(TypeError, ValueError):  # of what is no date
-                    skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
-                    if dt.date.fromisoformat(end) < self._today and not any(skip.guards for skip in skips):
-                        text = f"a skip of {cls.name} was to end with until={end!r}"
-                        yield StaleMark(cls.file.path, decorator.line, "", text)
 
     def without_reason(self) -> Iterator[StaleMark]:
         """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
@@ -131,14 +109,14 @@ class StaleSkips:
         return known is not None and not known.has_condition and not any(skip.reason.strip() for skip in skips)
 
 
-def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tuple[list[Rewrite], dict[str, str]]:
+def rewrites(tree: DiskTree, models_dir: str, kind: str) -> tuple[list[Rewrite], dict[str, str]]:
     """Return every file of a repository that is to be rewritten, and those that were left out, with the reason.
 
     ``kind`` is ``"stale"`` for what skips nothing any more, ``"reasons"`` for skips whose reason stands beside them.
     """
     scanner = Scanner(Work("", tuple(model_files(tree, models_dir)), None), tree)
     bad = scanner.scan().bad
-    skips = StaleSkips(scanner, tree, today)
+    skips = StaleSkips(scanner, tree)
     found = skips.find() if kind == "stale" else sorted(skips.without_reason())
     by_path = {path: list(findings) for path, findings in groupby(found, attrgetter("path"))}
     outside = {path for path in by_path if not tree.is_inside(path)}
@@ -179,7 +157,7 @@ class Rewrite:
 
 
 class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed here
-    """Takes out functions and decorators, and gives decorators a reason."""
+    """Takes out functions, and gives decorators a reason."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -199,12 +177,10 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
         return cst.RemoveFromParent()
 
     def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
-        """Take a decorator out, or give it a reason."""
+        """Give a decorator a reason."""
         finding = self._finding(original_node)
         if finding is None:
             return updated_node
-        if finding.reason is None:
-            return cst.RemoveFromParent()
         reason = cst.parse_expression(f"_(reason={json.dumps(finding.reason, ensure_ascii=False)})").args
         function = getattr(updated_node.decorator, "func", updated_node.decorator)
         return updated_node.with_changes(decorator=cst.Call(function, reason))

@@ -11,8 +11,8 @@ import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.calls import calls_that
 from pytest_tfdebug.scan.read.outline import Outline, Statement, uncommented
-from pytest_tfdebug.scan.read.relevant import Relevant, relevant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,40 +92,22 @@ class BoundFunction(_Defined):
         return " ".join(value.split()) if isinstance(value, str) else ""
 
     @cached_property
-    def _relevant(self) -> Relevant:
-        return relevant(self._statement, self._source.may_skip)
-
-    @property
     def callees(self) -> frozenset[str]:
         """The names of the callables in the body that may skip; an empty name if the body skips by itself."""
-        return self._relevant.callees
+        return calls_that(self._source.may_skip, self._statement.source)
 
     @cached_property
     def body(self) -> Body | None:
-        """The part of the definition that matters to a skip; None if nothing does, or it cannot be read."""
-        return self._body(self._relevant.lines) if self._relevant.lines else None
-
-    @cached_property
-    def whole(self) -> Body | None:
-        """All of the definition; None where it cannot be read."""
-        return self._body([(at, False) for at in range(self._statement.first, self._statement.last)])
-
-    def _body(self, lines: list[tuple[int, bool]]) -> Body | None:
-        """Return what libcst reads in logical lines, each perhaps with an empty block; None where it cannot."""
-        texts: list[str] = []
-        numbers: list[int] = []
+        """What libcst reads of the definition; None where it cannot."""
         outline = self._statement.outline
-        for at, is_emptied in lines:
-            text = outline.text(at, at + 1)
-            texts += [text] + [f"{text[: outline.indents[at]]} pass"] * is_emptied
-            numbers += [outline.line(at)] * (1 + is_emptied)
+        numbers = range(self._statement.first, self._statement.last)
         try:
-            suite = syntax.definition(texts).body
+            suite = syntax.definition([outline.text(at, at + 1) for at in numbers]).body
         except BadSourceError as error:
             self._source.note_bad(error, self.line)
             return None
         found: dict[int, int] = {}
-        _number(suite, iter(numbers[1:]), self.line, found)
+        _number(suite, map(outline.line, numbers[1:]), self.line, found)
         return Body(suite, found)
 
     @cached_property
@@ -153,11 +135,9 @@ class BoundFunction(_Defined):
 
     @cached_property
     def _bound(self) -> frozenset[str] | None:
-        outline, every = self._statement.outline, range(self._statement.first, self._statement.last)
-        try:
-            nodes = syntax.walk(syntax.definition([outline.text(at, at + 1) for at in every]).body)
-        except BadSourceError:
+        if self.body is None:
             return None
+        nodes = syntax.walk(self.body.suite)
         return frozenset(name for node in nodes if isinstance(node, _BINDERS) for name in _names(node))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import zlib
-from codecs import BOM_UTF8
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,6 @@ from pytest_tfdebug.scan.errors import BadSourceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The bytes that may stand in the name of an encoding, and a blank in place of any other.
-_NAME = bytes(byte if (chr(byte).isalnum() and byte < 128) or byte in b"-_." else 32 for byte in range(256))  # noqa: PLR2004
 #: Values of JSON that are read; many small values take a hundred times their bytes.
 _VALUES = 2_000_000
 #: Bytes that are compared at a time.
@@ -72,23 +69,11 @@ def replace(path: str | os.PathLike[str], parts: Iterable[bytes]) -> tuple[int, 
 
 
 def decode(content: bytes) -> str:
-    r"""Return the text of a Python file, with ``\n`` for every line end; BadSourceError if it is none."""
+    r"""Return the text of a Python file, with ``\n`` for every line end; BadSourceError if it is none, or not UTF-8."""
     if b"\0" in content:
         raise BadSourceError("holds a null byte")
-    encoding = _encoding(content)
     try:
-        text = content.removeprefix(BOM_UTF8).decode(encoding)
-    except (UnicodeError, LookupError, ValueError) as error:
-        raise BadSourceError(f"not {'UTF-8' if encoding == 'utf-8' else encoding}: {error}") from error
+        text = content.decode("utf-8-sig")
+    except UnicodeError as error:
+        raise BadSourceError(f"not UTF-8: {error}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _encoding(content: bytes) -> str:
-    """Return the encoding that a comment in the first two lines names, as Python's reference has it."""
-    for line in content.split(b"\n", 2)[:2]:
-        comment, _, rest = line.lstrip(b" \t\f").partition(b"coding")
-        if comment[:1] == b"#" and rest[:1] in {b":", b"="}:
-            name = rest[1:].lstrip(b" \t").translate(_NAME).partition(b" ")[0]
-            if name:
-                return name.decode("ascii")
-    return "utf-8"

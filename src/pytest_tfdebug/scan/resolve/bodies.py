@@ -127,7 +127,7 @@ class Runner:
 
     def decorator(self, file: File, function: BoundFunction, local: dict[str, Any], depth: int) -> list[GuardedSkip]:
         """Return the skips that a decorator function applies."""
-        return self._followed(function.whole, Scope(file, None, local, depth, function=function), is_decorator=True)[0]
+        return self._followed(function.body, Scope(file, None, local, depth, function=function), is_decorator=True)[0]
 
     def function(self, file: File, function: BoundFunction) -> tuple[list[GuardedSkip], End]:
         """Return the skips of a module's function that is called with unknown arguments, and how it ends."""
@@ -417,7 +417,8 @@ class Runner:
     ) -> End:
         """Follow a call, with the parameters bound."""
         scope = Scope(file, frame.scope.cls, function=function)
-        if frame.depth >= _DEPTH or (is_method and self._is_idle(function, scope)) or function.body is None:
+        is_idle = self._is_idle(function, scope) if is_method else not function.callees
+        if frame.depth >= _DEPTH or is_idle or function.body is None:
             return End.FALLS_THROUGH
         params = function.params[1:] if is_method and function.params[:1] in (("self",), ("cls",)) else function.params
         body, scope = function.body, scope._replace(local=self._evaluator.bind(params, args, frame.scope))

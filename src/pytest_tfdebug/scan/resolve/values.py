@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.resolve.classes import Dependency, Linked
 
 _DEPTH = 12  # of constants defined by constants
-#: The most characters or items of a value, and the most digits of a number in a format, which may be a width.
-_LONGEST, _WIDEST = 10_000, 3
+_LONGEST = 10_000  # items of a value, at most
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
 CLASS_NAME = "\x02"
 #: The dependency on the name of a class, which no other class has.
@@ -258,30 +257,10 @@ def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
 
 
 def _binary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
-    calculate = _ARITHMETIC.get(type(node.operator))
     left, right = evaluator.value(node.left, scope), evaluator.value(node.right, scope)
-    if calculate is None or _is_nested_unknown(left, right):
+    if not isinstance(node.operator, cst.Add) or _is_nested_unknown(left, right):
         return UNKNOWN
-    return _computed(calculate, left, right)
-
-
-def _times(left: Any, right: Any) -> Any:
-    """Return a product, unless it is a sequence too long to be anyone's reason."""
-    for sequence, count in ((left, right), (right, left)):
-        if hasattr(sequence, "__len__") and isinstance(count, int) and len(sequence) * count > _LONGEST:
-            return UNKNOWN
-    return left * right
-
-
-def _remainder(left: Any, right: Any) -> Any:
-    """Return a remainder, or a text with values filled in, unless it asks for too many characters."""
-    return left % right if not isinstance(left, (str, bytes)) or _is_narrow(str(left), "*") else UNKNOWN
-
-
-def _is_narrow(form: str, nested: str) -> bool:
-    """Tell whether a format asks for no more characters than a reason has."""
-    digits = "".join(mark if mark.isdigit() else " " for mark in form).split()
-    return nested not in form and len(form) <= _LONGEST and all(len(number) <= _WIDEST for number in digits)
+    return _computed(operator.add, left, right)
 
 
 def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
@@ -292,12 +271,7 @@ def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
         return _lookup(evaluator, function, args, scope)
     if function in _FUNCTIONS:
         return _computed(_FUNCTIONS[function], *(evaluator.value(arg.value, scope) for arg in args))
-    if function or not isinstance(node.func, cst.Attribute) or node.func.attr.value != "format":
-        return UNKNOWN
-    form, *values = (evaluator.value(each, scope) for each in (node.func.value, *(arg.value for arg in args)))
-    if not all(map(_has_words, (form, *values))) or _is_nested_unknown(form, *values):
-        return UNKNOWN
-    return _computed(str(form).format, *values) if _is_narrow(str(form), ":{") else UNKNOWN
+    return UNKNOWN
 
 
 def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:
@@ -352,9 +326,6 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     cst.Equal: operator.eq, cst.NotEqual: operator.ne, cst.LessThan: operator.lt, cst.LessThanEqual: operator.le,
     cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge, cst.Is: operator.is_, cst.IsNot: operator.is_not,
     cst.In: lambda item, items: item in items, cst.NotIn: lambda item, items: item not in items,
-}  # fmt: skip
-_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    cst.Add: operator.add, cst.Modulo: _remainder, cst.Multiply: _times, cst.Subtract: operator.sub,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"len": len, "bool": bool, "str": str, "int": int, "tuple": tuple}
 _KINDS: dict[type, Callable[[Evaluator, Any, Scope], Any]] = {
