@@ -240,3 +240,14 @@ def test_a_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, com
 
     assert report.first.label == "layer0.probs"
     assert any("causal_mask = " in text for text in texts(report, "statement", "module"))
+
+
+@pytest.mark.parametrize("number", [0.0, np.nan])
+def test_an_output_of_one_number_is_no_pass_though_the_right_one_was_there_before(reference, computed, number):
+    arrays = {**computed(), "returned": computed()["logits"] * np.float32(number)}
+
+    report = compare(trace(reference, input_ids=IDS, use_cache=False), arrays)
+
+    assert not report.ok
+    assert "Output .logits: shape (1, 8, 99), float32" in str(report)
+    assert "Proved" not in str(report)

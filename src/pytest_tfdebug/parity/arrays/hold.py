@@ -64,7 +64,10 @@ def hold_arrays(
 
 def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output], tolerances: Tolerances) -> set[int]:
     """Compare the outputs with the arrays that may be these; return those that differ."""
-    last = max((place for place, array in enumerate(held) if array.how != "says nothing"), default=0)
+    said = {place for place, array in enumerate(held) if array.how != "says nothing"}
+    maybe = (place for output in outputs for place, _ in output.candidates.values())
+    said.update(place for place in maybe if held[place].vouches)  # nan is an answer too
+    last = max(said, default=0)
     for output in outputs:
         output.compare(tolerances, last)
         if output.agrees and output.array is not None and held[output.array].is_open:
@@ -78,7 +81,7 @@ def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output
             output.array = output.comparison = None  # an array of its shape, and not this output
         else:
             wrong.add(output.value)
-    if not wrong and held[last].is_open:  # what the runtime returns is not what it should be, though it had that before
+    if not wrong and not held[last].partners:  # what the runtime returns is not what it had before, and should be
         given_back = next((output for output in reversed(outputs) if output.differs_from(last, tolerances)), None)
         return set() if given_back is None else {given_back.value}
     for array in held:  # elements say more than moments
