@@ -51,16 +51,13 @@ def test_offline_is_set_before_a_conftest_is_imported_and_access_fails_at_once(p
         """
     )
 
-    result = pytester.runpytest_subprocess("--tf-offline", "--tf-triage=off", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("--tf-offline", "-p", "no:cacheprovider")
     result.stdout.fnmatch_lines(
         [
             "seen: {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1'}",
-            "*- tfdebug offline -*",
-            "--tf-offline: not in the cache, and the hub may not be asked: config.json of org/tiny (revision v2)",
-            "*- tfdebug offline -*",
-            "--tf-offline: not in the cache, and the hub may not be asked: weights.bin of org/tiny (revision main)",
-            "*- tfdebug offline -*",
-            "--tf-offline: not in the cache, and the hub may not be asked: *org/tiny*",
+            "what happened: config.json of org/tiny (revision v2) is not in the cache, and offline mode *",
+            "what happened: weights.bin of org/tiny (revision main) is not in the cache, and offline mode *",
+            "what happened: the hub was asked for org/tiny *",
         ]
     )
     assert "Error: the network was tried" not in result.stdout.str()

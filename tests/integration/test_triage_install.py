@@ -67,7 +67,6 @@ def test_missing_name_is_answered_with_the_line_to_write(triage_of, import_line,
     assert finding.bucket == "install/version"
     assert finding.what == what.format(version=transformers.__version__)
     assert finding.fix == fix
-    assert finding.facts[0] == f"installed: transformers {transformers.__version__}"
     assert runs(fix)
 
 
@@ -229,7 +228,7 @@ def test_argument_of_the_trainer_is_renamed(triage_of):
     finding = triage_of(lambda: Trainer(model=None, tokenizer=None))
 
     assert "Trainer(model=None, processing_class=None)" in finding.fix
-    assert finding.facts[1] == "tokenizer was removed from Trainer: upgrading transformers does not bring it back"
+    assert finding.facts[0] == "tokenizer was removed from Trainer: upgrading transformers does not bring it back"
 
 
 @ONLY_5
@@ -245,7 +244,6 @@ def test_misspelt_argument_names_the_nearest(triage_of, tmp_path, monkeypatch):
 
     finding = triage_of(lambda: TrainingArguments(output_dir="x", learning_rte=1.0))
 
-    assert finding.facts[-1] == "nearest argument of TrainingArguments: learning_rate"
     assert 'TrainingArguments(output_dir="x", learning_rate=1.0)' in finding.fix
 
 

@@ -32,7 +32,7 @@ _STAND_IN = Path(__file__).resolve().parents[1] / "regex_scan.py"
 _MORE, _MODELS, _SIZES = 5, 394, (50, 400)
 #: What is read, and what a scan of one test may cost beside the script for it.
 _LIMITS = {
-    "scan, cold": (8.0, "each different text is read by libcst once, and only what matters"),
+    "scan, cold": (8.0, "each different text is read by libcst once, and only if it may skip"),
     "scan, warm": (0.3, "an answer whose files have not changed is not looked into"),
     "scan of one test, cold": (6.0, "what another test asks is not read"),
 }

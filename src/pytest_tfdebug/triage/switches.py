@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.triage.facts.hub import wanted_of
-from pytest_tfdebug.triage.failure import Failure
-from pytest_tfdebug.triage.text import value
-
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from pytest_tfdebug.options import Options
 
-OFFLINE_TITLE = "tfdebug offline"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 #: The variable by which transformers' own tests choose their device.
@@ -43,27 +36,6 @@ def apply(config: pytest.Config, chosen: Options) -> None:
     if chosen.offline:
         _set(patch, _OFFLINE)
         _set_loaded_offline(patch)
-        config.pluginmanager.register(Offline(), "tfdebug-offline")
-
-
-class Offline:
-    """Names the file that a failed test asked the hub for."""
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add the section to a failed report."""
-        report = yield
-        if not report.failed or call.excinfo is None:
-            return report
-        failure = Failure.of(call.excinfo.value, item.nodeid, report.when)
-        if any("OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links):
-            what = value(wanted_of(failure) or failure.links[-1].message)
-            report.sections.append(
-                (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub may not be asked: {what}")
-            )
-        return report
 
 
 def _set(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.triage.failure import Failure, Link
 
 
-_VOCABULARY_IDS = ("input_ids", "decoder_input_ids")
-_IDS = (*_VOCABULARY_IDS, "token_type_ids", "position_ids")
-_LABELS = ("labels", "label", "target", "targets")
+#: What models call ids and labels.
+_ARGUMENTS = ("input_ids", "decoder_input_ids", "token_type_ids", "position_ids", "labels")
 _IGNORED_LABEL = -100
 
 
@@ -43,26 +42,19 @@ class Range:
 
 def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
     """Give the range of ids and labels against the embedding's rows and the number of classes."""
-    lines, found = [], list[Range]()
-    for values, name, room, of in _pairs(failure):
-        try:
-            measured = _measure(values, name, room, of)
-        except RuntimeError:  # after a device-side assert nothing can be read from the device any more
-            lines.append(f"{name}: on {values.device}, not readable any more: CUDA refuses all work after the assert")
-            continue
-        if measured is not None and str(measured) not in lines:
-            found.append(measured)
-            lines.append(str(measured))
+    measured = [_measure(*pair) for pair in _pairs(failure)]
+    found = [entry for entry in measured if entry is not None]
+    lines = dict.fromkeys(map(str, found))
     wrong = next((entry for entry in found if entry.outside), None)
     if wrong is None:
-        return Facts({}, tuple(lines[:6]))
+        return Facts({}, tuple(lines)[:6])
     kind = "labels" if "classes" in wrong.of else ("ids" if wrong.room in _vocabularies(failure) else "indices")
     names = {"range": str(wrong), kind: text.value(wrong.name), "limit": str(wrong.room), "last": str(wrong.room - 1)}
-    return Facts(names, tuple(line for line in lines[:6] if line != str(wrong)))
+    return Facts(names, tuple(line for line in lines if line != str(wrong))[:6])
 
 
 def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
-    """Find tensors of indices and what they index: in the functions' own frames, or else in the models' inputs."""
+    """Find tensors of indices and what they index, in the frames of the functions that do."""
     pairs: list[tuple[Any, str, int, str]] = []
     for frame in failure.frames:
         values, function = frame.f_locals, frame.f_code.co_name
@@ -76,16 +68,6 @@ def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
                 classes = values["input"].shape[1 if values["input"].dim() > 1 else 0]
                 name = _named(failure, values["target"], "labels")
                 pairs.append((values["target"], name, classes, f"the {classes} classes"))
-    return pairs or _from_models(failure)
-
-
-def _from_models(failure: Failure) -> list[tuple[Any, str, int, str]]:
-    """Pair every model's inputs with its config; for failures that surface elsewhere, as errors of CUDA do."""
-    pairs: list[tuple[Any, str, int, str]] = []
-    for frame, model in failure.local_values("self", "model"):
-        room = _room(model, getattr(model, "config", None))
-        given = {name: frame.f_locals.get(name) for name in room}
-        pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_a(tensor, "Tensor")]
     return pairs
 
 
@@ -94,18 +76,6 @@ def _vocabularies(failure: Failure) -> set[int]:
     models = (model for _, model in failure.local_values("self", "model"))
     sizes = (getattr(getattr(model, "config", None), "vocab_size", None) for model in models)
     return {size for size in sizes if isinstance(size, int)}
-
-
-def _room(model: object, config: object) -> dict[str, tuple[int, str]]:
-    """Return how many ids and classes a model has, by the name of the input."""
-    vocabulary, labels = getattr(config, "vocab_size", None), getattr(config, "num_labels", None)
-    room: dict[str, tuple[int, str]] = {}
-    if isinstance(vocabulary, int):
-        room |= dict.fromkeys(_VOCABULARY_IDS, (vocabulary, f"the {vocabulary} ids (vocab_size)"))
-        room |= dict.fromkeys(_LABELS, (vocabulary, f"the {vocabulary} classes (vocab_size)"))
-    if "Classification" in type(model).__name__ and isinstance(labels, int):
-        room |= dict.fromkeys(_LABELS, (labels, f"the {labels} classes (num_labels)"))
-    return room
 
 
 def _measure(values: Any, name: str, room: int, of: str) -> Range | None:  # noqa: ANN401 - a torch tensor
@@ -129,7 +99,7 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
             if is_a(value, "Tensor") and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
                 if is_users(frame):
                     return name
-                if name in (*_IDS, "labels"):
+                if name in _ARGUMENTS:
                     model_name = name
     return model_name
 
@@ -144,37 +114,22 @@ _INPUTS = (
     "input",
     "x",
 )
-_SIZE = r"([\d.]+ [KMGT]i?B)"
-_PARTS = (
-    ("asked for", rf"Tried to allocate {_SIZE}"),
-    ("total", rf"total capacity of {_SIZE}|{_SIZE} total capacity"),
-    ("free", rf"of which {_SIZE} is free|{_SIZE} free"),
-    ("allocated by PyTorch", rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated"),
-    ("reserved but unallocated", rf"{_SIZE} is reserved by PyTorch but unallocated"),
-)
 _GIB = 2**30
 
 
 def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
-    """Give the sizes of the message in one line, and the shape of the batch with the line that passed it."""
-    sizes = {}
-    for label, pattern in _PARTS:
-        found = re.search(pattern, link.message)
-        if found is not None:
-            sizes[label] = next(group for group in found.groups() if group)
-    tried = re.search(r"you tried to allocate (\d+) bytes", link.message)
-    if tried is not None:
-        sizes["asked for"] = f"{int(tried.group(1)) / _GIB:.2f} GiB"
-    names = {"asked": sizes.get("asked for", "")}
-    lines = [f"memory: {', '.join(f'{label} {size}' for label, size in sizes.items())}"] if sizes else []
+    """Say how much was asked for, and the shape of the batch under the name that the user gave it."""
+    asked = re.search(r"[Tt]ried to allocate ([\d.]+ [KMGT]i?B|\d+(?= bytes))", link.message)
+    size = asked[1] if asked is not None else ""
+    names = {"asked": f"{int(size) / _GIB:.2f} GiB" if size.isdigit() else size}
     batch = _batch(failure)
-    if batch is not None:
-        name, shape = batch
-        lines.append(f"batch of the failing call: {name} {shape}")
-        names |= {"batch": name, "shape": str(shape)}
-        if shape[0] > 1:
-            names["half"] = f"{name}[:{shape[0] // 2}]"
-    return Facts(names, tuple(lines))
+    if batch is None:
+        return Facts(names)
+    name, shape = batch
+    names |= {"batch": name, "shape": str(shape)}
+    if shape[0] > 1:
+        names["half"] = f"{name}[:{shape[0] // 2}]"
+    return Facts(names, (f"batch of the failing call: {name} {shape}",))
 
 
 def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:

@@ -36,23 +36,20 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     """Say what replaced a name, where it lives now, or which name is nearest."""
     name, module = matched.group("name"), matched.group("module")
     names = {"version": _installed(), "name": text.value(name)}
-    lines = [f"installed: transformers {names['version']}"]
     here = _names_of(module)
     same = next((other for other in here if other.lower() == name.lower()), None)
     removed = None if same else _replacement(name)
-    elsewhere = [] if same or removed else _modules_with(name)
-    near = [same] if same else difflib.get_close_matches(name, here, n=3, cutoff=_SIMILARITY)
     if removed:
         names |= {"removed": removed, **_as_code(failure, name, removed)}
-        lines.append(f"{text.value(name)} was removed and is not in transformers 5: upgrading will not help")
-    elif elsewhere:
+        told = f"{text.value(name)} was removed and is not in transformers 5: upgrading will not help"
+        return Facts(names, (told,))
+    elsewhere = [] if same else _modules_with(name)
+    near = same or nearest(name, here, _SIMILARITY)
+    if elsewhere:
         names["elsewhere"] = elsewhere[0]
-        lines.append(f"{text.value(name)} is in: {text.listing(elsewhere)}")
     elif near:
-        names |= {"near": near[0], **failure.rewritten(name, near[0])}
-    if not removed:  # the name to use is known
-        lines.append(f"nearest names in {text.value(module)}: {', '.join(near) or 'none'}")
-    return Facts(names, tuple(lines))
+        names |= {"near": near, **failure.rewritten(name, near)}
+    return Facts(names)
 
 
 def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
@@ -65,12 +62,10 @@ def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) 
     folders = getattr(sys.modules.get(parent), "__path__", [])
     near = nearest(last, [sibling.name for sibling in pkgutil.iter_modules(folders)], 0.6)
     if moved or fast:
-        names["moved"] = found = moved or str(fast and fast.group(1))
+        names["moved"] = moved or str(fast and fast.group(1))
     elif near:
-        names["near"] = found = f"{parent}.{near}"
-    else:
-        found = "none"
-    return Facts(names, (f"installed: transformers {names['version']}; nearest module: {found}",))
+        names["near"] = f"{parent}.{near}"
+    return Facts(names)
 
 
 def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
@@ -110,16 +105,14 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
     names = {"cls": cls, "argument": text.value(argument), "version": _installed()}
     had, replacement = REMOVED_ARGUMENTS.get(argument, ("", ""))
     fits = had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})
-    lines = [f"installed: transformers {names['version']}"]
     if had and fits:
-        lines.append(f"{argument} was removed from {had}: upgrading transformers does not bring it back")
+        told = f"{argument} was removed from {had}: upgrading transformers does not bring it back"
         names["replacement" if replacement else "drop"] = replacement or argument
         if replacement.endswith("="):
             names |= failure.rewritten(argument, replacement[:-1])
-        return Facts(names, tuple(lines))
+        return Facts(names, (told,))
     near = nearest(argument, inspect.signature(owner).parameters, 0.7)
-    lines.append(f"nearest argument of {cls}: {near or 'none'}")
-    return Facts({**names, "near": near, **failure.rewritten(argument, near)}, tuple(lines))
+    return Facts({**names, "near": near, **failure.rewritten(argument, near)})
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
@@ -211,12 +204,7 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
         names |= {"right": ordered[0], **failure.rewritten(asked, ordered[0])}
     elif _is_own(type(config)):
         names["own"] = names["config"]
-    if own:
-        names["architecture"] = text.listing(sorted(own))
-    lines = [f"Auto classes that map {names['config']}: {text.listing(ordered, 12) or 'none'}"]
-    if own:
-        lines.append(f"the checkpoint's own architecture: {names['architecture']}")
-    return Facts(names, tuple(lines))
+    return Facts(names, (f"Auto classes that map {names['config']}: {text.listing(ordered, 12) or 'none'}",))
 
 
 def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
@@ -229,14 +217,10 @@ def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> F
         bases = ", ".join(base.__name__ for base in type(model).__bases__)
         return Facts(names | {"own": names["cls"], "bases": bases})
     causal = [(name, classes) for name, classes in _mapping(model.config) if name in _GENERATING]
-    if not causal:
-        return Facts(names, (f"no Auto class with generate maps {type(model.config).__name__}",))
-    auto, classes = causal[0]
-    names |= {"right": auto, "head": classes[0], **failure.rewritten(names["cls"], classes[0])}
-    return Facts(
-        names,
-        (f"classes of model type {names['model_type']} with generate: {text.listing([c[0] for _, c in causal])}",),
-    )
+    if causal:
+        auto, classes = causal[0]
+        names |= {"right": auto, "head": classes[0], **failure.rewritten(names["cls"], classes[0])}
+    return Facts(names)
 
 
 def read_model_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
@@ -265,8 +249,7 @@ def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> F
     known = [] if configuration is None else list(configuration.CONFIG_MAPPING_NAMES)
     near = nearest(given.lower().replace("-", "_"), known, 0.75)
     version = getattr(sys.modules.get("transformers"), "__version__", "?")
-    names = {"given": text.value(given), "version": str(version), "near": near}
-    return Facts(names, (f"transformers {version} knows {len(known)} model types; nearest: {near or 'none'}",))
+    return Facts({"given": text.value(given), "version": str(version), "near": near})
 
 
 def read_task(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
