@@ -131,29 +131,10 @@ FORMS = {
         def test_it(x):
             assert x == 2
     """,
-    "call": """
-        def test_it():
-            pytest.skip("later")
-            assert True
-    """,
     "unittest on a plain function": """
         @unittest.skip("later")
         def test_it():
             assert True
-    """,
-    "setUp": """
-        class TestIt(unittest.TestCase):
-            def setUp(self):
-                self.skipTest("later")
-
-            def test_it(self):
-                assert True
-    """,
-    "skipTest before a body": """
-        class TestIt(unittest.TestCase):
-            def test_it(self):
-                self.skipTest("later")
-                assert True
     """,
     "skipTest alone": """
         class Mixin:
@@ -163,22 +144,6 @@ FORMS = {
         class TestIt(Mixin, unittest.TestCase):
             def test_it(self):
                 self.skipTest("later")
-    """,
-    "skipTest in a test that is tried again": """
-        def retried(test):
-            def wrapper(*args):
-                tries = 0
-                while tries < 3:
-                    return test(*args)
-            return wrapper
-
-        class TestIt(unittest.TestCase):
-            @retried
-            def test_it(self):
-                for _ in range(1):
-                    pass
-                self.skipTest("later")
-                assert True
     """,
     "unittest on a class": """
         @unittest.skip("later")

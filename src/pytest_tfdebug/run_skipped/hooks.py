@@ -52,7 +52,7 @@ class RunSkipped:
 
     def __init__(self, config: pytest.Config, mode: str) -> None:
         self._config, self._lifting = config, Lifting(mode)
-        self._skipped: dict[pytest.Item, tuple[str, list[Skip]]] = {}
+        self._skipped: dict[pytest.Item, str] = {}  # and why
         self._rows: list[Row] = []
         self._lost: list[str] = []
         self._reports: list[pytest.TestReport] = []
@@ -75,13 +75,11 @@ class RunSkipped:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note a test that is skipped, and forget the skips that it called when it has ended."""
+        """Note a test that is skipped."""
         report = yield
-        if call.when == "teardown":
-            self._lifting.called.clear()
-        elif report.skipped and not hasattr(report, "wasxfail"):
-            self._skipped[item] = reason_of(report), self._lifting.called[-1:]
-        else:  # such as a test of which only a part was skipped
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._skipped[item] = reason_of(report)
+        elif call.when != "teardown":  # such as a test of which only a part was skipped
             self._skipped.pop(item, None)
         return report
 
@@ -96,7 +94,7 @@ class RunSkipped:
             terminal.write_line(f"tfdebug: {len(items)} skipped, run once more without the skips")
         for item, following in zip_longest(items, items[1:]):
             run = partial(self._run, following=following)
-            self._rows.append(try_test(item, *self._skipped[item], self._lifting, run))
+            self._rows.append(try_test(item, self._skipped[item], self._lifting, run))
             del self._skipped[item]
         _tear_down(session, None)
         return result

@@ -1,8 +1,8 @@
 """The skips of a run: where each is written, and which of them are lifted.
 
 ``unittest.skip`` and ``pytest.mark.skip`` note the line that calls them. A line of a module or of a class stands beside
-the tests that it skips; one of a function (``slow``, a hook of a conftest) is a choice of the run, and stays. Of the
-skips that the code of a test calls, those are lifted that are a statement of the test itself, under no condition.
+the tests that it skips; one of a function (``slow``, a hook of a conftest) is a choice of the run, and stays. So does a
+skip that the code of a test calls, unless that is all that the test does.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import tokenize
 import unittest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import pytest
 from _pytest.mark.structures import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import CodeType, FrameType
+    from types import FrameType
+
+    import pytest
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
@@ -29,8 +30,6 @@ _PLACE, _SKIPS = "tf_place", "__tf_skips__"
 #: Functions and errors that skip the test that calls or raises them.
 _SKIPPING = frozenset({"skip", "skipTest", "SkipTest"})
 _MACHINERY = frozenset({"unittest", "_pytest", "pytest_tfdebug"})
-#: How the names of the functions begin in which a test starts.
-_ENTRIES = ("test", "setUp", "setup_", "asyncSetUp")
 
 
 class Skip(NamedTuple):
@@ -47,7 +46,6 @@ class Lifting:
 
     def __init__(self, mode: str) -> None:
         self.is_on = False  # whether a test is run without its skips
-        self.called: list[Skip] = []  # the skips to lift that the code of the running test has called so far
         self._lifts_conditions = mode == "all"
 
     def lifts(self, skip: Skip) -> bool:
@@ -55,26 +53,10 @@ class Lifting:
         return bool(skip.file) and (self._lifts_conditions or not skip.is_conditional)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """Replace what skips."""
-        skip, skip_test = self._decorator(unittest.skip), unittest.TestCase.skipTest
-        pytest_skip: Any = pytest.skip  # typed as a class or a function
-
-        @functools.wraps(skip_test)
-        def skip_or_pass(testcase: unittest.TestCase, reason: str) -> None:
-            if not self._passes(reason):
-                skip_test(testcase, reason)
-
-        @functools.wraps(pytest_skip)
-        def pytest_skip_or_pass(reason: str = "", *, allow_module_level: bool = False) -> None:
-            __tracebackhide__ = True
-            if not self._passes(reason):
-                pytest_skip(reason, allow_module_level=allow_module_level)
-
-        vars(pytest_skip_or_pass)["Exception"] = pytest_skip.Exception
+        """Replace what makes skips."""
+        skip = self._decorator(unittest.skip)
         patch.setattr(unittest.case, "skip", skip)  # which skipIf and skipUnless call
         patch.setattr(unittest, "skip", skip)
-        patch.setattr(unittest.TestCase, "skipTest", skip_or_pass)
-        patch.setattr(pytest, "skip", pytest_skip_or_pass)
         patch.setattr(Mark, "__init__", _noting(Mark.__init__))
 
     def _decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,31 +84,12 @@ class Lifting:
         vars(skip_wrapper)["__wrapped__"] = test_item
         return skip_wrapper
 
-    def _passes(self, reason: str) -> bool:
-        """Note a skip that code calls, if it is one to lift, and tell whether it is lifted."""
-        frame = _outside()
-        if frame is None or not frame.f_code.co_name.startswith(_ENTRIES):
-            return False
-        line, function = frame.f_lineno, _definition(frame.f_code)
-        statements = () if function is None else function.body
-        for statement in statements:
-            if isinstance(statement, ast.Expr) and statement.lineno <= line <= (statement.end_lineno or 0):
-                self.called.append(Skip(frame.f_code.co_filename, line, reason))
-                return self.is_on
-        return False
-
-
-def _outside() -> FrameType | None:
-    """Return the frame of the code that called unittest or pytest."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to ask who calls
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _MACHINERY:
-        frame = frame.f_back
-    return frame
-
 
 def _place() -> tuple[str, int]:
     """Return the file and line that asks for a skip; no file if it is in a function, and not in a module or a class."""
-    frame = _outside()
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to ask who calls
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _MACHINERY:
+        frame = frame.f_back
     if frame is None or frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return "", 0
     return frame.f_code.co_filename, frame.f_lineno
@@ -178,23 +141,33 @@ def does_nothing(function: Any) -> bool:  # noqa: ANN401 - a function
     """Tell whether a test holds only a docstring, ``pass`` and skips, or is a skip of nothing at all."""
     if without_skips(function) is None:  # as ``parameterized.expand`` leaves it
         return True
-    code = getattr(innermost(function), "__code__", None)
-    found = None if code is None else _definition(code)
-    return found is not None and all(map(_is_nothing, found.body))
+    found = _definition(function)
+    return found is not None and all(_is_skip(each) or _is_idle(each) for each in found.body)
 
 
-def _is_nothing(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Return):
-        return statement.value is None or isinstance(statement.value, ast.Constant)
+def of_body(function: Any, reason: str) -> list[Skip]:  # noqa: ANN401 - a function
+    """Return the skips, for a reason that pytest gave, that a test calls itself and that are all that it does."""
+    found = _definition(function) if does_nothing(function) else None
+    file = "" if found is None else innermost(function).__code__.co_filename
+    return [Skip(file, each.lineno, reason) for each in (found.body if found is not None else ()) if _is_skip(each)]
+
+
+def _is_skip(statement: ast.stmt) -> bool:
     skip = statement.value if isinstance(statement, ast.Expr) else getattr(statement, "exc", None)
     called = skip.func if isinstance(skip, ast.Call) else skip
-    is_skip = getattr(called, "attr", None) in _SKIPPING or getattr(called, "id", None) in _SKIPPING
-    return is_skip or isinstance(skip, ast.Constant) or isinstance(statement, ast.Pass)
+    return getattr(called, "attr", getattr(called, "id", None)) in _SKIPPING
 
 
-def _definition(code: CodeType) -> Function | None:
+def _is_idle(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    is_constant = value is None or isinstance(value, ast.Constant)
+    return isinstance(statement, ast.Pass) or (isinstance(statement, (ast.Expr, ast.Return)) and is_constant)
+
+
+def _definition(function: Any) -> Function | None:  # noqa: ANN401 - a function
     """Return the ``def`` of a function; None where its source cannot be read."""
-    return _definitions(code.co_filename).get(code.co_firstlineno)
+    code = getattr(innermost(function), "__code__", None)
+    return None if code is None else _definitions(code.co_filename).get(code.co_firstlineno)
 
 
 @functools.cache

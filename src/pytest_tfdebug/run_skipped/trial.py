@@ -12,6 +12,7 @@ import pytest
 from pytest_tfdebug.run_skipped.skips import (
     Skip,
     does_nothing,
+    of_body,
     of_decorators,
     of_marks,
     without_skips,
@@ -58,14 +59,12 @@ class Quiet:
         return getattr(self._hooks, name)
 
 
-def try_test(
-    item: pytest.Item, reason: str, called: list[Skip], lifting: Lifting, run: Callable[[pytest.Item], Any]
-) -> Row:
-    """Run a test that was skipped, for a reason that pytest gave; ``called`` are the skips to lift of its code."""
+def try_test(item: pytest.Item, reason: str, lifting: Lifting, run: Callable[[pytest.Item], Any]) -> Row:
+    """Run a test that was skipped, for a reason that pytest gave."""
     if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "decided", (), reason)
     with pytest.MonkeyPatch.context() as patch:
-        trial = _Trial(item, reason, called, lifting)
+        trial = _Trial(item, reason, lifting)
         try:
             return trial.prepare(patch) or trial.run(patch, run)
         except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
@@ -73,8 +72,9 @@ def try_test(
 
 
 class _Trial:
-    def __init__(self, item: pytest.Function, reason: str, called: list[Skip], lifting: Lifting) -> None:
-        self._item, self._reason, self._skips, self._lifting = item, reason, called, lifting
+    def __init__(self, item: pytest.Function, reason: str, lifting: Lifting) -> None:
+        self._item, self._reason, self._lifting = item, reason, lifting
+        self._skips: list[Skip] = []
         self._behind = ""
 
     def prepare(self, patch: pytest.MonkeyPatch) -> Row | None:
@@ -83,6 +83,7 @@ class _Trial:
         holder: Any = item.cls or item.module
         written = function = getattr(holder, name)
         self._skips += [*of_decorators(item.cls), *(skip for _, skip in of_marks(item)), *of_decorators(written)]
+        self._skips += of_body(written, self._reason)
         if does_nothing(written):  # then an override that is gone shows what is behind
             owners = getattr(holder, "__mro__", ())
             names = {owner.__name__: vars(owner).get(name) for owner in owners}
@@ -127,9 +128,7 @@ class _Trial:
         patch.setattr(session, "gethookproxy", lambda _: quiet)
         patch.setattr(session.config.option, "tbstyle", "line")  # only the first line of a failure is shown
         patch.setattr(self._lifting, "is_on", True)
-        self._lifting.called.clear()
         made = run(self._item)
-        self._skips += self._lifting.called
         failed = next((each for each in (*quiet.reports, *made) if each.failed or _is_xfail(each)), None)
         skipped = next((report for report in made if report.skipped), None)
         if failed is not None:
@@ -146,7 +145,7 @@ class _Trial:
 def reason_of(report: pytest.TestReport) -> str:
     """Return the reason of a skip as it was written."""
     told = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return told.removeprefix("Skipped: ")
+    return told.removeprefix("Skipped").removeprefix(": ")
 
 
 def _is_xfail(report: pytest.TestReport) -> bool:
