@@ -193,3 +193,24 @@ def test_arguments_that_make_no_sense_are_refused(run, given, told):
 
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines([f"E *UsageError: test_group.py::test_it: {told}"])
+
+
+def test_numbers_and_texts_that_a_model_returns_are_compared_on_ranks(run):
+    source = """
+import pytest
+import torch
+
+class Counted(torch.nn.Module):
+    def forward(self, x):
+        return {"x": x * 2, "count": COUNT, "kind": "a"}
+
+@pytest.mark.tf_ranks(2, timeout=900)
+def test_it(tf_golden):
+    tf_golden.check(Counted(), torch.arange(8.0))
+"""
+    run(source.replace("COUNT", "3"), "--tf-golden=update").assert_outcomes(passed=1)
+
+    wrong = run(source.replace("COUNT", "4"))
+
+    wrong.assert_outcomes(failed=1)
+    wrong.stdout.fnmatch_lines(["*Counted (Counted) on every rank: gives another output for the same inputs"])

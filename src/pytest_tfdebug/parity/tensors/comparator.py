@@ -175,12 +175,15 @@ class Comparator:
         self, item: CallComparison, actual: tuple[TensorRecord, ...], expected: tuple[TensorRecord, ...]
     ) -> tuple[LeafComparison, ...]:
         path = item.call.path
-        if self.group is None and item.call.parent is None and path not in self._modules:
+        if item.call.parent is None and path not in self._modules:
             is_strict = item.is_of_one_class and self._rules.paths is None
             assert item.expected is not None  # noqa: S101 - of a call that has outputs to be held to
             dtype = number_dtype(item.expected)
-            own, theirs = (*actual, *plain_outputs(item.call, dtype)), (*expected, *plain_outputs(item.expected, dtype))
-            return hold_outputs(own, theirs, partial(self._leaf, "output", path), self._rules, is_strict=is_strict)
+            actual = *actual, *plain_outputs(item.call, dtype)
+            expected = *expected, *plain_outputs(item.expected, dtype)
+            if self.group is None:
+                compare = partial(self._leaf, "output", path)
+                return hold_outputs(actual, expected, compare, self._rules, is_strict=is_strict)
         is_given_other = any(
             not leaf.problem and leaf.expected is not None and leaf.shape != leaf.expected.shape for leaf in item.inputs
         )
