@@ -108,6 +108,13 @@ def storage_id(tensor: torch.Tensor) -> int:
     return identity
 
 
+def varies(tensor: torch.Tensor) -> bool:
+    """Tell whether most elements of a tensor are finite, and they differ: one number throughout shows little."""
+    flat = widen(tensor.detach()).flatten()
+    finite = flat[flat.isfinite()]
+    return 2 * finite.numel() >= max(flat.numel(), 1) and bool((finite != finite[0]).any())
+
+
 def widen(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as float32 or float64, so that it can be reduced and subtracted on any device.
 

@@ -28,6 +28,10 @@ class Pooled(nn.Module):
         mask = attention_mask[..., None].float()
         return self.head((hidden * mask).sum(1) / mask.sum(1))
 
+class Silent(Pooled):
+    def forward(self, input_ids, attention_mask=None):
+        return super().forward(input_ids, attention_mask) * 0
+
 IDS = torch.tensor([[3, 4, 5], [6, 7, 8]])
 '''
 TESTS = """
@@ -150,6 +154,7 @@ def test_calls():
     [
         ("pass", "  This test called no torch.nn.Module."),
         ("nn.Linear(2, 2)(torch.ones(1, 2))", "  Linear was given input: none of input_ids, *"),
+        ("Silent()(IDS)", "  *: what was compared is one number throughout (*"),
         ("Pooled()(torch.zeros(2, 0).long())", "  input_ids of Pooled: shape (2, 0) has no sequence of tokens"),
         (
             "nn.Sequential(Pooled(), nn.Dropout()).train()(IDS)",

@@ -78,6 +78,14 @@ def test_a_guard_in_which_nothing_ran_fails():
     )
 
 
+def test_a_guard_that_ignores_every_module_checked_nothing():
+    told = "overflow_guard checked nothing: no floating-point tensor with values was seen outside ignore=."
+    model = dividing()
+
+    with pytest.raises(ActivationOverflowError, match=told), overflow_guard(model, ignore=("**",)):
+        model(ZEROS)
+
+
 def test_a_guard_is_for_one_block():
     model = network()
     guard = overflow_guard(model)

@@ -85,6 +85,16 @@ def test_a_port_that_raises_is_honest():
     assert "(NotImplementedError: no biases here)" in str(report)
 
 
+def test_a_port_that_refuses_every_other_value_was_not_compared():
+    def build(config):
+        if config.to_dict() != LLAMA.to_dict():
+            raise NotImplementedError("one configuration alone")
+        return LlamaForCausalLM(config)
+
+    with pytest.raises(pytest_tfdebug.TFDebugError, match=r"^Nothing was compared: .*one configuration alone"):
+        pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build)
+
+
 def test_parameters_that_one_side_alone_has_are_said():
     report = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=hearing_all_but(mlp_bias=False))
 

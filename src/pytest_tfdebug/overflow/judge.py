@@ -161,6 +161,7 @@ class Pass:
         self.tensors = 0
         self.outer: Pass | None = RUNNING.watched.get()
         self.reducer = Reducer(settings)
+        self._ignore = settings.ignore
         self._judge = Judge(self.history, settings.ignore, headroom)
         self._gradients = gradients
         self._running: list[tuple[Call, list[torch.Tensor]]] = []
@@ -253,7 +254,7 @@ class Pass:
     ) -> Frame:
         frame = Frame(self.number, call.path, call.class_name, direction, leaf, extremes)
         self._refs[id(frame)] = weakref.ref(tensor)
-        self.tensors += 1
+        self.tensors += not is_ignored(call.path, self._ignore)
         return frame
 
     def _masks(self) -> list[torch.Tensor]:

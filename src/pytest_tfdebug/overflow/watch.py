@@ -249,7 +249,8 @@ class Watch:
     def emptiness(self, subject: str, advice: str) -> str | None:
         """Return a message when nothing was checked; None otherwise."""
         if not self.tensors:
-            reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
+            outside = " outside ignore=" if self.settings.ignore else ""
+            reason = f"no floating-point tensor with values was seen{outside}" if self.forwards else "no module ran"
             return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
         if self.settings.gradients and not self._gradients.has_seen:
             lines = (f"{subject}(gradients=True) checked no gradient: no backward reached the model.", _NO_GRADIENT)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.sweeping.search import Move
 
 _UNJUDGED = "it shows only together with another field, and with that one the port is wrong already."
+_UNHELD = ("refused", "never")
 _ORDER = ("ignored", "differs", "refused", "agrees", "matters", "never")
 
 
@@ -52,8 +53,8 @@ def sweep(
         The report: false if the port ignores a field, or differs at another value of it.
 
     Raises:
-        TFDebugError: If the reference cannot be run, the port differs before any field moves, or ``known`` names no
-            field.
+        TFDebugError: If the reference cannot be run, the port differs before any field moves or refuses every move,
+            or ``known`` names no field.
 
     Example:
         >>> assert pytest_tfdebug.sweep(LlamaForCausalLM, LlamaConfig(...), build=lambda config: MyLlama(config))
@@ -75,6 +76,9 @@ def sweep(
             if moves and not rows:
                 report.notes.append(f"{field.name} was not compared: {_UNJUDGED}")
             report.rows += rows if moves else [FieldRow(field.name, "never", plain(field.value), None)]
+    if port is not None and all(row.verdict in _UNHELD for row in report.rows):
+        refused = next((f", {row.field} with {row.note}" for row in report.rows if row.verdict == "refused"), "")
+        raise TFDebugError(f"Nothing was compared: no field moves the reference, or the port refuses it{refused}.")
     return _with_known(report, known or {})
 
 

@@ -18,12 +18,12 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
 from pytest_tfdebug.records import LeafComparison
-from pytest_tfdebug.tensors import dtype_name, tensor_record
+from pytest_tfdebug.tensors import dtype_name, tensor_record, varies
 from pytest_tfdebug.tracing.record.leaves import Leaf
 from pytest_tfdebug.tracing.record.signatures import is_mask_input
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from pytest_tfdebug.invariance.calls.alignment import Aligned, Alignment
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
@@ -104,10 +104,17 @@ def first_mismatch(
             if any(map(has_nan, parts)):
                 shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
                 return Mismatch(LeafComparison("output", path, "values", shape, dtype, None), is_at_pads=True)
-    if not compared:
-        shapes = ", ".join(f"{path or 'output'} {tuple(tensor.shape)}" for path, tensor in expected.items())
-        raise NothingToCompareError(f"no output matches one of the original's ({shapes or 'it has no tensors'})")
+    _refuse_nothing(expected, compared)
     return None
+
+
+def _refuse_nothing(expected: Leaves, compared: Collection[str]) -> None:
+    """Refuse outputs of which none was compared, or that are one number throughout."""
+    shapes = ", ".join(f"{path or 'output'} {tuple(tensor.shape)}" for path, tensor in expected.items())
+    if not compared:
+        raise NothingToCompareError(f"no output matches one of the original's ({shapes or 'it has no tensors'})")
+    if not any(expected[path].numel() == 1 or varies(expected[path]) for path in compared):
+        raise NothingToCompareError(f"what was compared is one number throughout ({shapes})")
 
 
 def _of_same_rows(path: str, expected: Leaves, actual: Leaves, alignment: Alignment) -> torch.Tensor | None:

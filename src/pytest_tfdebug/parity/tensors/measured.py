@@ -10,7 +10,7 @@ from pytest_tfdebug.parity.tensors.outputs import is_of_numbers, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
 from pytest_tfdebug.parity.tensors.uncompared import told_unopened
 from pytest_tfdebug.records import Coverage, Worst
-from pytest_tfdebug.tensors import widen
+from pytest_tfdebug.tensors import varies, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,17 +69,13 @@ def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:
 
 
 def _varies(record: TensorRecord) -> bool:
-    """Tell whether most elements of a tensor are finite, and they differ, as far as is known."""
-    held = record.digest.elements if record.tensor is None and record.digest is not None else record.tensor
-    if held is None:
-        return True
-    flat = widen(held.detach()).flatten()
-    finite = flat[flat.isfinite()]
-    if not finite.numel() or 2 * finite.numel() < flat.numel():
-        return False
-    even = math.sqrt(math.prod(record.shape)) * abs(finite[0].item())  # the norm if all elements are the first one
-    is_uneven = record.digest is not None and not math.isclose(record.digest.norm, even, rel_tol=1e-3)
-    return is_uneven or bool((finite != finite[0]).any())
+    """Tell whether a tensor holds different finite numbers, as far as is known."""
+    held, digest = record.tensor, record.digest
+    if held is not None or digest is None:
+        return held is None or varies(held)
+    first = widen(digest.elements[:1])
+    even = math.sqrt(math.prod(record.shape)) * float(first.abs())  # the norm if all elements are the first one
+    return varies(digest.elements) or (math.isfinite(even) and not math.isclose(digest.norm, even, rel_tol=1e-3))
 
 
 def worst_share(calls: Iterable[CallComparison]) -> Worst | None:
