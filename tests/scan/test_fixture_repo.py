@@ -23,13 +23,12 @@ REALLY = {
 
 
 def states_by_class(result):
-    return {
-        test: {
-            model: {case.cls: f"{case.state.state} {case.state.form}".strip() for case in cases}
-            for model, cases in report.by_model.items()
-        }
-        for test, report in result.tests.items()
-    }
+    found = {}
+    for test, report in result.tests.items():
+        for case in report.cases:
+            by_class = found.setdefault(test, {}).setdefault(case.model, {})
+            by_class[case.cls] = f"{case.state.state} {case.state.form}".strip()
+    return found
 
 
 #: Where the plugin is, for a process of its own.

@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_read_is_named(good, kind):
     result = scanned(good)
 
     assert reason in result.skipped_files[path]
-    assert "m" not in result["test_forward"].by_model
+    assert "m" not in {case.model for case in result["test_forward"].cases}
 
 
 def test_a_pipe_is_not_waited_for(good):

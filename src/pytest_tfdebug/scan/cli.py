@@ -21,7 +21,7 @@ OK, FAILED, UNANSWERED = 0, 1, 2
 #: Characters in a line of the help.
 _WIDTH = 100
 #: Options that do not go with ``--fix``, as messages spell them.
-_NOT_WITH_FIX = ("format", "strict-reasons", "strict", "test_method_name")
+_NOT_WITH_FIX = ("format", "output_dir", "strict-reasons", "strict", "test_method_name")
 _FORMATS = ("json", "markdown", "github")
 _NAMES = {".json": "JSON", ".md": "Markdown"}
 #: Characters by which a repository could steer a terminal or turn the direction of text -> escapes that JSON knows.
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
     add("--models-dir", default="", metavar="DIR", help="model test directory (default: found automatically)")
     add("--test-method-name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
-    where = "where reports go (default: the current directory; a comparison and --fix write none)"
+    where = "where reports go (default: the current directory; a comparison writes none)"
     add("--output-dir", metavar="DIR", help=where)
     add("--write-baseline", metavar="FILE", help="write what --baseline needs, a hundredth of a report")
     add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
@@ -101,7 +101,8 @@ def _run(options: argparse.Namespace) -> int:
         write(options.write_baseline, compact(found.report))
         saved.append(options.write_baseline)
     code = _show_report(options, found) if earlier is None else _show_changes(options, found, earlier)
-    _told(saved)
+    for path in saved:
+        _tell(f"📄 {_NAMES.get(os.path.splitext(path)[1], 'Baseline')} saved to {os.path.realpath(path)}")
     return code
 
 
@@ -125,9 +126,6 @@ def _fix(options: argparse.Namespace) -> int:
     count, files = sum(len(rewrite.findings) for rewrite in found), len(found)
     done = "rewritten" if options.write else "to rewrite with --write"
     _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
-    report = Answer(options.repo, options.models_dir)
-    if options.output_dir is not None and (target := _target(options, report)) is not None:
-        _told(_save(target, None, report))
     return OK
 
 
@@ -215,11 +213,6 @@ def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:
     stream = stream or sys.stdout
     stream.write("".join(f"{line}\n" for line in lines).translate(_STEERING))
     stream.flush()
-
-
-def _told(saved: list[str]) -> None:
-    for path in saved:
-        _tell(f"📄 {_NAMES.get(os.path.splitext(path)[1], 'Baseline')} saved to {os.path.realpath(path)}")
 
 
 def _tell(line: str) -> None:

@@ -142,14 +142,6 @@ class CommonTest:
     cases: tuple[Case, ...]
 
     @property
-    def by_model(self) -> dict[str, list[Case]]:
-        """The cases of each model."""
-        models: dict[str, list[Case]] = {}
-        for case in self.cases:
-            models.setdefault(case.model, []).append(case)
-        return dict(sorted(models.items()))
-
-    @property
     def models_skipped(self) -> list[str]:
         """Models that have the test and run it in no class."""
         return self.lists["models_skipped"]

@@ -228,19 +228,8 @@ def _ternary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     truth = evaluator.truth(node.test, scope)
     if truth is not None:
         return evaluator.value(node.body if truth else node.orelse, scope)
-    if _differ(node.body, node.orelse):
-        return UNKNOWN
     body, orelse = evaluator.value(node.body, scope), evaluator.value(node.orelse, scope)
     return body if not _has_unknown([body, orelse]) and body == orelse else UNKNOWN
-
-
-def _differ(body: Any, orelse: Any) -> bool:
-    """Tell, without a value, that two expressions are not equal: ``(A, B) if available() else ()``."""
-    if type(body) is not type(orelse) or not isinstance(body, (cst.Tuple, cst.List, cst.Dict)):
-        return False
-    starred = (cst.StarredElement, cst.StarredDictElement)
-    has_star = any(isinstance(element, starred) for element in (*body.elements, *orelse.elements))
-    return len(body.elements) != len(orelse.elements) and not has_star
 
 
 def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
