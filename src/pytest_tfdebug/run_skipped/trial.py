@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,18 +80,19 @@ class _Trial:
         """Take the skips away; return the row of a test that cannot be run, None where it can."""
         item, name = self._item, self._item.originalname
         holder: Any = item.cls or item.module
-        written = function = getattr(holder, name)
-        self._skips += [*of_decorators(item.cls), *(skip for _, skip in of_marks(item)), *of_decorators(written)]
-        self._skips += of_body(written, self._reason)
-        if does_nothing(written):  # then an override that is gone shows what is behind
-            owners = getattr(holder, "__mro__", ())
-            names = {owner.__name__: vars(owner).get(name) for owner in owners}
-            behind = ((owner, each) for owner, each in names.items() if inspect.isfunction(each))
-            owner, function = next(((owner, each) for owner, each in behind if not does_nothing(each)), ("", None))
-            self._behind = f"{owner}.{name}"
-        if self._behind and function is not None:
+        written = getattr(holder, name)
+        self._skips = [*of_decorators(item.cls), *self._of(written), *of_body(written, self._reason)]
+        for owner in getattr(holder, "__mro__", (holder,)):
+            own = vars(owner).get(name)
+            if own is not None and not does_nothing(own):
+                break
+            if own is not None:  # an override without its skips: gone, it shows what is behind
+                patch.delattr(owner, name)
+        function = getattr(holder, name, None)
+        if function is not None and function is not written:
+            self._behind = function.__qualname__
             patch.setattr(item, "own_markers", list(getattr(function, "pytestmark", ())))
-            self._skips += [*(skip for _, skip in of_marks(item)), *of_decorators(function)]
+            self._skips += self._of(function)
         for skip in self._skips:
             if not self._lifting.lifts(skip):
                 return self.row("conditional" if skip.file else "decided", skip.reason)
@@ -102,6 +102,9 @@ class _Trial:
             return self.row("empty", self._skips[0].reason)
         self._clear(patch, holder, function)
         return None
+
+    def _of(self, function: Any) -> list[Skip]:  # noqa: ANN401 - a function
+        return [*(skip for _, skip in of_marks(self._item)), *of_decorators(function)]
 
     def _clear(self, patch: pytest.MonkeyPatch, holder: Any, function: Any) -> None:  # noqa: ANN401 - and its owner
         """Let the item find a function without its skips."""
