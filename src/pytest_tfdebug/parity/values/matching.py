@@ -131,6 +131,11 @@ def reordered_axes(one: Fingerprint, other: Fingerprint) -> set[int]:
     return {length for length in mine.keys() & theirs.keys() if not _alike(mine[length], theirs[length], scale)}
 
 
+def axes_of(fingerprint: Fingerprint) -> list[int]:
+    """Return the lengths of the axes of a tensor that are longer than one."""
+    return [length for length, _ in fingerprint.axes]
+
+
 def has_same_order(one: Fingerprint, other: Fingerprint, tolerance: float = 0.0) -> bool:
     """Tell whether two tensors of one shape with the same elements have them in the same order, axis by axis."""
     scale = max(one.rms, other.rms) * max(_ORDER, tolerance)
@@ -148,15 +153,4 @@ def _by_length(fingerprint: Fingerprint) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for length, number in fingerprint.axes:
         found.setdefault(length, []).append(number)
-    return found
-
-
-def shared_axes(one: Fingerprint, other: Fingerprint) -> list[int]:
-    """Return the lengths of the axes that two tensors have in common, as often as both have them."""
-    left = [length for length, _ in other.axes]
-    found = []
-    for length, _ in one.axes:
-        if length in left:
-            left.remove(length)
-            found.append(length)
     return found

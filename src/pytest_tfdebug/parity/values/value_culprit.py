@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.values.blame_values import find_fault
 from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+from pytest_tfdebug.parity.values.matching import axes_of, has_same_order
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
@@ -38,18 +39,13 @@ NOT_AGAIN = (
     "No line could be singled out: a forward made once more gave something else, or could not be made "
     "(a model has changed since, or draws random numbers of its own)."
 )
+_NOT_IN_ORDER = "what it is computed from has the right numbers, and it is not known whether in the same order."
 #: Kind of a fault -> what is wrong, and what else was observed.
 _TOLD: dict[str, tuple[str, str]] = {
     "replaced": ("computes a value that the reference never does", "what it is computed from agrees."),
     "operand": ("uses the wrong operand here", "the port computes the right one too."),
-    "applied": ("uses a weight with another value than the reference does", ""),
     "left-out": ("skips a step that the reference does", ""),
     "extra": ("does a step that the reference does not", "the reference uses the input of that step instead."),
-    "order": (
-        "puts the elements in another order than the reference",
-        "the numbers are the same. If this layout is meant, the code that uses them is wrong instead.",
-    ),
-    "taken": ("takes another part of a fused tensor than the reference", ""),
     "proved": ("does something else here than the reference", ""),
     "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }
@@ -206,7 +202,18 @@ def _told(finding: Finding, pair: ForwardPair, table: Values) -> tuple[str, str]
             "draws random numbers here (dropout of a model in training mode, torch.rand in a forward)",
             "Two forwards can only agree without them: call .eval(), or set the probability to 0.",
         )
-    return _TOLD[finding.fault]
+    wrong, why = _TOLD[finding.fault]
+    return wrong, _NOT_IN_ORDER if finding.fault == "replaced" and not _is_in_order(finding.values[0], pair) else why
+
+
+def _is_in_order(value: Value, pair: ForwardPair) -> bool:
+    """Tell whether each operand that the reference has too is known to have its elements in the same order."""
+    for made in value.producers:
+        own = pair.port.values[made].print
+        theirs = [pair.reference.values[each].print for each in pair.matches.within(made, AGREE)]
+        if theirs and not any(axes_of(own) == axes_of(each) and has_same_order(own, each) for each in theirs):
+            return False
+    return True
 
 
 def _source(finding: Finding, call: Call, pair: ForwardPair) -> tuple[SourceRange | None, str, tuple[SourceRange, ...]]:
