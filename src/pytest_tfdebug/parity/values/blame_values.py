@@ -213,8 +213,8 @@ class _AtTolerance:
             return self._of_code("replaced", first, other)
         if not is_of_one_kind:
             return None
-        absent = [made for made in theirs if made in pair.reference_open.open and not self._reference.parameter(made)]
-        absent = [made for made in absent if self._reference.values[made].operator]
+        computed = [made for made in theirs if self._reference.values[made].operator]
+        absent = [made for made in computed if made in pair.reference_open.open and not self._reference.parameter(made)]
         if absent:
             return self._left_out(first, mine, pair.origin(absent[0]))
         meant = {own for made in theirs for own in pair.back_matches.within(made, pair.tolerance)}
@@ -259,25 +259,24 @@ class _AtTolerance:
         return pair.found("left-out", call, [shown], origin)
 
     def _chooser(self, first: Value, operands: list[int], meant: set[int]) -> Call:
-        """Return the innermost call around a value that chose its operand.
+        """Return the innermost call around a value that chose the first of its operands that is another.
 
         It made the operand, or has what is meant instead, or uses the operand elsewhere as the reference does. A line
         that does right elsewhere chose nothing.
         """
-        pair, port, inner = self._counterparts, self._port, None
+        pair, port, within = self._counterparts, self._port, None
         calls = list(port.around(first.call))
-        for operand in operands[:1]:
-            theirs = pair.matches.within(operand, pair.tolerance)
-            kinds = {kind_of(use) for each in theirs for use in self._reference.uses(each)}
-            right = [use for use in port.uses(operand) if kind_of(use) in kinds and use is not first]
-            for call in calls[1:] if pair.agrees_elsewhere(first) and len(calls) > 1 else calls:
-                is_right = any(
-                    port.is_within(use.call, call) and (inner is None or not port.is_within(use.call, inner))
-                    for use in right
-                )
-                if is_right or any(port.has(call, each) for each in meant) or not port.is_given(call, operand):
-                    return call
-                inner = call
+        if not operands or not calls:
+            return port.call_of(first)
+        theirs = pair.matches.within(operands[0], pair.tolerance)
+        kinds = {kind_of(use) for each in theirs for use in self._reference.uses(each)}
+        left = [use.call for use in port.uses(operands[0]) if kind_of(use) in kinds and use is not first]
+        for call in calls[1:] if pair.agrees_elsewhere(first) else calls:
+            left = [each for each in left if within is None or not port.is_within(each, within)]
+            is_used = any(port.is_within(each, call) for each in left)
+            if is_used or any(port.has(call, each) for each in meant) or not port.is_given(call, operands[0]):
+                return call
+            within = call
         return port.call_of(first)
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
