@@ -11,6 +11,7 @@ and the promise that it breaks is asked for again: how many are caught, and at t
 
 from __future__ import annotations
 
+import argparse
 import gc
 import importlib
 import json
@@ -83,12 +84,6 @@ def verdicts(kind: str, subject: Subject) -> Iterator[dict[str, Any]]:
         yield {"kind": kind, **verdict._asdict(), **told, "report": text, "seconds": seconds}
 
 
-def group(row: dict[str, Any]) -> tuple[str, str]:
-    """Return what a failure has in common with those like it."""
-    told = row["diagnosis"] or re.sub(r"^\S+:\d+ in .*\): |\d+", "#", row["text"].replace(row["model"], "the model"))
-    return row["promise"], told[:150]
-
-
 class Judged:
     """The verdicts on models, and why others have none."""
 
@@ -113,33 +108,55 @@ class Judged:
             self.not_built.append(f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0])
         gc.collect()
 
+    def show(self) -> None:
+        """Print the groups of failures, the states by promise, and the time."""
+        known = json.loads(_VARIES.read_text(encoding="utf-8")).items()
+        listed = {(promise, model) for promise, models in known for model in models}
+        groups: dict[tuple[str, str], list[str]] = {}
+        for row in self.rows:
+            if row["state"] == "fails" and (row["promise"], row["model"]) in listed:
+                row["state"] = "varies"
+            elif row["state"] == "fails":
+                text = re.sub(r"^\S+:\d+ in .*\): |\d+", "#", row["text"].replace(row["model"], "the model"))
+                key = row["promise"], (row["diagnosis"] or text)[:150]
+                groups.setdefault(key, []).append(f"{row['model']} [{row['culprit'] or '?'}]")
+        varying = {(row["promise"], row["model"]) for row in self.rows if row["state"] == "varies"}
+        for promise, model in sorted(
+            listed.intersection((row["promise"], row["model"]) for row in self.rows) - varying
+        ):
+            print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
+        for (promise, told), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
+            print(f"{promise}: {len(members)} × {told}\n    {', '.join(dict.fromkeys(members))}")
+        table = command.Table("promise", "passes", "does not apply", "varies", "fails", "seconds")
+        for promise in dict.fromkeys(row["promise"] for row in self.rows):
+            own = [row for row in self.rows if row["promise"] == promise]
+            table.add(promise, {**Counter(row["state"] for row in own), "seconds": sum(row["seconds"] for row in own)})
+        models = len({(row["kind"], row["model"]) for row in self.rows})
+        print(f"\n{models} model classes in {sum(row['seconds'] for row in self.rows):.0f} s; not looked at:")
+        for told in self.not_built:
+            print(f"  {told[:200]}")
 
-def mutants(checkout: Path, kinds: list[str], draw: random.Random, count: int, models: int) -> None:
+
+def mutants(judged: Judged, options: argparse.Namespace) -> None:
     """Plant each kind of mutation in some classes of modules, and print how many are caught, and where."""
     found: list[tuple[Subject, Seen]] = []
-    judged = Judged()
-    drawn = list(cases(checkout, kinds))
+    drawn, draw = list(cases(options.checkout, options.only or [])), random.Random(options.seed)  # noqa: S311
     draw.shuffle(drawn)
     for kind, case_class in drawn:
-        if len({row["model"] for row in judged.rows}) >= models:
+        if len({row["model"] for row in judged.rows}) >= options.models:
             break
         for subject in judged.subjects(kind, case_class, is_bodies=True):
             found += [(subject, seen) for seen in seen_in(subject)]
-    show(judged.rows, judged.not_built)
+    judged.show()
     keeps = {(row["model"], row["promise"]) for row in judged.rows if row["state"] == "passes"}
     table = command.Table("mutation", "planted", "caught", "at its module")
     for mutation in MUTATIONS:
-        fitting = [
-            (subject, seen)
-            for subject, seen in found
-            if (subject.name, mutation.promise) in keeps and mutation.fits(seen)
-        ]
+        fitting = [(one, seen) for one, seen in found if (one.name, mutation.promise) in keeps and mutation.fits(seen)]
         draw.shuffle(fitting)
         cells = Counter[str]()
         for subject, seen in fitting:
-            if cells["planted"] == count:
-                break
-            cells.update(mutant(subject, seen, mutation))
+            if cells["planted"] < options.mutations:
+                cells.update(mutant(subject, seen, mutation))
         table.add(f"{mutation.promise}: {mutation.name}", cells)
     table.total()
 
@@ -184,44 +201,14 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=60, help="in so many model classes (default %(default)s)")
     options = parser.parse_args()
     command.quiet()
-    if options.mutations:
-        draw = random.Random(options.seed)  # noqa: S311 - no secret
-        mutants(options.checkout, options.only or [], draw, options.mutations, options.models)
-        return
     judged = Judged()
+    if options.mutations:
+        mutants(judged, options)
+        return
     for kind, case_class in [*cases(options.checkout, options.only or [])][:: options.every]:
         for _ in judged.subjects(kind, case_class, is_bodies=options.bodies):
             pass
-    show(judged.rows, judged.not_built)
-
-
-def show(rows: list[dict[str, Any]], not_built: list[str]) -> None:
-    """Print the groups of failures, the states by promise, and the time."""
-    varies = json.loads(_VARIES.read_text(encoding="utf-8"))
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        reason = varies.get(row["promise"], {}).get(row["model"])
-        if reason is not None and row["state"] == "fails":
-            row["state"] = "varies"
-        if row["state"] == "fails":
-            groups.setdefault(group(row), []).append(row)
-    for (promise, told), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
-        names = ", ".join(dict.fromkeys(f"{row['model']} [{row['culprit'] or '?'}]" for row in members))
-        print(f"{promise}: {len(members)} × {told}\n    {names}")
-    looked_at = {(row["promise"], row["model"]) for row in rows}
-    varying = {(row["promise"], row["model"]) for row in rows if row["state"] == "varies"}
-    for promise, models in varies.items():
-        for model in models:
-            if (promise, model) in looked_at - varying:
-                print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
-    table = command.Table("promise", "passes", "does not apply", "varies", "fails", "seconds")
-    for promise in dict.fromkeys(row["promise"] for row in rows):
-        own = [row for row in rows if row["promise"] == promise]
-        table.add(promise, {**Counter(row["state"] for row in own), "seconds": sum(row["seconds"] for row in own)})
-    models = len({(row["kind"], row["model"]) for row in rows})
-    print(f"\n{models} model classes in {sum(row['seconds'] for row in rows):.0f} s of process time; not looked at:")
-    for told in not_built:
-        print(f"  {told[:200]}")
+    judged.show()
 
 
 if __name__ == "__main__":
