@@ -1,4 +1,11 @@
-"""``python -m scan_truth RUN.json``: where a scan and a run disagree, and how much their agreement proves."""
+"""Where a scan and a real run of pytest disagree, and how much their agreement proves.
+
+    PYTHONPATH=utils python -m pytest -p scan_truth.plugin --skip-report=run.json tests/models/bert
+    PYTHONPATH=utils python -m scan_truth run.json --repo .
+
+The first writes what a run did, from live classes and reports alone. The second lists every pair of test and model on
+which the scan and the run disagree, and exits with 1 where there is one.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +228,7 @@ def _word(states: set[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the disagreements; 1 where there is one."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path, help="what pytest -p scan_truth.plugin --skip-report=FILE wrote")
     parser.add_argument("--repo", default=".")
     parser.add_argument("--models-dir", default="")
