@@ -30,7 +30,7 @@ from pytest_tfdebug import compare, trace
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import values_of
-from pytest_tfdebug.values import Value, Values
+from pytest_tfdebug.values import Values
 
 #: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
 _SAME, _FAR = 1e-5, 12
@@ -62,10 +62,12 @@ class Equivalents:
     def __init__(self, case: Any) -> None:
         self._port = values_of(case.port, "forward", case.port_args, case.port_kwargs)
         reference = values_of(case.reference, "forward", case.reference_args, case.reference_kwargs)
-        self._sites = _sites(self._port, is_all=True), _sites(reference, is_all=False)
+        self._lines, theirs = _lines_of(self._port, is_all=True), _lines_of(reference, is_all=False)
         computed = [value for value in reference.values if value.operator and value.print.elements]
-        self._partners = [
-            [other for other in computed if distance(value.print, other.print) <= _SAME] if value.operator else []
+        self._partners: list[set[Place]] = [
+            set().union(*(theirs[other.index] for other in computed if distance(value.print, other.print) <= _SAME))
+            if value.operator
+            else set()
             for value in self._port.values
         ]
         self._users: dict[int, list[int]] = {}
@@ -75,10 +77,11 @@ class Equivalents:
 
     def of(self, file: str, line: int, wrong: Values) -> set[Place]:
         """Return the places in the reference's sources; empty where nothing tells."""
-        return self._by_line(file, line) | self._by_value(wrong)
+        on_the_line = {index for index, lines in enumerate(self._lines) if (file, line) in lines}
+        return self._partners_of(on_the_line) | self._partners_of(self._first_changed(wrong))
 
-    def _by_value(self, wrong: Values) -> set[Place]:
-        """Return where the reference computes what the clean port computes first and the edited one does not."""
+    def _first_changed(self, wrong: Values) -> set[int]:
+        """Return what the clean port computes first and the edited one does not."""
         made = [value.print for value in wrong.values if value.print.elements]
         sizes = np.array([each.rms for each in made])
         changed = set()
@@ -88,39 +91,25 @@ class Equivalents:
             is_made = any(distance(own, made[k]) <= _SAME and not reordered_axes(own, made[k]) for k in near)
             if value.operator and own.elements and not is_made:
                 changed.add(value.index)
-        first = {index for index in changed if changed.isdisjoint(self._port.values[index].producers)}
-        return self._partners_of(first)
-
-    def _places_there(self, value: Value) -> set[Place]:
-        return _places(value) | self._sites[1].get(value.call, set())
-
-    def _by_line(self, file: str, line: int) -> set[Place]:
-        around = self._sites[0]
-        level = {v.index for v in self._port.values if (file, line) in _places(v) | around.get(v.call, set())}
-        return self._partners_of(level)
+        return {index for index in changed if changed.isdisjoint(self._port.values[index].producers)}
 
     def _partners_of(self, level: set[int]) -> set[Place]:
         """Return where the reference computes some values of the port, or the first after them that it has."""
         for _ in range(_FAR):
-            partners = [other for index in level for other in self._partners[index]]
-            found = {place for other in partners for place in self._places_there(other)}
+            found = {place for index in level for place in self._partners[index]}
             if found or not level:
                 return found
             level = {user for index in level for user in self._users.get(index, ())}
         return set()
 
 
-def _places(value: Value) -> set[Place]:
-    return {(at.file, at.line) for at in value.lines}
-
-
-def _sites(table: Values, *, is_all: bool) -> dict[int | None, set[Place]]:
-    """Return the lines that make each call, with those that make the calls around it if all are asked for."""
-    found: dict[int | None, set[Place]] = {}
+def _lines_of(table: Values, *, is_all: bool) -> list[set[Place]]:
+    """Return the lines of each value and of the call that makes it, or of all calls around it if they are asked for."""
+    sites: dict[int | None, set[Place]] = {}
     for call in table.calls:
         made = {(site.file, site.line) for site in (call.site, call.inner_site) if site is not None}
-        found[call.index] = made | (found.get(call.parent, set()) if is_all else set())
-    return found
+        sites[call.index] = made | (sites.get(call.parent, set()) if is_all else set())
+    return [{(at.file, at.line) for at in value.lines} | sites.get(value.call, set()) for value in table.values]
 
 
 def subject(port: Any, seed: int) -> Subject:
