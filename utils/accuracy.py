@@ -27,7 +27,6 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -44,9 +43,9 @@ from corpus import all_ports
 from judging import alarm, is_installed, judged
 
 from bugs import BUGS
-from edits import head, is_narrow
+from edits import disguised, head, is_narrow, without_names
 from models import ARCHITECTURES, IS_V5, build
-from pytest_tfdebug import Trace, compare, trace
+from pytest_tfdebug import compare, trace
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
 #: Kinds that may be told instead: a wrong parameter as the code that uses it.
@@ -89,30 +88,14 @@ def ours(
     """Return the answer of this package."""
     actual, own = trace(pair.wrong, **pair.inputs), dict[str, str]()
     if not has_names:
-        own = {_disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
-        actual = _without_names(actual)
+        own = {disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
+        actual = without_names(actual)
     report = compare(trace(pair.right, **pair.inputs), actual, internal="fail", **settings)
     culprit = report.culprit
     if culprit is None:
         return Answer(not report.ok)
     is_line = culprit.kind == "weights" or is_narrow(culprit.source)
     return Answer(not report.ok, own.get(culprit.path, culprit.path), culprit.kind, is_line, bool(culprit.proved))
-
-
-def _without_names(actual: Trace) -> Trace:
-    root = actual.calls[0].path
-    return replace(
-        actual,
-        calls=[call if call.path == root else replace(call, path=_disguised(call.path)) for call in actual.calls],
-        modules=tuple(map(_disguised, actual.modules)),
-        aliases={_disguised(path): tuple(map(_disguised, others)) for path, others in actual.aliases.items()},
-        unrecorded=tuple(map(_disguised, actual.unrecorded)),
-    )
-
-
-def _disguised(path: str) -> str:
-    """Return a module path in which each name is spelt backwards; numbers stay."""
-    return ".".join(part if part.isdigit() else f"x{part[::-1]}" for part in path.split("."))
 
 
 def pytest_torch(pair: Pair, *, leaf_only: bool) -> Answer:

@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple
 import torch
 
 import command
+from pytest_tfdebug import Trace
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
@@ -232,6 +234,17 @@ def watched(files: Collection[str]) -> Iterator[Ran]:
         sys.settrace(before)
 
 
+def owned(ran: dict[int, set[tuple[int, bool]]], model: torch.nn.Module) -> dict[int, set[str]]:
+    """Return of lines that ran the paths of the modules that ran each; all within one that was being made."""
+    named = {id(module): path for path, module in model.named_modules()}
+    lines = {}
+    for line, owners in ran.items():
+        paths = {(named[owner], is_made) for owner, is_made in owners if owner in named}
+        inside = {path for path in named.values() if any(made and path.startswith(f"{at}.") for at, made in paths)}
+        lines[line] = {path or type(model).__name__ for path in {*inside, *(path for path, _ in paths)}}
+    return lines
+
+
 def _owner(frame: FrameType | None) -> tuple[int, bool]:
     """Return the module whose method is under way, and whether it is being made."""
     while frame is not None and not isinstance(frame.f_locals.get("self"), torch.nn.Module):
@@ -254,3 +267,20 @@ def names(lines: SourceRange | None, file: object, numbers: Collection[int]) -> 
 def head(text: str, lines: int) -> str:
     """Return the first lines of a report, indented."""
     return "\n".join(f"      {line}" for line in text.splitlines()[:lines])
+
+
+def without_names(actual: Trace) -> Trace:
+    """Return a trace in which all modules but the root have other names."""
+    root = actual.calls[0].path
+    return replace(
+        actual,
+        calls=[call if call.path == root else replace(call, path=disguised(call.path)) for call in actual.calls],
+        modules=tuple(map(disguised, actual.modules)),
+        aliases={disguised(path): tuple(map(disguised, others)) for path, others in actual.aliases.items()},
+        unrecorded=tuple(map(disguised, actual.unrecorded)),
+    )
+
+
+def disguised(path: str) -> str:
+    """Return a module path in which each name is spelt backwards; numbers stay."""
+    return ".".join(part if part.isdigit() else f"x{part[::-1]}" for part in path.split("."))

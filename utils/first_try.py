@@ -25,7 +25,7 @@ import command
 from editing import EditedFile, imported
 from judging import built, is_installed, relative_l2
 
-from edits import DIFFERS, Edit, Place, Subject, Wrong, measure, watched
+from edits import DIFFERS, Edit, Place, Subject, Wrong, measure, owned, watched
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
@@ -45,11 +45,7 @@ def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:
     }
     with watched(files) as seen:
         case.port_output()
-    paths = {id(module): path or type(case.port).__name__ for path, module in case.port.named_modules()}
-    return {
-        files[file]: {line: {paths[owner] for owner, _ in owners if owner in paths} for line, owners in lines.items()}
-        for file, lines in seen.items()
-    }
+    return {files[file]: owned(lines, case.port) for file, lines in seen.items()}
 
 
 class Equivalents:

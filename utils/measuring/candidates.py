@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from transformers import model_addition_debugger_context
 from transformers.debug_utils import DebugUnderflowOverflow
 
 import pytest_tfdebug
+from edits import without_names
 from measuring.work import Work
 from pytest_tfdebug import Trace, compare
 from pytest_tfdebug.goldens.check.held_model import compare_with
@@ -92,11 +93,7 @@ def _explain(work: Work, folder: Path, *, fails: bool, renamed: bool) -> Run:
         linear = [module for module in port.modules() if isinstance(module, torch.nn.Linear)]
         linear[len(linear) // 2].register_forward_hook(lambda _module, _inputs, output: torch.tanh(output))
     golden, actual = load(_update(work, folder, "explained")()).trace, pytest_tfdebug.trace(port, **work.inputs)
-    if renamed:
-        root = actual.calls[0].path
-        for call in actual.calls:
-            call.path = call.path if call.path == root else _other_name(call.path)
-        actual = replace(actual, modules=tuple(map(_other_name, actual.modules)))
+    actual = without_names(actual) if renamed else actual
 
     def explain() -> object:
         report = compare(golden, actual)
@@ -105,10 +102,6 @@ def _explain(work: Work, folder: Path, *, fails: bool, renamed: bool) -> Run:
         return report
 
     return explain
-
-
-def _other_name(path: str) -> str:
-    return ".".join(part if part.isdigit() else f"own_{part}" for part in path.split("."))
 
 
 def _bare(work: Work, _folder: Path) -> Run:
