@@ -67,10 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show(again)
             found = [new if old.is_exceeded else old for old, new in zip(found, again, strict=True)]
         figures += found
-    judged, exceeded = (
-        [each for each in figures if each.limit is not None],
-        [each for each in figures if each.is_exceeded],
-    )
+    judged = [figure for figure in figures if figure.limit is not None]
+    exceeded = [figure for figure in judged if figure.is_exceeded]
     print(f"\n{len(judged) - len(exceeded)} of {len(judged)} budgets hold.")
     for figure in exceeded:
         print(f"Over budget: {figure}.")

@@ -78,20 +78,15 @@ def measure_padding(settings: Settings) -> Iterator[Figure]:
 
 def measure_growth(settings: Settings) -> Iterator[Figure]:
     """Yield how the ratios of times at the least and the greatest depth compare."""
-    kinds, rounds = (
-        [kind for kind in KINDS if kind.section == "growth"],
-        replace(settings, rounds=settings.rounds // 2 + 1),
-    )
-    ends = []
+    kinds = [kind for kind in KINDS if kind.section == "growth"]
+    ends, rounds = [], replace(settings, rounds=settings.rounds // 2 + 1)
     for depth in DEPTHS:
         work = growing(f"{depth} layers", layers=depth, shape=(1, 128))
         ends.append({figure.name: figure.value or 0.0 for figure in of_work(work, kinds, rounds)})
-    work_name = f"{DEPTHS[-1]} layers over {DEPTHS[0]}"
+    of, unit = f"{DEPTHS[-1]} layers over {DEPTHS[0]}", "x the ratio at the smallest"
     for kind in kinds:
         grown = ends[1][kind.name] / ends[0][kind.name]
-        yield Figure(
-            "growth", work_name, kind.name, grown, "x the ratio at the smallest", limit=kind.limit, reason=kind.reason
-        )
+        yield Figure("growth", of, kind.name, grown, unit, limit=kind.limit, reason=kind.reason)
 
 
 def measure_memory(_settings: Settings) -> Iterator[Figure]:
