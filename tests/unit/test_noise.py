@@ -151,3 +151,41 @@ def test_a_module_whose_output_differs_by_rounding_is_not_wrong_for_certain():
     culprit = compare(trace(reference, input_ids=ids), trace(port, input_ids=ids)).culprit
 
     assert "self_attn" in culprit.path or not culprit.certain
+
+
+class Deep(nn.Module):
+    def __init__(self, name="layers", factor=1.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.add_module(name, nn.ModuleList(nn.Linear(64, 64) for _ in range(24)))
+        self._factor = factor
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.orthogonal_(parameter)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x) * 0.3
+        return x
+
+
+class OwnDeep(Deep):
+    """The same with the factor in the weights, which rounds otherwise."""
+
+    def forward(self, x):
+        for layer in self.own:
+            x = x + nn.functional.linear(x, layer.weight * 0.3, layer.bias * 0.3)
+        return x * self._factor
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"), [(1.0, "the outputs agree."), (1.002, "the outputs differ by 2.0e-03 too")]
+)
+def test_what_half_precision_may_explain_is_looked_at_in_float32(factor, told):
+    reference, port = Deep().bfloat16(), OwnDeep("own", factor).bfloat16()
+    x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    report = compare(trace(reference, x), trace(port, x))
+
+    assert report.ok
+    assert f"In float32 {told}" in report.noise

@@ -15,6 +15,7 @@ from pytest_tfdebug.parity.calls.internal import Internal, checked_internal, is_
 from pytest_tfdebug.parity.calls.noise import (
     at_the_greatest_jump,
     has_value_jump,
+    told_in_float32,
     told_noise,
     with_outputs_outside,
     without_jumps,
@@ -222,6 +223,7 @@ class Ended:
     internal: Internal = "fail"  # what becomes of a difference that changes no output
     world_size: int = 1  # how many ranks made the forward
     look: Explained | None = None  # what values say, where they were asked
+    in_float32: str = ""  # whether outputs that pass as rounding of half precision agree in float32, in a sentence
 
     @property
     def asks(self) -> bool:
@@ -235,9 +237,10 @@ class Ended:
 
     def answered(self, look: Explained | None) -> Ended:
         """Return the comparison with what values say; None where that cannot be had."""
-        is_jump = look is not None and look.pair is not None and has_value_jump(look.pair)
-        judged = self.suspect if self.suspect is not None and is_jump else self.judged
-        return replace(self, judged=judged, suspect=None, look=look if judged.asks else None)
+        pair = look.pair if look is not None and self.suspect is not None else None
+        judged = self.suspect if self.suspect is not None and pair is not None and has_value_jump(pair) else self.judged
+        told = "" if pair is None else told_in_float32(pair)
+        return replace(self, judged=judged, suspect=None, look=look if judged.asks else None, in_float32=told)
 
     def names_to_try(self) -> dict[str, str]:
         """Return rules for ``rename=`` under which the two sides may be the same code."""
@@ -302,6 +305,6 @@ def conclude(
         unpaired=compared.unpaired_expected,
         explained=look,
         output_notes=told_outputs(compared),
-        noise="" if verdict.culprit is not None else told_noise(compared),
+        noise="" if verdict.culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
         advice=what_to_write(compared) if found.judged.fails is None and not is_plain(verdict) else "",
     )
