@@ -32,17 +32,17 @@ _NOT_SWEPT = re.compile(
     r".*quantization.*|tokenizer_class|mask_(time|feature)_.*|apply_spec_augment|_?attn_implementation.*"
 )
 
-#: Entries and their small values; the vocabulary stays, since special tokens are at its end.
+#: Small sizes, and the entries that have them; the vocabulary stays, since special tokens are at its end.
 _SIZES = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "depth"), 2),
-    **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"), 4),
-    **dict.fromkeys(("decoder_attention_heads", "n_routed_experts", "num_experts", "num_local_experts"), 4),
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "embed_dim", "projection_dim"), 32),
-    **dict.fromkeys(("intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "n_inner"), 64),
-    **dict.fromkeys(("num_key_value_heads", "num_experts_per_tok"), 2),
-    **dict.fromkeys(("head_dim", "d_kv", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim"), 8),
-    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "moe_intermediate_size", "state_size"), 8),
-    **dict.fromkeys(("n_group", "topk_group"), 1),
+    1: "n_group topk_group",
+    2: "num_hidden_layers n_layer num_layers encoder_layers decoder_layers depth "
+    "num_key_value_heads num_experts_per_tok",
+    4: "num_attention_heads n_head num_heads encoder_attention_heads decoder_attention_heads "
+    "n_routed_experts num_experts num_local_experts",
+    8: "head_dim d_kv qk_rope_head_dim qk_nope_head_dim v_head_dim rotary_dim "
+    "kv_lora_rank q_lora_rank moe_intermediate_size state_size",
+    32: "hidden_size d_model n_embd embedding_size embed_dim projection_dim",
+    64: "intermediate_size d_ff ffn_dim encoder_ffn_dim decoder_ffn_dim n_inner",
 }
 #: Entries with one item for each layer.
 _BY_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type")
@@ -143,14 +143,12 @@ def _makes_small(model_class: Any, config: Any) -> bool:  # noqa: ANN401
 
 
 def _shrunk(entries: dict[str, Any], without: str) -> dict[str, Any]:
-    made = dict(entries)
-    for name, value in entries.items():
+    made = {name: None if name == without else value for name, value in entries.items()}
+    for name, value in made.items():
         if isinstance(value, dict) and name.endswith("_config"):
             made[name] = _shrunk(value, without)
         elif name in _BY_LAYER and isinstance(value, list) and value:
             made[name] = [value[0], value[-1]]
-        elif name == without:
-            made[name] = None
-        elif name in _SIZES and isinstance(value, int):
-            made[name] = min(value, _SIZES[name])
+        elif isinstance(value, int):
+            made[name] = min([value, *(size for size, names in _SIZES.items() if name in names.split())])
     return made

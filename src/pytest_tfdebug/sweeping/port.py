@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Build = Callable[[Any], Any]
 Load = Callable[[Any, torch.nn.Module], object]
-Shapes = dict[str, tuple[int, ...]]
 
 #: A port that agrees may be so many times as far from its reference as it is at the given configuration.
 _SPREAD = 4.0
@@ -33,7 +32,6 @@ class _Held(NamedTuple):
 
     port: Any
     reference: torch.nn.Module
-    shapes: Shapes  # of its parameters, where the sweep loads them
     unmatched: str  # parameters that it has otherwise than the reference, in words
     answer: Answer | None  # what it gives; None where its parameters are not those of the reference
 
@@ -43,7 +41,7 @@ class _Held(NamedTuple):
 
     def moved(self, before: _Held) -> float:
         """Return how far the port moved; inf where its parameters or shapes changed."""
-        if before.shapes != self.shapes:
+        if _shapes(before.port) != _shapes(self.port):
             return float("inf")
         return 0.0 if before.answer is None or self.answer is None else apart(before.answer, self.answer)
 
@@ -95,17 +93,17 @@ class Port:
 
     def _hold(self, variant: Variant) -> _Held:
         reference, port = variant.build(), self._build(variant.config)
-        shapes, unmatched = Shapes(), ""
+        unmatched = ""
         if isinstance(port, torch.nn.Module):
             port = port.float().eval()
         if self._load is not None:
             self._load(port, reference)
         elif isinstance(port, torch.nn.Module):
-            unmatched, shapes = load_strictly(port, reference), _shapes(port)
+            unmatched = load_strictly(port, reference)
         else:
             raise TFDebugError(f"{type(port).__name__} is not a torch.nn.Module: give load=lambda port, reference: ...")
         given = None if unmatched else answer(port, self._reference.inputs, self._forward)
-        return _Held(port, reference, shapes, unmatched, given)
+        return _Held(port, reference, unmatched, given)
 
     def _compared(self, held: _Held) -> ParityReport | None:
         """Return what a comparison of both forwards says; None where the port is called in a way of its own."""
@@ -142,5 +140,6 @@ def load_strictly(port: torch.nn.Module, reference: torch.nn.Module) -> str:
     return "; ".join(told)
 
 
-def _shapes(model: torch.nn.Module) -> Shapes:
-    return {name: tuple(tensor.shape) for name, tensor in model.named_parameters(remove_duplicate=False)}
+def _shapes(port: Any) -> dict[str, torch.Size]:  # noqa: ANN401 - of any runtime
+    named = port.named_parameters(remove_duplicate=False) if isinstance(port, torch.nn.Module) else ()
+    return {name: tensor.shape for name, tensor in named}
