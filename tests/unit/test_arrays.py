@@ -8,6 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import numpy_llama
 from models import DECODER, rope
 from pytest_tfdebug import TFDebugError, Trace, compare, trace
+from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
 from pytest_tfdebug.tracing.file.kept import sampled
 
 IDS = torch.arange(1, 9)[None] * 7 % 99
@@ -124,6 +125,20 @@ def test_the_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed
 
     assert report.ok
     assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
+
+
+def test_a_factor_is_looked_for_only_where_it_can_come_from(eager, computed):
+    arrays = flat(computed(numpy_llama.with_bug("mask")))
+    arrays["layer0.mixed"] = np.float32(1.1) * flat(computed())["layer0.mixed"]
+    del arrays["layer0.probs"]
+
+    report = compare(eager, arrays)
+
+    shown = texts(report, "statement")
+    assert report.factor == pytest.approx(1.1)
+    assert any("self.v_proj(hidden_states)" in text for text in shown)
+    assert any("softmax" in text for text in shown)
+    assert not any("mask" in text for text in shown)
 
 
 def test_what_only_moves_what_is_there_comes_before_the_interval(golden, computed):
@@ -251,3 +266,18 @@ def test_an_output_of_one_number_is_no_pass_though_the_right_one_was_there_befor
     assert not report.ok
     assert "Output .logits: shape (1, 8, 99), float32" in str(report)
     assert "Proved" not in str(report)
+
+
+@pytest.mark.parametrize(("shift", "first"), [(1.5, "layer0.after_attention"), (12.0, "layer0.attended")])
+def test_what_rounding_may_explain_in_half_precision_is_not_the_first_array_if_a_later_one_differs(
+    golden, computed, shift, first
+):
+    buggy = flat(computed(numpy_llama.with_bug("residual")))
+    arrays = {label: array.astype(np.float16) for label, array in buggy.items()}
+    arrays["layer0.attended"] += np.float16(
+        shift * BY_DTYPE["float16"] * np.sqrt(np.mean(buggy["layer0.attended"] ** 2))
+    )
+
+    report = compare(golden, arrays)
+
+    assert report.first.label == first

@@ -27,6 +27,13 @@ _ROUNDING, _AS_NEAR = 0.4, 2.0
 _NEARLY = 6.0
 #: A wrong array is a form of a value that is no farther than this.
 _SIMILAR = 0.1
+#: Operators that no factor passes.
+_BENDING = frozenset(
+    {
+        *("_softmax", "_log_softmax", "silu", "gelu", "sigmoid", "tanh", "softplus"),
+        *("exp", "log", "erf", "sin", "cos", "sqrt", "rsqrt", "pow"),
+    }
+)
 #: How closely the place is known: what only seems right, since it or its order was not seen; a statement; up to where
 #: modules hand on a tensor of that size; up to the last value that the array can stand for.
 Strength = Literal["before", "statement", "module", "latest"]
@@ -72,7 +79,9 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
         edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
         ends = {"module": edge, "latest": latest}
     seen, turned = _seen(reference, arrays)
-    nearest = reference.ancestors(*reference.statement(reference.at(found.bound))) & is_open
+    upto = reference.statement(reference.at(found.bound))
+    is_scaled = found.factor and found.bound in is_open
+    nearest = _scaling(reference, upto, seen) if is_scaled else reference.ancestors(*upto) & is_open
     nearest |= {i for i in multiples if i <= found.bound}
     unseen = _before(reference, found, nearest, good, seen)
     found.steps["before"] = sorted(unseen - turned | _passed(reference, arrays, found))
@@ -140,6 +149,19 @@ def _is_passed(reference: ReferenceValues, later: Sequence[Array], source: Seque
         for array in later
         for index in array.partners[:1]
     )
+
+
+def _scaling(reference: ReferenceValues, upto: Collection[int], seen: Collection[int]) -> set[int]:
+    """Return where a factor of some values may come in: from what is seen, and from functions that bend, on."""
+    found, todo = set[int](), list(upto)
+    while todo:
+        value = reference.at(todo.pop())
+        if value.index in found or value.index not in reference.made_here or "float" not in value.dtype:
+            continue
+        found.add(value.index)
+        if value.operator not in _BENDING and value.index not in seen:
+            todo += value.producers
+    return found
 
 
 def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[Array], bound: int) -> int:

@@ -28,6 +28,8 @@ TOLERANCE = 4e-6
 BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
 #: Roundings of the reference in half precision that a runtime may be from it, and values about one that count with it.
 _ROUNDINGS, _ABOUT = 5.0, 8
+#: What is farther in root mean square, in times of what is allowed, is not looked at.
+_FAR = 12.0
 #: Tensors of fewer elements say too little of where they come from.
 FEW = 4
 #: Of fewer tensors than these any neighbours are tried as one, of more only all of them.
@@ -46,9 +48,12 @@ class ReferenceValues(Side):
         #: What an array may be: each value by its index, then those that a runtime may hold as one tensor.
         self._members = [*((value.index,) for value in table.values), *groups]
         self._moments = np.array([each.moments for each in prints], dtype=np.float64).reshape(-1, MOMENTS)
-        self._sizes = np.array([(each.elements, each.finite) for each in prints]).reshape(-1, 2)
         is_given = [value.origin == "parameter" for value in table.values] + [False] * len(groups)
-        self._says = np.array([says(each) for each in prints], dtype=bool) & ~np.array(is_given, dtype=bool)
+        #: Numbers of elements; -1 for what no array is looked up in.
+        self._elements = np.array(
+            [-1 if given or not says(each) else each.elements for each, given in zip(prints, is_given, strict=True)]
+        )
+        self._finite = np.array([each.finite for each in prints])
         self._within: dict[str, npt.NDArray[np.float64]] = {}
         self.results = [index for _, index in table.results]
         #: Values that were not there before the forward.
@@ -75,7 +80,8 @@ class ReferenceValues(Side):
                 single = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
             else:
                 single = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, TOLERANCE))
-            self._within[dtype] = np.array([single[[*members]].max(axis=0) for members in self._members])
+            of_groups = [single[[*members]].max(axis=0) for members in self._members[len(single) :]]
+            self._within[dtype] = np.concatenate((single, np.reshape(of_groups, (-1, MOMENTS))))
         return self._within[dtype]
 
     def partners(self, held: Fingerprint, dtype: str, times: float = 1.0) -> tuple[tuple[int, ...], float, float]:
@@ -84,6 +90,7 @@ class ReferenceValues(Side):
         They are those that it may be alone, else the group of values that it is; ``times`` as far as is allowed.
         """
         within, near = self.within(dtype), self._of_size(held)
+        near = near[np.abs(self._moments[near, 2] - held.rms) <= _FAR * within[near, 2] * held.rms]
         if not len(near):
             return (), math.inf, math.inf
         differences = differences_from(np.array(held.moments), self._moments[near])
@@ -109,9 +116,8 @@ class ReferenceValues(Side):
         return found
 
     def _of_size(self, held: Fingerprint) -> npt.NDArray[np.intp]:
-        """Return the rows with as many elements as an array, if these say something."""
-        is_like = self._says & (self._sizes == (held.elements, held.finite)).all(axis=1)
-        return np.flatnonzero(is_like & says(held))
+        """Return the rows with as many elements as an array."""
+        return np.flatnonzero((self._elements == held.elements) & (self._finite == held.finite))
 
     @cached_property
     def moves_of(self) -> dict[int, list[int]]:
