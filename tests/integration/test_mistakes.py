@@ -136,8 +136,7 @@ def test_a_golden_that_cannot_be_read_is_told_without_what_its_reader_raised(pyt
 
 def test_a_mistake_that_the_forward_shows_ends_at_the_users_line(run):
     source = (
-        "def test_it(tf_golden):\n"
-        "    tf_golden.check(MODEL, X, reference=torch.nn.Linear(2, 2), outputs={'score': 'logits'})"
+        "def test_it(tf_golden):\n    tf_golden.check(MODEL, X, reference=torch.nn.Linear(2, 2), outputs={'score': ''})"
     )
 
     result = run(source, "--tf-golden=update")

@@ -113,7 +113,7 @@ def test_gradients_that_cannot_be_looked_at_are_counted():
 
 
 def test_an_ignored_module_has_no_gradient_to_judge():
-    model = nn.Sequential(Root())
+    model = nn.Sequential(Root(), nn.Linear(4, 4))
     x = torch.ones(5, 4, requires_grad=True)
 
     with overflow_guard(model, gradients=True, ignore=("0", "Sequential")):

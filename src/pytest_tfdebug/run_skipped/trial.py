@@ -63,14 +63,14 @@ def try_test(item: pytest.Item, reason: str, lifting: Lifting, run: Callable[[py
     if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "decided", (), reason)
     with pytest.MonkeyPatch.context() as patch:
-        trial = _Trial(item, reason, lifting)
+        trial = _Attempt(item, reason, lifting)
         try:
             return trial.prepare(patch) or trial.run(patch, run)
         except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
             return trial.row("fails", f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
-class _Trial:
+class _Attempt:
     def __init__(self, item: pytest.Function, reason: str, lifting: Lifting) -> None:
         self._item, self._reason, self._lifting = item, reason, lifting
         self._skips: list[Skip] = []

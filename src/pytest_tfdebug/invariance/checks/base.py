@@ -160,11 +160,11 @@ class Check:
         expected, actual = outputs
         try:
             near = first_mismatch(expected, actual, made.alignment, self.tolerances.times(_NEAR), **how)
+            mismatch = near and first_mismatch(expected, actual, made.alignment, self.tolerances, **how)
         except NothingToCompareError as error:
             self.skip(f"{made.label}: {error}")
             return None
         self.outcome.repeats += 1
-        mismatch = near and first_mismatch(expected, actual, made.alignment, self.tolerances, **how)
         if near is None or made.model is not None or not self._may_round(mismatch or near):
             return mismatch
         allowed = _IN_FLOAT64, _IN_FLOAT64.times(_CLOSE)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
-from pytest_tfdebug.parity.values.matching import has_same_order
+from pytest_tfdebug.parity.values.matching import axes_of, has_same_order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 
@@ -181,7 +180,7 @@ def _seen(reference: ReferenceValues, arrays: Sequence[Array]) -> tuple[set[int]
     """
     whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]
     ordered = {index for array, index in whole if _is_in_order(array, reference, index)}
-    turned = {i for array, i in whole if sorted(_lengths(array.print)) == sorted(_lengths(reference.at(i).print))}
+    turned = {i for array, i in whole if sorted(axes_of(array.print)) == sorted(axes_of(reference.at(i).print))}
     turned -= ordered
     direct = {index for array in arrays for index in array.partners}
     return ordered | {index for index in direct - turned if not reference.at(index).is_moved}, turned
@@ -216,11 +215,7 @@ def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval
     return forms
 
 
-def _lengths(held: Fingerprint) -> list[int]:
-    return [length for length, _ in held.axes]
-
-
 def _is_in_order(array: Array, reference: ReferenceValues, index: int) -> bool:
     """Tell whether an array has the axes of a value, and the same numbers along each."""
     value, rounding = reference.at(index), float(reference.within(array.dtype)[index].max())
-    return _lengths(array.print) == _lengths(value.print) and has_same_order(array.print, value.print, rounding)
+    return axes_of(array.print) == axes_of(value.print) and has_same_order(array.print, value.print, rounding)

@@ -85,7 +85,7 @@ class Output:
         return not self.agrees
 
 
-class _Part(NamedTuple):
+class _Piece(NamedTuple):
     """A part of an output, or all of it."""
 
     axis: int  # along which it is a part, from a start, with a length
@@ -122,21 +122,21 @@ class _Part(NamedTuple):
         return torch.searchsorted(part, at[is_inside]), elements[is_inside]
 
 
-def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_Part]:
+def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_Piece]:
     """Yield the parts of an output that an array of some shape can be, the likeliest first."""
     given = tuple(length for length in shape if length > 1)
     full = record.shape
     if not prod(full):
         return
-    yield from (_Part(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
+    yield from (_Piece(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
     if prod(given) >= prod(full):
         return
     for axis, length in enumerate(full):
         size, rest = divmod(prod(given), prod(full) // length)
         if not rest and 0 < size < length:
             for order in _orders(given, (*full[:axis], size, *full[axis + 1 :])):
-                yield _Part(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
-                yield _Part(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
+                yield _Piece(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
+                yield _Piece(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
 
 
 def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -43,6 +43,7 @@ class _StatementSearch:
         self._named, self._lines, self._look = named, lines, look
         paired = {item.call.path for item in compared.calls if item.expected is not None}
         self._seen = look.culprit if _passes(look, lines, paired) else None
+        self._called = {item.call.path for item in compared.calls}
         around = [*_around(named, compared)]
         recorded = look.pair.reference.table if look.pair is not None else None
         self._own = next((item for item in around if item.call.path == named.path), None)
@@ -75,6 +76,7 @@ class _StatementSearch:
             or tried  # a change that mends the port outranks texts that differ in several places
             or self._by_text(suspects)
             or self._by_attributes([self._lines])
+            or self._by_weights()
             or self._by_text(made)
             or self._by_values()
             or self._whole()
@@ -132,6 +134,23 @@ class _StatementSearch:
             return {}, {}
         paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
         return pair.port.table.attributes.get(paths[0], {}), pair.reference.table.attributes.get(paths[1], {})
+
+    def _by_weights(self) -> Culprit | None:
+        """Blame the parameters of a module within that is not called: these lines use them themselves."""
+        own, pair = self._own, self._look.pair
+        if own is None or own.expected is None or pair is None or self._texts is None:
+            return None
+        inside = (name.rpartition(".")[0] for name in pair.port.table.parameters)
+        for path in dict.fromkeys(path for path in inside if path.startswith(f"{own.call.path}.")):
+            part = path.removeprefix(own.call.path)
+            wrong = {} if path in self._called else pair.wrong_weights(path, own.expected.path + part)
+            for name, told in wrong.items():
+                reading = self._texts.reading(name.removeprefix(f"{own.call.path}."), self._lines)
+                if reading:
+                    lines = self._of_those(reading)
+                    at = replace(self._named, source=lines, reference=self._texts.beside(lines), weights=(name,))
+                    return self._told(at, "uses another parameter", f"{told[:1].lower()}{told[1:]}")
+        return None
 
     def _of_those(self, statements: Sequence[SourceRange]) -> SourceRange:
         """Return the statement that computed a value, or else the last before the one whose value is wrong."""

@@ -101,7 +101,7 @@ class _AtTolerance:
                 own for made in self.missing[0].producers for own in pair.back_matches.within(made, pair.tolerance)
             ]
             return self._left_out(self._port.values[max(before)] if before else None, [], self.missing[0])
-        wrong = self._counterparts.wrong_weights(self.first)
+        wrong = self._wrong_weights(self.first)
         if wrong:
             return self._counterparts.found("weights", self._port.call_of(self.first), [self.first], weights=wrong)
         other = self._counterparts.counterpart(self.first)
@@ -129,7 +129,7 @@ class _AtTolerance:
         of the same kind, 1 with one of another kind, 0 for the rest, -1 for a part of a sum, which the reference may
         add up in another order, -2 for a part of a parameter, which the reference may cut otherwise.
         """
-        if self._counterparts.wrong_weights(value):
+        if self._wrong_weights(value):
             return 3
         if value.is_moved and self._port.computed(value).origin == "parameter":
             return -2
@@ -141,6 +141,9 @@ class _AtTolerance:
     def _is_part_of_sum(self, value: Value) -> bool:
         users = [self._port.values[user] for user in self._port.users.get(value.index, ())]
         return kind_of(value) == "sum" and bool(users) and all(kind_of(user) == "sum" for user in users)
+
+    def _wrong_weights(self, value: Value) -> tuple[str, ...]:
+        return self._counterparts.wrong_weights(value) or self._counterparts.misplaced(value)
 
     def _wrong_constant(self, first: Value, other: Value | None) -> Finding | None:
         """Return what made a constant wrong with which a value was computed: a table, positions, a mask.
@@ -241,22 +244,28 @@ class _AtTolerance:
         pair, port = self._counterparts, self._port
         if first is None:
             return pair.found("left-out", port.root, [], origin)
-        taken = [pair.back_matches.within(made, pair.tolerance) for made in origin.producers]
-        names = [pair.back.partners.get(self._reference.parameter(made), ()) for made in origin.producers]
-        last = max((index for alike in taken for index in alike if port.values[index].operator), default=first.index)
+        takes = [made for made in origin.producers if self._reference.weighted[made]]
+        taken = [pair.back_matches.within(made, pair.tolerance) for made in takes]
+        names = [pair.back.partners.get(self._reference.parameter(made), ()) for made in takes]
+        made = [index for alike in taken for index in alike if self._is_computed(index)]
+        last = max(made, default=first.index)
         having = [
             call
             for start in (first.call, port.values[last].call)
-            for call in port.around(start)
+            for call in port.with_code(start)
             if all(
                 any(port.has(call, each) for each in alike) or any(port.holds(call, name) for name in named)
                 for alike, named in zip(taken, names, strict=True)
             )
         ]
-        is_told = len(taken) > 1 and having
+        is_told = len(takes) > 1 and having
         call = max(having, key=port.depth) if is_told else self._chooser(first, mine, set())
         shown = first if port.is_within(first.call, call) else port.values[last]
         return pair.found("left-out", call, [shown], origin)
+
+    def _is_computed(self, index: int) -> bool:
+        value = self._port.values[index]
+        return bool(value.operator) and not value.is_moved
 
     def _chooser(self, first: Value, operands: list[int], meant: set[int]) -> Call:
         """Return the innermost call around a value that chose the first of its operands that is another.
@@ -265,19 +274,20 @@ class _AtTolerance:
         that does right elsewhere chose nothing.
         """
         pair, port, within = self._counterparts, self._port, None
-        calls = list(port.around(first.call))
-        if not operands or not calls:
-            return port.call_of(first)
+        calls = port.with_code(first.call)
+        if not operands:
+            return calls[0]
         theirs = pair.matches.within(operands[0], pair.tolerance)
         kinds = {kind_of(use) for each in theirs for use in self._reference.uses(each)}
         left = [use.call for use in port.uses(operands[0]) if kind_of(use) in kinds and use is not first]
-        for call in calls[1:] if pair.agrees_elsewhere(first) else calls:
+        does_right = calls[0].index == first.call and pair.agrees_elsewhere(first)
+        for call in calls[1:] if does_right else calls:
             left = [each for each in left if within is None or not port.is_within(each, within)]
             is_used = any(port.is_within(each, call) for each in left)
             if is_used or any(port.has(call, each) for each in meant) or not port.is_given(call, operands[0]):
                 return call
             within = call
-        return port.call_of(first)
+        return calls[0]
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame the lines of a value, unless they do right elsewhere: then their caller, or their weights."""
@@ -298,7 +308,7 @@ class _AtTolerance:
         if any(value.call == first.call for value in pair.alike_elsewhere(first, ALL_LINES)):
             return pair.found(fault, call, [first], other, depth=int(_is_called_again(first)))
         depth = int(len(first.lines) > 1 and not pair.agrees_elsewhere(first, 2))
-        weights = pair.unverified(first) if not depth else ()
+        weights = pair.unverified(first) if fault == "replaced" and not depth else ()
         if weights:
             return pair.found("weights", self._port.user_of(weights[0], call), [first], other, weights=weights)
         return pair.found(fault, call, values_beside(pair, first), other, depth=depth)

@@ -27,7 +27,7 @@ class Counterparts:
     """The two forwards at one tolerance."""
 
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
-        self.port, self.reference = pair.port, pair.reference
+        self.pair, self.port, self.reference = pair, pair.port, pair.reference
         self.weights, self.back = pair.weights, pair.back
         self.matches, self.back_matches = pair.matches, pair.back_matches
         self.tolerance = tolerance
@@ -155,9 +155,15 @@ class Counterparts:
             if name in weights.unknown and (table[name][0].elements in lacking or weights.is_known_elsewhere(name))
         )
 
+    def misplaced(self, value: Value) -> tuple[str, ...]:
+        """Return the parameters of a value that hold another place's, or lie in another order than in other layers."""
+        names = self.port.parameters_of(value)
+        return tuple(name for name in names if name and self.weights.is_misplaced(name))
+
     def unverified(self, first: Value) -> tuple[str, ...]:
-        """Return the fused parameters behind a value, whose order no fingerprint tells."""
-        behind = [first, *(self.port.computed(self.port.values[made]) for made in first.producers)]
+        """Return the fused parameters behind a value, whose order neither they tell nor what is computed with them."""
+        unsure = [made for made in first.producers if not self.pair.is_in_order(made, self.tolerance)]
+        behind = [first, *(self.port.computed(self.port.values[made]) for made in unsure)]
         names = [name for value in behind for name in self.port.parameters_of(value)]
         return tuple(
             name for name in names if name in self.weights.joined | self.weights.reordered | self.weights.transposed

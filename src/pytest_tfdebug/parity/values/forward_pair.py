@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.pair.alike import chosen, likeness
-from pytest_tfdebug.parity.values.matching import Matches
+from pytest_tfdebug.parity.values.matching import Matches, axes_of, has_same_order
 from pytest_tfdebug.parity.values.value_graph import Side
 from pytest_tfdebug.parity.values.weights import is_same_weight, join, pair_weights
 
@@ -133,6 +133,12 @@ class ForwardPair:
                     left.remove(leaf)
                     cut[:] = [each for each in cut if each[1] not in indices]
         return found
+
+    def is_in_order(self, index: int, tolerance: float) -> bool:
+        """Tell whether the elements of a value of the port are known to lie as in one of the reference that it is."""
+        own = self.port.values[index].print
+        theirs = (self.reference.values[each].print for each in self.matches.within(index, tolerance))
+        return any(axes_of(own) == axes_of(each) and has_same_order(own, each) for each in theirs)
 
     def joined(self, tolerance: float) -> set[int]:
         """Return the port's results of fused parameters that equal the joined results of their parts."""

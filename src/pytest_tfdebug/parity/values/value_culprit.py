@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.values.blame_values import find_fault
 from pytest_tfdebug.parity.values.forward_pair import ForwardPair
-from pytest_tfdebug.parity.values.matching import axes_of, has_same_order
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
@@ -203,17 +202,9 @@ def _told(finding: Finding, pair: ForwardPair, table: Values) -> tuple[str, str]
             "Two forwards can only agree without them: call .eval(), or set the probability to 0.",
         )
     wrong, why = _TOLD[finding.fault]
-    return wrong, _NOT_IN_ORDER if finding.fault == "replaced" and not _is_in_order(finding.values[0], pair) else why
-
-
-def _is_in_order(value: Value, pair: ForwardPair) -> bool:
-    """Tell whether each operand that the reference has too is known to have its elements in the same order."""
-    for made in value.producers:
-        own = pair.port.values[made].print
-        theirs = [pair.reference.values[each].print for each in pair.matches.within(made, AGREE)]
-        if theirs and not any(axes_of(own) == axes_of(each) and has_same_order(own, each) for each in theirs):
-            return False
-    return True
+    operands = finding.values[0].producers if finding.fault == "replaced" else ()
+    shared = [made for made in operands if pair.matches.within(made, AGREE)]
+    return wrong, why if all(pair.is_in_order(made, AGREE) for made in shared) else _NOT_IN_ORDER
 
 
 def _source(finding: Finding, call: Call, pair: ForwardPair) -> tuple[SourceRange | None, str, tuple[SourceRange, ...]]:

@@ -51,6 +51,10 @@ class Side:
             yield self.calls[index]
             index = self.calls[index].parent
 
+    def with_code(self, index: int | None) -> list[Call]:
+        """Return the calls around that have code of their own, innermost first; the root at least: torch is right."""
+        return [call for call in self.around(index) if call.source is not None] or [self.root]
+
     def places(self, value: Value, calls: Iterable[Call]) -> Iterator[Line | Site]:
         """Yield the lines by which a value came about, and those that made some of the calls around it."""
         yield from value.lines
