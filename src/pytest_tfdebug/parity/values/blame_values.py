@@ -1,10 +1,9 @@
-"""From the values of two forwards to the line that is suspected.
+"""From the values of two forwards to the line that is wrong.
 
 Names, nesting and layout do not matter here: only what was computed. The first open value of the port (see
 :mod:`.open_values`) is held to the value of the reference that does the same with most of the same operands. What
-differs between the two is suspected: a parameter, a constant, a step too many or too few, an operand, or the code. A
-suspect is certain only if it is a parameter that the reference has not; whatever else is to be certain is tried (see
-:mod:`pytest_tfdebug.parity.explain`).
+differs between the two says what is wrong: the operator, an operand that the port takes from elsewhere, a step that it
+leaves out, the order of the elements, or a parameter.
 """
 
 from __future__ import annotations
@@ -13,10 +12,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.fingerprints import distance
-from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts
+from pytest_tfdebug.parity.values.call_counterparts import CallCounterparts
+from pytest_tfdebug.parity.values.counterparts import Counterparts
+from pytest_tfdebug.parity.values.element_order import ALL_LINES, ElementOrder
 from pytest_tfdebug.parity.values.finding import Finding
+from pytest_tfdebug.parity.values.missing_steps import MissingSteps
 from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES
-from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
+from pytest_tfdebug.parity.values.operator_kinds import COPIES, hidden_share, is_pure, is_same_share, kind_of
 from pytest_tfdebug.parity.values.shown_values import in_same_function, open_values_around, values_beside
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.values.finding import Fault
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
-    from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
 
 #: Growth of a distance in one step that rounding does not make.
@@ -61,12 +62,13 @@ def _not_returned(pair: ForwardPair, results: list[int], expected: list[int]) ->
         if not made or set(made).intersection(results) or pair.reference.values[theirs].print.is_constant:
             continue
         last = port.values[max(port.live.intersection(made) or made)]
-        dropping = (
+        around = (
             call
             for call in port.around(last.call)
             if all(index not in made for _, index in port.table.outputs.get(call.index, ()))
         )
-        return Finding("operand", next(dropping, port.root), [last], pair.reference.values[theirs], pair.reference.root)
+        call = next(around, port.root)
+        return Finding("operand", call, [last], pair.reference.values[theirs], pair.reference.root)
     return None
 
 
@@ -86,6 +88,9 @@ class _AtTolerance:
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
         self._counterparts = Counterparts(pair, tolerance, results, expected)
         self._port, self._reference = pair.port, pair.reference
+        self._order = ElementOrder(self._counterparts)
+        self._calls = CallCounterparts(self._counterparts)
+        self._steps = MissingSteps(self._counterparts, self._calls)
         self.missing = self._counterparts.reference_open.first()
         self.first = self._choose(self._counterparts.port_open.first())
 
@@ -95,23 +100,12 @@ class _AtTolerance:
 
     def finding(self) -> Finding:
         """Return what the first open values say."""
-        if self.first is None:  # the port returns what the reference goes on with
-            pair = self._counterparts
-            before = [
-                own for made in self.missing[0].producers for own in pair.back_matches.within(made, pair.tolerance)
-            ]
-            return self._left_out(self._port.values[max(before)] if before else None, [], self.missing[0])
+        if self.first is None:
+            return self._steps.never_computed(self.missing[0])
         wrong = self._wrong_weights(self.first)
         if wrong:
-            return self._counterparts.found("weights", self._port.call_of(self.first), [self.first], weights=wrong)
-        other = self._counterparts.counterpart(self.first)
-        return (
-            self._wrong_constant(self.first, other)
-            or self._one_too_many(self.first)
-            or self._given_another(self.first)
-            or (other and self._compared(self.first, other))
-            or self._of_code("unknown", self.first, self.missing[0] if self.missing else None)
-        )
+            return self._blame_weights(wrong, self.first)
+        return self._held(self.first, self._counterparts.counterpart(self.first))
 
     def _choose(self, values: list[Value]) -> Value | None:
         """Return the value to blame: the first that the reference computes otherwise from the same, or else the first.
@@ -144,6 +138,91 @@ class _AtTolerance:
 
     def _wrong_weights(self, value: Value) -> tuple[str, ...]:
         return self._counterparts.wrong_weights(value) or self._counterparts.misplaced(value)
+
+    def _held(self, first: Value, other: Value | None) -> Finding:
+        """Hold a value to the one of the reference that stands for it."""
+        constant = self._wrong_constant(first, other)
+        if constant is not None:
+            return constant
+        is_same = other is not None and self._counterparts.operands(first, other) == ([], [])
+        if not is_same:
+            reordered = self._reordered(first, is_pure=False)
+            if reordered is not None:
+                return reordered
+        found = self._one_too_many(first) or (self._compared(first, other) if other is not None else None)
+        found = found or self._given_another(first)
+        return found or self._of_code("unknown", first, self.missing[0] if self.missing else None)
+
+    def _one_too_many(self, first: Value) -> Finding | None:
+        """Blame a step, or a call, whose result the port uses as the reference does what the step was given."""
+        pair, call = self._counterparts, self._port.call_of(first)
+        for made in first.producers if not first.is_moved else ():
+            partners = set(pair.matches.within(made, pair.tolerance)) if self._port.weighted[made] else set()
+            uses = [use for partner in partners for use in self._reference.uses(partner)]
+            if any(kind_of(use) == kind_of(first) for use in uses):
+                continue
+            ends = {first.index: call}
+            if call.parent is not None and self._calls.is_given(call, made):
+                outputs = self._port.table.outputs.get(call.index, ())
+                ends |= {index: self._port.calls[call.parent] for _, index in outputs}
+            for end, around in ends.items():
+                for mine, use in itertools.product(self._port.uses(end), uses):
+                    own, theirs = pair.apart(mine, use)
+                    if kind_of(use) == kind_of(mine) and len(own) == 1 and theirs and partners.issuperset(theirs):
+                        return pair.found("extra", around, [first], use)
+        return None
+
+    def _given_another(self, first: Value) -> Finding | None:
+        """Blame what a call was given, if the reference uses the call's parameters with what the port never computes.
+
+        A norm that is written out has values of its own: what it is given tells whether it is to blame.
+        """
+        call = self._port.call_of(first)
+        given = [index for _, index in self._port.table.inputs.get(call.index, ()) if self._port.weighted[index]]
+        other, is_open = self._calls.with_parameters_of(call), self._counterparts.reference_open.open
+        lacking = [made for made in other.producers if made in is_open] if other is not None else []
+        if other is None or not given or not lacking or self._counterparts.port_open.open.intersection(given):
+            return None
+        return self._steps.left_out(first, other, given[:1], lacking[0])
+
+    def _compared(self, first: Value, other: Value) -> Finding | None:
+        """Compare the operators and operands of two values; None where these do not tell what is wrong."""
+        pair = self._counterparts
+        mine, theirs = pair.operands(first, other)
+        if kind_of(other) != kind_of(first) and (mine or theirs or self._may_be_left_out(first, other)):
+            later = self._steps.same_kind_after(other, first)
+            if later is not None:
+                return self._steps.left_out(first, later, mine, other.index)
+            if mine or theirs:
+                return None
+        if not mine and not theirs:
+            return self._same_operands(first, other)
+        absent = [
+            index for index in theirs if index in pair.reference_open.open and self._reference.values[index].operator
+        ]
+        without = self._without(first, other, mine, absent[0]) if absent else None
+        if without is not None:
+            return without
+        if mine and theirs and (pair.meant(mine[0], theirs[0]) or pair.shares_parameter(first, other)):
+            return self._other_operand(first, other, mine[0], theirs[0])
+        return None
+
+    def _without(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding | None:
+        """Blame what leaves out an operand that the port never computes, or computes and does not take."""
+        part = self._part_of_fused(mine[0], absent) if mine else None
+        if part is not None:
+            return self._taken(part, other)
+        is_step = self._counterparts.may_stand_for(mine, absent)
+        return self._steps.left_out(first, other, mine, absent) if is_step else None
+
+    def _may_be_left_out(self, first: Value, other: Value) -> bool:
+        """Tell whether the port may go on without a step of the reference, such as an activation before a pooling.
+
+        Allow reordered steps: softmax after choosing, instead of before.
+        """
+        is_later = any(len(user.producers) == 1 and not user.is_moved for user in self._port.uses(first.index))
+        is_open = other.index in self._counterparts.reference_open.open
+        return is_open and not is_later and len(first.producers) == len(other.producers) == 1
 
     def _wrong_constant(self, first: Value, other: Value | None) -> Finding | None:
         """Return what made a constant wrong with which a value was computed: a table, positions, a mask.
@@ -186,118 +265,88 @@ class _AtTolerance:
         call = self._port.call_of(found[0])
         return self._counterparts.found(fault, call, shown if is_sure else beside, missing[0] if missing else None)
 
-    def _one_too_many(self, first: Value) -> Finding | None:
-        """Blame a step, or a call, whose result the port uses as the reference does what the step was given."""
-        pair, call = self._counterparts, self._port.call_of(first)
-        for made in first.producers if not first.is_moved else ():
-            partners = set(pair.matches.within(made, pair.tolerance)) if self._port.weighted[made] else set()
-            uses = [use for partner in partners for use in self._reference.uses(partner)]
-            if any(kind_of(use) == kind_of(first) for use in uses):
-                continue
-            ends = {first.index: call}
-            if call.parent is not None and self._port.is_given(call, made):
-                outputs = self._port.table.outputs.get(call.index, ())
-                ends |= {index: self._port.calls[call.parent] for _, index in outputs}
-            for end, around in ends.items():
-                for mine, use in itertools.product(self._port.uses(end), uses):
-                    own, theirs = pair.apart(mine, use)
-                    if kind_of(use) == kind_of(mine) and len(own) == 1 and theirs and partners.issuperset(theirs):
-                        return pair.found("extra", around, [first], use)
+    def _same_operands(self, first: Value, other: Value) -> Finding:
+        """Blame a value that was computed from the right operands: their order, or the code."""
+        pair = self._counterparts
+        weights = pair.misplaced(first)
+        if weights:
+            return self._blame_weights(weights, first)
+        reordered = self._reordered(first, is_pure=is_pure(first))
+        if reordered is not None:
+            return reordered
+        return self._of_code("replaced", first, other)
+
+    def _reordered(self, first: Value, *, is_pure: bool) -> Finding | None:
+        """Blame what brought the elements of an operand into another order, its numbers being right."""
+        pair = self._counterparts
+        for made in first.producers:
+            begin = self._order.reordered_since(made, is_pure=is_pure)
+            if begin is not None and (begin.is_moved or not first.is_moved):
+                weights = pair.misplaced(begin) or pair.suspect_weights(begin)
+                return self._blame_weights(weights, begin) if weights else self._blame_order(begin)
         return None
 
-    def _compared(self, first: Value, other: Value) -> Finding | None:
-        """Compare the operators and operands of two values; None where these do not tell what is wrong."""
+    def _other_operand(self, first: Value, other: Value, mine: int, theirs: int) -> Finding:
+        """Blame the choice of an operand that the reference takes from elsewhere."""
         pair = self._counterparts
-        mine, theirs = pair.operands(first, other)
-        is_of_one_kind = kind_of(other) == kind_of(first)
-        if not is_of_one_kind and any(kind_of(use) == kind_of(first) for use in self._reference.uses(other.index)):
-            return self._left_out(first, mine, other)  # the reference does this step after another one
-        if not mine and not theirs:
-            return self._of_code("replaced", first, other)
-        if not is_of_one_kind:
-            return None
-        computed = [made for made in theirs if self._reference.values[made].operator]
-        absent = [made for made in computed if made in pair.reference_open.open and not self._reference.parameter(made)]
-        if absent:
-            return self._left_out(first, mine, pair.origin(absent[0]))
-        meant = {own for made in theirs for own in pair.back_matches.within(made, pair.tolerance)}
-        return pair.found("operand", self._chooser(first, mine, meant), [first], other) if mine and meant else None
-
-    def _given_another(self, first: Value) -> Finding | None:
-        """Blame what a call was given, if the reference uses the call's parameters with what the port never computes.
-
-        A norm that is written out has values of its own: what it is given tells whether it is to blame.
-        """
-        pair, call = self._counterparts, self._port.call_of(first)
-        given = [index for _, index in self._port.table.inputs.get(call.index, ()) if self._port.weighted[index]]
-        other = pair.with_parameters_of(call)
-        lacking = [made for made in other.producers if made in pair.reference_open.open] if other is not None else []
-        if not given or not lacking or pair.port_open.open.intersection(given):
-            return None
-        return self._left_out(first, given[:1], pair.origin(lacking[0]))
-
-    def _left_out(self, first: Value | None, mine: list[int], origin: Value) -> Finding:
-        """Blame the innermost call, around where a step is missed or its last operand is made, that has all it takes.
-
-        A step of one operand could stand anywhere: then it is the call that chose what is taken instead.
-        """
-        pair, port = self._counterparts, self._port
-        if first is None:
-            return pair.found("left-out", port.root, [], origin)
-        takes = [made for made in origin.producers if self._reference.weighted[made]]
-        taken = [pair.back_matches.within(made, pair.tolerance) for made in takes]
-        names = [pair.back.partners.get(self._reference.parameter(made), ()) for made in takes]
-        made = [index for alike in taken for index in alike if self._is_computed(index)]
-        last = max(made, default=first.index)
-        having = [
-            call
-            for start in (first.call, port.values[last].call)
-            for call in port.with_code(start)
-            if all(
-                any(port.has(call, each) for each in alike) or any(port.holds(call, name) for name in named)
-                for alike, named in zip(taken, names, strict=True)
-            )
+        meant = pair.meant(mine, theirs) or pair.back_matches.within(theirs, pair.tolerance)
+        if not meant:
+            return pair.found("applied", self._calls.giver(first, mine), [first], other)
+        part = self._other_part(mine, meant)
+        if part is not None:
+            return self._taken(part, other)
+        copies = [
+            value
+            for value in self._port.moves(mine)
+            if value.operator in COPIES and meant and value.index > min(meant) and _is_in_one_file(value)
         ]
-        is_told = len(takes) > 1 and having
-        call = max(having, key=port.depth) if is_told else self._chooser(first, mine, set())
-        shown = first if port.is_within(first.call, call) else port.values[last]
-        return pair.found("left-out", call, [shown], origin)
+        if copies and not pair.agrees_elsewhere(copies[-1]):
+            return pair.found("operand", self._port.call_of(copies[-1]), [copies[-1]], other)
+        weights = pair.misplaced(first) or pair.misplaced(self._port.computed(self._port.values[mine]))
+        if weights:
+            return self._blame_weights(weights, first, is_at_parameter=True)
+        return pair.found("operand", self._calls.chooser(first, set(meant), other), [first], other)
 
-    def _is_computed(self, index: int) -> bool:
-        value = self._port.values[index]
-        return bool(value.operator) and not value.is_moved
+    def _other_part(self, mine: int, meant: list[int]) -> Value | None:
+        """Return the view by which a line took another part of a tensor than the part that was meant."""
+        taken = self._port.taken(mine)
+        for rather in map(self._port.taken, meant) if taken is not None else ():
+            if taken and rather and rather.lines == taken.lines and rather.producers == taken.producers:
+                return taken
+        return None
 
-    def _chooser(self, first: Value, operands: list[int], meant: set[int]) -> Call:
-        """Return the innermost call around a value that chose the first of its operands that is another.
+    def _part_of_fused(self, mine: int, theirs: int) -> Value | None:
+        """Return the view that took an operand from a fused result, if what the reference takes is in there as well."""
+        pair, taken = self._counterparts, self._port.taken(mine)
+        fused = self._port.parameters_of(self._port.computed(taken)) if taken is not None else []
+        parts = {part for name in fused if name in pair.weights.joined for part in pair.weights.partners[name]}
+        origin = pair.origin(theirs)
+        meant = self._reference.parameters_of(origin)
+        for made in self._reference.computed_operands(origin):  # a scale comes before it is taken, or later
+            is_taken = made.index in pair.matches.within(mine, pair.tolerance)
+            meant += [] if is_taken else self._reference.parameters_of(made)
+        return None if parts.isdisjoint(meant) else taken
 
-        It made the operand, or has what is meant instead, or uses the operand elsewhere as the reference does. A line
-        that does right elsewhere chose nothing.
-        """
-        pair, port, within = self._counterparts, self._port, None
-        calls = port.with_code(first.call)
-        if not operands:
-            return calls[0]
-        theirs = pair.matches.within(operands[0], pair.tolerance)
-        kinds = {kind_of(use) for each in theirs for use in self._reference.uses(each)}
-        left = [use.call for use in port.uses(operands[0]) if kind_of(use) in kinds and use is not first]
-        does_right = calls[0].index == first.call and pair.agrees_elsewhere(first)
-        for call in calls[1:] if does_right else calls:
-            left = [each for each in left if within is None or not port.is_within(each, within)]
-            is_used = any(port.is_within(each, call) for each in left)
-            if is_used or any(port.has(call, each) for each in meant) or not port.is_given(call, operands[0]):
-                return call
-            within = call
-        return calls[0]
+    def _taken(self, part: Value, other: Value) -> Finding:
+        """Blame the view that takes another part of a tensor than the reference, or the weights behind it."""
+        weights = self._counterparts.suspect_weights(part)
+        fault: Fault = "weights" if weights else "taken"
+        return self._counterparts.found(fault, self._port.call_of(part), [part], other, weights=weights)
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame the lines of a value, unless they do right elsewhere: then their caller, or their weights."""
-        if self._counterparts.agrees_elsewhere(first):
-            return self._of_use(fault, first, other)
-        show = values_beside if fault == "replaced" else open_values_around
-        return self._counterparts.found(fault, self._port.call_of(first), show(self._counterparts, first), other)
+        call = self._port.call_of(first)
+        is_plain = is_pure(first) or kind_of(first) == "native_layer_norm" or self._order.is_turned(first)
+        laid = self._order.laid_out(first) if fault == "replaced" and call.source is None and is_plain else None
+        if laid is not None:
+            return self._blame_order(laid)
+        if not self._counterparts.agrees_elsewhere(first):
+            show = values_beside if fault == "replaced" else open_values_around
+            return self._counterparts.found(fault, call, show(self._counterparts, first), other)
+        return self._of_use(fault, first, other)
 
     def _of_use(self, fault: Fault, first: Value, other: Value | None) -> Finding:
-        """Blame how a line that does right elsewhere is used here: its caller, or its weights."""
+        """Blame how a line that does right elsewhere is used here: its caller, its weights or the order it is given."""
         pair, call = self._counterparts, self._port.call_of(first)
         is_in_other_call = any(
             value.call != first.call and self._port.call_of(value).path == call.path
@@ -308,10 +357,23 @@ class _AtTolerance:
         if any(value.call == first.call for value in pair.alike_elsewhere(first, ALL_LINES)):
             return pair.found(fault, call, [first], other, depth=int(_is_called_again(first)))
         depth = int(len(first.lines) > 1 and not pair.agrees_elsewhere(first, 2))
-        weights = pair.unverified(first) if fault == "replaced" and not depth else ()
+        weights = pair.unverified(first) if not depth else ()
         if weights:
-            return pair.found("weights", self._port.user_of(weights[0], call), [first], other, weights=weights)
+            return self._blame_weights(weights, first, other, is_at_parameter=True)
+        laid = self._order.laid_out(first) if kind_of(first) == "matmul" and fault == "replaced" else None
+        if laid is not None:
+            return self._blame_order(laid)
         return pair.found(fault, call, values_beside(pair, first), other, depth=depth)
+
+    def _blame_order(self, value: Value) -> Finding:
+        return self._counterparts.found("order", self._port.call_of(value), [value], None)
+
+    def _blame_weights(
+        self, weights: tuple[str, ...], value: Value, other: Value | None = None, *, is_at_parameter: bool = False
+    ) -> Finding:
+        """Blame parameters."""
+        call = self._calls.user_of_parameter(weights[0], value) if is_at_parameter else self._port.call_of(value)
+        return self._counterparts.found("weights", call, [value], other, weights=weights)
 
 
 def _is_called_again(value: Value) -> bool:
@@ -321,3 +383,7 @@ def _is_called_again(value: Value) -> bool:
     inner, outer = value.lines[:2]
     statement = text_of(outer.file, *statement_lines(outer.file, outer.line))
     return statement.count(f"{inner.function}(") > 1
+
+
+def _is_in_one_file(value: Value) -> bool:
+    return bool(value.lines) and value.lines[0].file == value.lines[-1].file
