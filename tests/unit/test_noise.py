@@ -181,7 +181,9 @@ class OwnDeep(Deep):
 @pytest.mark.parametrize(
     ("factor", "told"), [(1.0, "the outputs agree."), (1.002, "the outputs differ by 2.0e-03 too")]
 )
-def test_what_half_precision_may_explain_is_looked_at_in_float32(factor, told):
+def test_what_half_precision_may_explain_is_looked_at_in_float32(factor, told, monkeypatch):
+    # whether the last step is seen as a jump hangs on how much the steps before it round
+    monkeypatch.setattr("pytest_tfdebug.parity.compare.has_value_jump", lambda _pair: False)
     reference, port = Deep().bfloat16(), OwnDeep("own", factor).bfloat16()
     x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
 
