@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.tracing.record.ranks import Group
+    from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
     from pytest_tfdebug.values import Values
-
-    Attributes = Mapping[str, Mapping[str, str]]
 
 
 def compare(  # noqa: PLR0913 - keyword options
@@ -133,8 +132,7 @@ def compare(  # noqa: PLR0913 - keyword options
         found = found.answered(explained(expected, actual, fails=found.fails))
     tried = found.names_to_try()
     renamed = held_under({**(rename or {}), **tried}).finish() if tried and not callable(rename) else None
-    held = (actual.again.attributes(), expected.again.attributes()) if actual.again and expected.again else None
-    return conclude(found, tried, renamed, held)
+    return conclude(found, tried, renamed, (actual.again, expected.again))
 
 
 def _is_trace(given: object) -> bool:
@@ -267,9 +265,9 @@ def conclude(
     found: Ended,
     tried: Mapping[str, str] = MappingProxyType({}),
     renamed: Compared | None = None,
-    attributes: tuple[Attributes, Attributes] | None = None,
+    again: tuple[Rerun | Recorded | None, Rerun | Recorded | None] = (None, None),
 ) -> ParityReport:
-    """Return the report of a comparison; ``attributes`` are what the modules of either side hold that is no tensor."""
+    """Return the report of a comparison; ``again`` are the two models, which say what their modules hold."""
     look, internal = found.look, found.internal
     decided = decide(found.judged, look, tried, renamed)
     verdict, compared = decided.verdict, decided.compared
@@ -289,8 +287,10 @@ def conclude(
         )
     unseen = []
     if verdict.culprit is None:
-        hidden = other_numbers(compared, *attributes) if attributes is not None and not inside else ()
-        unseen = [*told_unseen(compared, coverage), *hidden]
+        own, theirs = again
+        unseen = list(told_unseen(compared, coverage))
+        if own is not None and theirs is not None and not inside:
+            unseen += other_numbers(compared, own.attributes(), theirs.attributes())
     return ParityReport(
         verdict.culprit,
         verdict.divergences,

@@ -15,13 +15,11 @@ import tokenize
 import unittest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from _pytest.mark.structures import Mark
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
-
-    import pytest
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
@@ -57,7 +55,7 @@ class Lifting:
         skip = self._decorator(unittest.skip)
         patch.setattr(unittest.case, "skip", skip)  # which skipIf and skipUnless call
         patch.setattr(unittest, "skip", skip)
-        patch.setattr(Mark, "__init__", _noting(Mark.__init__))
+        patch.setattr(pytest.Mark, "__init__", _noting(pytest.Mark.__init__))
 
     def _decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def skip(reason: Any) -> Any:  # noqa: ANN401 - a reason, or the function of a bare decorator
@@ -97,14 +95,14 @@ def _place() -> tuple[str, int]:
 
 def _noting(create: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(create)
-    def create_here(mark: Mark, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as a mark takes them
+    def create_here(mark: pytest.Mark, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as a mark takes them
         create(mark, *args, **kwargs)
         object.__setattr__(mark, _PLACE, _place())  # a mark is frozen
 
     return create_here
 
 
-def of_marks(item: pytest.Item) -> Iterator[tuple[Mark, Skip]]:
+def of_marks(item: pytest.Item) -> Iterator[tuple[pytest.Mark, Skip]]:
     """Yield the ``skip`` marks of a test, and the ``skipif`` marks whose condition holds."""
     from _pytest.skipping import evaluate_condition
 

@@ -27,11 +27,12 @@ def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecor
     if leaves and is_even:
         shows, why = "a row of different numbers", "each row holds one number, so that any order gives the same"
         yield BlindRecord(f"the order of {listed([*leaves], 2)}", "", shows, why)
+    inert, inert_weights = _inert(leaves.items()), _inert(_read(model.named_parameters()))
     for number in (0, 1):
-        flags = [name for name in _holding(number, leaves.items()) if _is_flag(name, leaves[name])]
+        flags = [name for name, each in inert.items() if each == number and _is_flag(name, leaves[name])]
         if flags and not is_even:
             yield BlindRecord(listed(flags, 2), str(number), "another number", "leaving it out may give the same")
-        weights = _holding(number, _read(model.named_parameters()))
+        weights = [name for name, each in inert_weights.items() if each == number]
         if weights:
             shows = "pytest_tfdebug.fill(model)"
             yield BlindRecord(listed(weights, 1), str(number), shows, "leaving them out may give the same")
@@ -45,9 +46,14 @@ def _read(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, to
             yield name, held
 
 
-def _holding(number: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
-    """Return the names of tensors of more than one element that hold one number throughout."""
-    return [name for name, each in tensors if each.numel() > 1 and bool((widen(each) == number).all())]
+def _inert(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, float]:
+    """Return the tensors of more than one element that hold 0 or 1 throughout, and which; most differ at once."""
+    found = {}
+    for name, each in ((name, each) for name, each in tensors if each.numel() > 1):
+        number = float(widen(each.reshape(-1)[:1]).flatten()[0])
+        if number in (0, 1) and bool((widen(each) == number).all()):
+            found[name] = number
+    return found
 
 
 def _is_flag(name: str, tensor: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from pytest_tfdebug.errors import (
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
-from pytest_tfdebug.goldens.store.golden_file import blind_spots, load, part_of
+from pytest_tfdebug.goldens.store.golden_file import load, part_of, recorded_blind_spots
 from pytest_tfdebug.goldens.store.paths import missing, shown
 from pytest_tfdebug.options import Options, explain_seconds
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
@@ -85,7 +85,7 @@ class GoldenCheck:
             group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
-        blind, is_ok = blind_spots(golden), report.ok
+        blind, is_ok = recorded_blind_spots(golden), report.ok
         status, outputs = "checked" if is_ok else "failed", "; ".join(report.output_notes)
         known = called.note, report.coverage, report.worst, outputs, blind
         GoldenSession.of(config).outcomes.append(GoldenOutcome(str(self.place), self.item.nodeid, status, (), *known))

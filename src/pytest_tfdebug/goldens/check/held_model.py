@@ -87,9 +87,8 @@ def compare_with(
             look = _by_values(golden_file, again, output, called.reference, given, fails=found.fails, seconds=seconds)
             found = found.answered(look)
     tried = found.names_to_try()
-    recorded = golden_file.trace.again
-    held = None if recorded is None else (again.attributes(), recorded.attributes())
-    report = conclude(found, tried, forwards.held_again(tried) if tried else None, held)
+    renamed = forwards.held_again(tried) if tried else None
+    report = conclude(found, tried, renamed, (again, golden_file.trace.again))
     if report.ok:
         return report
     if called.other is not None:

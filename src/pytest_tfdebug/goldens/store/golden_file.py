@@ -50,7 +50,7 @@ def load(path: Path) -> TraceFile:
     return golden
 
 
-def blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
+def recorded_blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
     """Return what a golden cannot see; nothing where that was not measured."""
     names = [each.name for each in fields(BlindRecord)]
     listed = golden.extra.get("blind")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _HALF = get_args(HalfPrecision)
 #: Roundings of the reference in half precision that an output may be from it, by norm; ports come to 1.3 at most.
 _ROUNDINGS = 1.75
+#: Axes of a tensor of which every order is tried.
+_MOST_AXES = 5
 
 
 @dataclass
@@ -144,6 +146,6 @@ def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterator[tuple[int
     target = tuple(length for length in wanted if length > 1)
     if given == target:
         yield tuple(range(len(given)))
-    elif sorted(given) == sorted(target):
+    elif sorted(given) == sorted(target) and len(given) <= _MOST_AXES:
         orders = permutations(range(len(given)))
         yield from (order for order in orders if tuple(given[axis] for axis in order) == target)
