@@ -365,7 +365,6 @@ def test_a_forward_that_breaks_on_padding_fails_with_its_exception():
         assert_padding_invariant(Strict(), {"input_ids": torch.tensor([[3, 4, 5]])})
 
     assert "  The repeated call raised IndexError: no pads" in str(caught.value)
-    assert "First pad length: 1 (padded length 4)" in str(caught.value)
 
 
 @pytest.mark.parametrize("leaks", [False, True])
@@ -448,7 +447,7 @@ def test_position_ids_never_holds_the_plain_call_to_the_answer():
         assert_padding_invariant(*padding_models.build("gpt2"), position_ids="never")
 
     text = " ".join(str(caught.value).split())
-    assert "With position_ids built from the mask the answer is right." in text
+    assert "with position_ids built from the mask the answer is right" in text
     assert "Diagnosis: position ids are shifted by the pads" in text
 
 
@@ -496,5 +495,4 @@ def test_what_follows_from_the_padded_length_is_told_from_a_mask_that_is_ignored
     with pytest.raises(InvarianceError) as failure:
         assert_padding_invariant(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
-    assert "Observed: The content of the pads does not matter." in str(failure.value)
     assert "Diagnosis: the number of pads matters, not their content" in str(failure.value)

@@ -1,4 +1,4 @@
-"""The text of a failed invariance check: what was repeated, and where, from how many pads on and why it changes."""
+"""The text of a failed invariance check: what was repeated, and where and why it changes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.report.parity import describe, drift_table, facts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.records import Culprit, LeafComparison
 
 _ADVICE = "Fix these lines; the marker's tolerances are only for rounding."
-#: A run of more consecutive numbers than this is shown as a range.
-_PAIR = 2
 
 
 def change_text(
@@ -25,9 +23,7 @@ def change_text(
     found: Located | None,
     *,
     output: Iterable[str],
-    pads: Iterable[str] = (),
     diagnosis: str = "",
-    observed: str = "",
 ) -> CheckText:
     """Return the text of a changed answer."""
     (class_name, called_at, name), (said, label) = model, verdict
@@ -52,13 +48,11 @@ def change_text(
         why.append(f"The place could not be found: {found.reason}")
     if _brief(diagnosis) != diagnosis.rstrip("."):  # it says more than the first line
         why.append(f"Diagnosis: {diagnosis}")
-    if observed:
-        circumstances.append(f"Observed: {observed}")
     return CheckText(
         f"{where}: {said}" + (f"; probably {_brief(diagnosis)}" if diagnosis else ""),
         why=tuple(why),
         advice=tuple(next_step(_ADVICE)),
-        figures=(*place, *pads, *output),
+        figures=(*place, *output),
         drift=drift[0],
         everything=drift[1],
         circumstances=tuple(circumstances),
@@ -93,27 +87,3 @@ def _place(culprit: Culprit, found: Located) -> Iterator[str]:
         )
     elif found.parity is not None:
         yield "  First token: none, the tensor has no token axis"
-
-
-def render_pads(side: str, failing: Sequence[int], passing: Sequence[int], unit: str, length: int) -> Iterator[str]:
-    """Yield the numbers of pads that change the answer, and those that do not."""
-    if not failing:
-        return
-    first = failing[0]
-    padded = f" (padded length {length + first})" if length else ""
-    yield f"  First pad length: {first}{padded}"
-    verb = "changes" if len(failing) == 1 else "change"
-    kept = f"; {_numbers(passing)} do not" if passing else "; no others were tried"
-    yield f"  Pads on the {side}, in {unit}: {_numbers(failing)} {verb} the answer{kept}"
-
-
-def _numbers(values: Sequence[int]) -> str:
-    """Return ascending numbers in words, three or more in a row as a range."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    shown = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > _PAIR else list(map(str, run)))]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

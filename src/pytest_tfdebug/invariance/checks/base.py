@@ -23,7 +23,7 @@ from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
@@ -231,9 +231,6 @@ class Check:
         mismatch: Mismatch,
         located: Located | None = None,
         diagnosis: str = "",
-        *,
-        pads: Iterable[str] = (),
-        observed: str = "",
     ) -> None:
         """Write the report of a failure."""
         if mismatch.place is not None:
@@ -244,9 +241,7 @@ class Check:
             ("raises where the plain call does not" if mismatch.leaf is None else self.verdict, label),
             located,
             output=render_output(mismatch.leaf, mismatch.error),
-            pads=pads,
             diagnosis=diagnosis,
-            observed=observed,
         )
         outcome.located, outcome.diagnosis = located, diagnosis
         outcome.culprit = None if located is None else located.culprit

@@ -14,8 +14,7 @@ from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, 
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.checks.causality import is_causal
 from pytest_tfdebug.invariance.compare.culprit import locate
-from pytest_tfdebug.invariance.compare.diagnosis import Leak, LeakRepeater, diagnose, observations
-from pytest_tfdebug.report.invariance import render_pads
+from pytest_tfdebug.invariance.compare.diagnosis import Leak, diagnose, examined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,13 +143,13 @@ class PaddingCheck(Check):
             self._numbers_caches.add(main)
             return None
         if not may_move or mode != "auto":
-            return Leak(sequence, repetition, mismatch, has_positions)
+            return Leak(self.call, sequence, repetition, mismatch, has_positions)
         with_positions = numbered(self.call, sequence, made)
         second = self._run(sequence, with_positions)
         if second is not None and second.is_in_cache:  # PaliGemma counts from 1 where no one gives it positions
             second = self._run(sequence, replace(with_positions, recorded=""))
         if second is not None and (second.is_in_cache or not mismatch.is_in_cache):
-            return Leak(sequence, with_positions, second, has_positions=True)
+            return Leak(self.call, sequence, with_positions, second, has_positions=True)
         if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
             self._numbers_caches.add(main)
         else:
@@ -175,20 +174,14 @@ class PaddingCheck(Check):
         return self.compare(made, outputs, promises_finite=self._promises_finite, with_caches=with_caches)
 
     def _explain(self, leak: Leak) -> None:
-        sequence, settings, call = leak.sequence, self.settings, self.call
-        lengths, _ = pad_lengths(call.model, sequence, settings.lengths)
+        def fails(made: Repetition) -> bool | None:
+            self._refused.pop(leak.sequence.name, None)
+            is_other = self._run(leak.sequence, made) is not None
+            return is_other or (None if leak.sequence.name in self._refused else False)
 
-        def changes(made: Repetition) -> bool | None:
-            self._refused.pop(sequence.name, None)
-            return self._run(sequence, made) is not None or (None if sequence.name in self._refused else False)
-
-        found = LeakRepeater(call, leak, changes, lengths, settings.filler).run()
-        made = found.smallest
-        length = sequence.length if sequence.is_exact or leak.mismatch.error else 0
-        pads = list(render_pads(made.side, found.failing, found.passing, sequence.kind.unit, length))
-        if leak.mismatch.error:
-            self.report(made.label, leak.mismatch, pads=pads)
-            return
-        found = replace(found, located=locate(call, made, self.tolerances, is_padded=True))
-        told = {"diagnosis": diagnose(found), "observed": observations(found)}
-        self.report(made.label, leak.mismatch, found.located, pads=pads, **told)
+        label, located, diagnosis = leak.repetition.label, None, ""
+        if not leak.mismatch.error:
+            found = examined(leak, fails)
+            located = locate(self.call, leak.repetition, self.tolerances, is_padded=True)
+            diagnosis = diagnose(replace(found, located=located))
+        self.report(label, leak.mismatch, located, diagnosis)
