@@ -6,9 +6,7 @@ transformers may log that something is wrong and go on. If a test with such a mo
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +14,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.owner import Owner, running_owner
 from pytest_tfdebug.triage.rules import LOG_RULES, Classification
 
 if TYPE_CHECKING:
     import logging
-    from types import FrameType
 
     from pytest_tfdebug.triage.rules import FailureRule
 
 _MAX_NOTES = 200
 _MAX_MESSAGE = 40_000
-_MAX_DEPTH = 400
 _ROW = re.compile(
     r"^(?P<key>\S.*?)\s*\| (?P<status>MISSING|UNEXPECTED|MISMATCH|CONVERSION)\b[ |]*(?P<details>[^\n]*)$", re.MULTILINE
 )
@@ -44,16 +41,6 @@ _STATUSES = {
     "UNEXPECTED": "unexpected (left out)",
     "CONVERSION": "not converted",
 }
-
-
-@dataclass(frozen=True)
-class Owner:
-    """For whom a message was logged."""
-
-    test: str = ""  # the node id of the test that ran, empty outside a test
-    # name and base id of the fixture that was being set up, when its scope is wider than a test
-    fixture: tuple[str, str] | None = None
-    importing: frozenset[str] = frozenset()  # files of the modules that were being imported
 
 
 @dataclass(frozen=True)
@@ -81,8 +68,7 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
         if matched is not None:
             notes = config.stash.setdefault(NOTES, [])
             del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
-            owner = _owner(sys._getframe())  # noqa: SLF001 - only the frames show the test and the fixture's set-up
-            notes.append(Note(rule, matched, owner))
+            notes.append(Note(rule, matched, running_owner()))
             return
 
 
@@ -113,14 +99,8 @@ def rows_of(report: str) -> dict[str, list[str]]:
 
 
 def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
-    owner = entry.owner
-    if owner.fixture is not None:
-        name, base = owner.fixture
-        return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
-    if owner.test:
-        return owner.test == item.nodeid
-    is_file = isinstance(item, pytest.Collector)
-    return str(item.path) in owner.importing and (is_file or _uses(item, entry))
+    is_importing = str(item.path) in entry.owner.importing
+    return entry.owner.is_for(item) or (is_importing and (isinstance(item, pytest.Collector) or _uses(item, entry)))
 
 
 def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
@@ -138,27 +118,6 @@ def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
             return True
         waiting += used
     return False
-
-
-def _owner(frame: FrameType | None) -> Owner:
-    """Walk up the frames to the fixture's set-up, the test that runs, or the modules that collection imports."""
-    importing: set[str] = set()
-    fixture = None
-    for _ in range(_MAX_DEPTH):
-        if frame is None:
-            break
-        name, values = frame.f_code.co_name, frame.f_locals
-        if name == "<module>":
-            importing.add(frame.f_code.co_filename)
-        elif name == "pytest_fixture_setup" and fixture is None and "fixturedef" in values:
-            definition = values["fixturedef"]
-            fixture = (definition.argname, definition.baseid) if definition.scope != "function" else None
-        elif name == "pytest_runtest_protocol" and "item" in values:
-            return Owner(values["item"].nodeid, fixture)
-        elif name in {"pytest_make_collect_report", "pytest_load_initial_conftests"}:
-            return Owner(importing=frozenset(importing))
-        frame = frame.f_back
-    return Owner(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0], fixture)  # another thread of the test
 
 
 def _finding(entry: Note) -> Classification:

@@ -19,7 +19,7 @@ from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.records import SourceRange
 
@@ -39,10 +39,8 @@ def load_record(model: str, source: str, info: Mapping[str, Any], at: SourceRang
 
 def without(record: LoadRecord, allowed: tuple[str, ...]) -> LoadRecord:
     """Return a load without the keys in which one of the patterns is found."""
-    lists = (
-        tuple(key for key in getattr(record, name) if not any(re.search(pattern, key) for pattern in allowed))
-        for name in _KINDS
-    )
+    is_held = re.compile("|".join(f"(?:{pattern})" for pattern in allowed) or r"(?!)").search
+    lists = (tuple(key for key in getattr(record, name) if not is_held(key)) for name in _KINDS)
     return LoadRecord(record.model, record.source, record.at, *lists)
 
 
@@ -61,8 +59,8 @@ def _named(entry: str | tuple[str, Any, Any]) -> str:
 
 
 @contextmanager
-def recorded(loads: list[LoadRecord]) -> Iterator[None]:
-    """Append to a list what every ``PreTrainedModel.from_pretrained`` loads in the block."""
+def recorded(tell: Callable[[LoadRecord], None]) -> Iterator[None]:
+    """Tell of what every ``PreTrainedModel.from_pretrained`` loads in the block."""
     cls = import_module("transformers.modeling_utils").PreTrainedModel
     original = vars(cls)["from_pretrained"]
 
@@ -72,7 +70,7 @@ def recorded(loads: list[LoadRecord]) -> Iterator[None]:
         is_asked = kwargs.pop("output_loading_info", False)
         model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
         source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-        loads.append(load_record(kind.__name__, str(source), info, calling_line()))
+        tell(load_record(kind.__name__, str(source), info, calling_line()))
         return (model, info) if is_asked else model
 
     cls.from_pretrained = classmethod(from_pretrained)
