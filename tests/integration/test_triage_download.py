@@ -181,7 +181,7 @@ def test_id_that_cannot_be_one(triage_of):
     [
         (
             lambda file: file.write_text(POINTER),
-            "a Git LFS pointer (73 bytes) of a file of 4096 bytes",
+            "a Git LFS pointer (73 bytes)",
             "git -C {0} lfs pull --include {1}",
         ),
         (
@@ -253,7 +253,7 @@ def test_truncated_archive(triage_of, copy):
     assert "truncated: a zip archive" in finding.what
 
 
-def test_missing_shard_counts_what_is_missing(triage_of, llama, tmp_path):
+def test_missing_shard_is_named(triage_of, llama, tmp_path):
     LlamaForCausalLM.from_pretrained(llama).save_pretrained(tmp_path / "sharded", max_shard_size="5KB")
     shard = min((tmp_path / "sharded").glob("model-*-of-*.safetensors"))
     moved = shard.rename(tmp_path / "elsewhere")
@@ -262,7 +262,6 @@ def test_missing_shard_counts_what_is_missing(triage_of, llama, tmp_path):
 
     assert finding.rule == "missing-shard"
     assert finding.what == f"the checkpoint's index names {shard}, and it is not there."
-    assert f"shards are missing: {shard.name}" in finding.facts[0]
     moved.rename(shard)
     assert AutoModel.from_pretrained(tmp_path / "sharded") is not None
 
@@ -279,15 +278,6 @@ def test_directory_without_weights_lists_what_it_holds(triage_of, copy):
     assert finding.facts == ("the directory holds: config.json, generation_config.json",)
     weights.write_bytes(sound)
     assert AutoModel.from_pretrained(copy) is not None
-
-
-def test_tensorflow_weights_are_told_from_no_weights(triage_of, copy):
-    (copy / "model.safetensors").rename(copy / "tf_model.h5")
-
-    finding = triage_of(lambda: AutoModel.from_pretrained(copy))
-
-    assert finding.what == f"{copy} holds tf_model.h5, TensorFlow or Flax weights, which transformers 5 does not read."
-    assert "with transformers 4" in finding.fix
 
 
 def test_config_that_is_no_json(triage_of, copy):

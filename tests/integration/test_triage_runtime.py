@@ -163,7 +163,10 @@ def test_the_tensor_that_a_model_was_given_in_another_dtype_is_cast(triage_of):
     finding = triage_of(lambda: model(pixels))
 
     assert finding.what == "1 (Linear) has float16 weights, as Sequential has, and was given float32."
-    assert finding.fix.startswith("pixels = pixels.to(torch.float16)    # before: ")
+    assert re.fullmatch(
+        r"cast what it is given to torch\.float16, in test_triage_runtime\.py:\d+: finding = .*model\(pixels\)\)",
+        finding.fix,
+    )
     assert model(pixels.to(torch.float16)) is not None
 
 
@@ -188,27 +191,6 @@ def test_the_line_is_named_that_gives_a_module_another_dtype(triage_of):
         r"cast what it is given to torch\.float16, in test_triage_runtime\.py:\d+: return self\.second\(wide\)",
         finding.fix,
     )
-
-
-class Mixed(torch.nn.Module):
-    """An attention whose weights stay float32."""
-
-    def __init__(self):
-        super().__init__()
-        self.value = torch.nn.Linear(2, 2)
-
-    def forward(self, x):
-        value, weights = self.value(x), torch.ones(1, 1, 1)
-        return weights @ value
-
-
-def test_the_variable_of_another_dtype_is_named_and_cast(triage_of):
-    model, x = Mixed().half(), torch.zeros(1, 1, 2).half()
-
-    finding = triage_of(lambda: model(x))
-
-    assert finding.what == "weights is float32 in Mixed, and Mixed is float16."
-    assert finding.fix == "weights = weights.to(x.dtype)"
 
 
 def test_a_linear_layer_that_is_given_another_width_is_named(triage_of, llama):
@@ -292,35 +274,8 @@ def test_bfloat16_in_numpy(triage_of):
     assert tensor.float().numpy().tolist() == [0, 0]
 
 
-def test_out_of_memory_names_the_batch_of_the_users(triage_of):
-    def fail():
-        batch = torch.zeros(64, 8)
-        return torch.empty(2**48, dtype=torch.float32), batch
-
-    finding = triage_of(fail)
+def test_out_of_memory_says_how_much_was_asked_for(triage_of):
+    finding = triage_of(lambda: torch.empty(2**48, dtype=torch.float32))
 
     assert finding.rule == "cpu-out-of-memory"
     assert finding.what == "the machine has no 1048576.00 GiB for one more tensor."
-    assert finding.facts == ("batch of the failing call: batch (64, 8)",)
-    assert "batch[:32]" in finding.fix
-
-
-def test_out_of_memory_inside_a_model_names_its_input(triage_of, model):
-    prompts = torch.ones(4, 8, dtype=torch.long)
-    handle = model.lm_head.register_forward_pre_hook(_out_of_memory)
-    try:
-        finding = triage_of(lambda: model(input_ids=prompts))
-    finally:
-        handle.remove()
-
-    assert finding.rule == "cuda-out-of-memory"
-    assert "batch of the failing call: prompts (4, 8)" in finding.facts
-    assert finding.fix.startswith("halve the batch: prompts[:2]")
-
-
-def _out_of_memory(*_args):
-    _raise_as_torch(
-        torch.OutOfMemoryError(
-            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 1.00 GiB"
-        )
-    )

@@ -57,8 +57,7 @@ def test_load_report_is_told_to_a_failed_test(run, bert):
     lines = found["test_it"].splitlines()
     assert lines[0] == "bucket: silent correctness (in the transformers log)"
     assert lines[1] == (
-        f"what happened: LlamaForCausalLM was loaded from {bert} and its weights are not those of the checkpoint: "
-        "21 missing, 41 unexpected."
+        f"what happened: LlamaForCausalLM was loaded from {bert} and its weights are not those of the checkpoint."
     )
     assert lines[2].startswith("  missing (random now): lm_head.weight, model.embed_tokens.weight, ")
     assert lines[3].startswith("  unexpected (left out): bert.embeddings.LayerNorm.bias, ")
@@ -67,31 +66,6 @@ def test_load_report_is_told_to_a_failed_test(run, bert):
     assert "smallest fix: load it with the class that saved it (BertForSequenceClassification)" in found["test_it"]
     assert 'next step: mark the test with @pytest.mark.invariant("clean_load")' in found["test_it"]
     assert BertForSequenceClassification.from_pretrained(bert, output_loading_info=True)[1]["missing_keys"] == set()
-
-
-def test_a_checkpoint_that_lacks_a_weight_of_the_class_that_saved_it_is_to_be_saved_again(run):
-    found = bodies(
-        run(
-            """
-            from safetensors.torch import load_file, save_file
-            from transformers import BertForSequenceClassification
-
-            def test_it(tmp_path):
-                model = BertForSequenceClassification.from_pretrained(BERT)
-                weights = model.state_dict()
-                del weights["classifier.bias"]
-                model.save_pretrained(tmp_path)
-                save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-                assert BertForSequenceClassification.from_pretrained(tmp_path).config.hidden_size == 0
-            """
-        )
-    )
-
-    assert (
-        "smallest fix: keep BertForSequenceClassification, which saved it: save the checkpoint again"
-        in (found["test_it"])
-    )
-    assert "load it with the class" not in found["test_it"]
 
 
 @ONLY_5
@@ -170,7 +144,7 @@ def test_load_report_of_a_shared_fixture_is_told_to_every_test_that_uses_it(run)
     assert found["test_without"] is None
 
 
-def test_load_report_at_import_is_told_to_the_tests_of_the_module(run):
+def test_what_is_logged_at_import_is_told_to_no_test(run):
     found = bodies(
         run(
             """
@@ -180,49 +154,6 @@ def test_load_report_at_import_is_told_to_the_tests_of_the_module(run):
 
             def test_it():
                 assert model is None
-            """
-        )
-    )
-
-    assert "LlamaForCausalLM was loaded from" in found["test_it"]
-
-
-@ONLY_5
-def test_load_report_at_import_is_not_told_to_tests_that_do_not_use_the_model(run):
-    found = bodies(
-        run(
-            """
-            from transformers import LlamaForCausalLM
-
-            model = LlamaForCausalLM.from_pretrained(BERT)
-
-            def build():
-                return model
-
-            def test_uses_it():
-                assert build() is None
-
-            def test_other():
-                assert 1 == 2
-            """
-        )
-    )
-
-    assert "LlamaForCausalLM was loaded from" in found["test_uses_it"]
-    assert found["test_other"] is None
-
-
-@ONLY_5
-def test_a_config_that_is_built_at_import_is_not_told_to_every_test(run):
-    found = bodies(
-        run(
-            """
-            from transformers import LlamaConfig
-
-            CONFIG = LlamaConfig(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4, "fctor": 1.0})
-
-            def test_it():
-                assert 1 == 2
             """
         )
     )

@@ -1,4 +1,4 @@
-"""What transformers logged and for whom: a test, a fixture of wider scope, or a module at import.
+"""What transformers logged and for whom: a test, or a fixture of wider scope.
 
 transformers may log that something is wrong and go on. If a test with such a model fails, its report says so.
 """
@@ -31,9 +31,6 @@ _AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys(
 _SHAPES = re.compile(
     r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
 )
-#: The advice of rules for a checkpoint that may have been saved from another class.
-_OTHER_CLASS = "load it with the class that saved it"
-_SAVE_AGAIN = "keep {cls}, which saved it: save the checkpoint again with all its weights, or correct its keys"
 #: Gravest first.
 _STATUSES = {
     "MISSING": "missing (random now)",
@@ -73,11 +70,11 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
 
 
 def findings_of(item: pytest.Item | pytest.Collector) -> list[Classification]:
-    """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import.
+    """Return what was logged for a test: while it ran, or by the fixtures that it uses.
 
     The gravest message, by the order of the table, is the finding; the others are listed in its facts.
     """
-    notes = [entry for entry in item.config.stash.get(NOTES, []) if _concerns(entry, item)]
+    notes = [entry for entry in item.config.stash.get(NOTES, []) if entry.owner.is_for(item)]
     unique = {(entry.rule.name, entry.message): entry for entry in notes}
     ordered = sorted(unique.values(), key=lambda entry: LOG_RULES.index(entry.rule))
     if not ordered:
@@ -98,52 +95,15 @@ def rows_of(report: str) -> dict[str, list[str]]:
     return {status: sorted(rows[status]) for status in _STATUSES if status in rows}
 
 
-def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
-    is_importing = str(item.path) in entry.owner.importing
-    return entry.owner.is_for(item) or (is_importing and (isinstance(item, pytest.Collector) or _uses(item, entry)))
-
-
-def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
-    """Tell whether a test, or a function of its file that it calls, names an object of the class that was logged."""
-    named = entry.matched.groupdict().get("cls")
-    function, values = getattr(item, "function", None), vars(getattr(item, "module", object))
-    waiting, seen = [function], set[object]()
-    while named and waiting:
-        current = getattr(waiting.pop(), "__code__", None)
-        if current is None or current in seen:
-            continue
-        seen.add(current)
-        used = [values[name] for name in current.co_names if name in values]
-        if any(type(value).__name__ == named for value in used):
-            return True
-        waiting += used
-    return False
-
-
 def _finding(entry: Note) -> Classification:
     groups = entry.matched.groupdict("")
     names = {name: text.value(found) for name, found in groups.items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
-    names["counts"] = ", ".join(
-        f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
-    )
     architecture = _architecture(groups.get("path", ""))  # names are cut to a line
-    rule = entry.rule
-    if architecture and architecture == names.get("cls") and _OTHER_CLASS in rule.fix[0]:
-        rule = replace(rule, fix=(_SAVE_AGAIN,))
-    elif architecture:
+    if architecture:
         names["architecture"] = architecture
     facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
-    return rule.found("the transformers log", names, facts)
-
-
-def _weights_in(key: str) -> int:
-    """Count the weights behind a key of a report, which writes ``layers.{0, 1}`` and ``layers.{0...31}`` for many."""
-    count = 1
-    for group in re.findall(r"\{([^}]*)\}", key):
-        ends = re.fullmatch(r"(\d+)\.\.\.(\d+)", group)
-        count *= int(ends.group(2)) - int(ends.group(1)) + 1 if ends else group.count(",") + 1
-    return count
+    return entry.rule.found("the transformers log", names, facts)
 
 
 def _architecture(path: str) -> str | None:

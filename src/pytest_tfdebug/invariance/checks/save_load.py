@@ -39,8 +39,10 @@ def load_record(model: str, source: str, info: Mapping[str, Any], at: SourceRang
 
 def without(record: LoadRecord, allowed: tuple[str, ...]) -> LoadRecord:
     """Return a load without the keys in which one of the patterns is found."""
-    is_held = re.compile("|".join(f"(?:{pattern})" for pattern in allowed) or r"(?!)").search
-    lists = (tuple(key for key in getattr(record, name) if not is_held(key)) for name in _KINDS)
+    lists = (
+        tuple(key for key in getattr(record, name) if not any(re.search(pattern, key) for pattern in allowed))
+        for name in _KINDS
+    )
     return LoadRecord(record.model, record.source, record.at, *lists)
 
 

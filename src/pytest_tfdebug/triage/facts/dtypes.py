@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.frames import is_users, package_of
+from pytest_tfdebug.frames import package_of
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import is_a
 from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType, TracebackType
+    import re
+    from types import FrameType
 
     from pytest_tfdebug.triage.failure import Failure, Link
 
@@ -40,9 +39,9 @@ class _FailedModule:
         """Class of the root."""
         return type(self.root).__name__
 
-    def dtype(self, *, but_own: bool = False) -> Any:  # noqa: ANN401 - a torch.dtype
-        """Return the dtype of most weights of the root; ``but_own`` leaves the module's own out of the count."""
-        own = {id(parameter) for parameter in self.module.parameters()} if but_own else set()
+    def dtype_of_rest(self) -> Any:  # noqa: ANN401 - a torch.dtype
+        """Return the dtype of most weights of the root that are not the module's own."""
+        own = {id(parameter) for parameter in self.module.parameters()}
         counts: Counter[Any] = Counter()
         for parameter in self.root.parameters():
             if id(parameter) not in own and parameter.is_floating_point():
@@ -57,9 +56,9 @@ def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
         return Facts()
     weight: Any = getattr(running.module, "weight", None)
     given: Any = running.frame.f_locals.get("input")
-    if is_a(weight, "Tensor") and is_a(given, "Tensor"):
-        return _of_weights(failure, link, running, weight.dtype, given.dtype) if running.path else Facts()
-    return _of_values(failure, link, running)
+    if running.path and is_a(weight, "Tensor") and is_a(given, "Tensor"):
+        return _of_weights(failure, link, running, weight.dtype, given.dtype)
+    return Facts()
 
 
 def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
@@ -74,45 +73,18 @@ def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts 
 
 
 def _of_weights(failure: Failure, link: Link, running: _FailedModule, weights: Any, given: Any) -> Facts:  # noqa: ANN401
-    rest, model = running.dtype(but_own=True), _name_of(link, running.root)
+    rest = running.dtype_of_rest()
     if rest is not None and weights != rest:
         told = f"{running.name} has {_short(weights)} weights, and the rest of {running.of} is {_short(rest)}"
-        mend = f"{model}.{running.path}.to({rest})    # or all of it: {model}.to({rest})"
-        return Facts({"told": told, "mend": mend})
+        return Facts({"told": told, "mend": f"model.{running.path}.to({rest})    # or all of it: model.to({rest})"})
     told = f"{running.name} has {_short(weights)} weights, as {running.of} has, and was given {_short(given)}"
-    for name, tensor, step in _given(link, running):
-        if tensor.dtype == given:
-            code = failure.site_of(step).code
-            return Facts({"told": told, "mend": f"{name} = {name}.to({weights})    # before: {text.value(code)}"})
     mend = f"cast what it is given to {weights}"
-    caller = next((step for step in _outside_torch(link) if step.tb_frame is not running.frame), None)
+    outside = (step for step in reversed(link.steps) if package_of(step.tb_frame) != "torch")
+    caller = next((step for step in outside if step.tb_frame is not running.frame), None)
     if caller is not None:
         site = failure.site_of(caller)
         mend += f", in {PurePath(site.path).name}:{site.line}: {text.value(site.code)}"
     return Facts({"told": told, "mend": mend})
-
-
-def _of_values(failure: Failure, link: Link, running: _FailedModule) -> Facts:
-    """Name the variables of the failed line whose dtype is not the model's, and cast them."""
-    wanted, step = running.dtype(), next(_outside_torch(link), None)
-    if wanted is None or step is None:
-        return Facts()
-    frame, words = step.tb_frame, set(re.findall(r"\w+", failure.site_of(step).code))
-    tensors = {name: value for name, value in list(frame.f_locals.items()) if is_a(value, "Tensor")}
-    odd = [
-        name for name, value in tensors.items() if name in words and value.is_floating_point() and value.dtype != wanted
-    ]
-    if not odd:
-        return Facts()
-    owner: Any = frame.f_locals.get("self")
-    path = _path(running.root, owner) if _is_module(owner) else None
-    place = running.name if path is None else _FailedModule(owner, running.root, path, frame).name
-    like = next((f"{name}.dtype" for name, value in tensors.items() if value.dtype == wanted), str(wanted))
-    verb = "are" if len(odd) > 1 else "is"
-    told = (
-        f"{' and '.join(odd)} {verb} {_short(tensors[odd[0]].dtype)} in {place}, and {running.of} is {_short(wanted)}"
-    )
-    return Facts({"told": told, "mend": f"{', '.join(odd)} = {', '.join(f'{name}.to({like})' for name in odd)}"})
 
 
 def _running(link: Link) -> _FailedModule | None:
@@ -130,31 +102,6 @@ def _running(link: Link) -> _FailedModule | None:
 
 def _path(root: Any, module: object) -> str | None:  # noqa: ANN401 - a torch.nn.Module
     return next((name for name, one in root.named_modules() if one is module), None)
-
-
-def _given(link: Link, running: _FailedModule) -> Iterator[tuple[str, Any, TracebackType]]:
-    """Yield the floating-point tensors that the user gave the root: name, tensor, and where the user called it."""
-    call = next((frame for frame in link.frames if frame.f_locals.get("self") is running.root), None)
-    if call is None:
-        return
-    values = (*call.f_locals.get("args", ()), *call.f_locals.get("kwargs", {}).values())
-    given = {id(value) for value in values if is_a(value, "Tensor") and value.is_floating_point()}
-    for step in link.steps:
-        if is_users(step.tb_frame):
-            found = list(step.tb_frame.f_locals.items())
-            yield from ((name, value, step) for name, value in found if id(value) in given)
-
-
-def _name_of(link: Link, root: object) -> str:
-    """Return what the user calls a model."""
-    users = filter(is_users, link.frames)
-    names = (name for frame in users for name, value in frame.f_locals.items() if value is root and name != "self")
-    return next(names, "model")
-
-
-def _outside_torch(link: Link) -> Iterator[TracebackType]:
-    """Yield the entries of a traceback outside torch, innermost first."""
-    return (step for step in reversed(link.steps) if package_of(step.tb_frame) != "torch")
 
 
 def _is_module(value: object) -> bool:

@@ -13,6 +13,7 @@ from pytest_tfdebug.environment import hub_cache
 from pytest_tfdebug.frames import module_of, package_of
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts.names import nearest
+from pytest_tfdebug.triage.facts.weights import read_directory
 from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Fac
 
 def read_missing_file(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
     """List what a directory holds instead of the file; for a repository, like :func:`read_download`."""
-    given = matched.group("repo")
+    given = matched["directory"]
     if not given or not Path(given).is_dir():
-        return read_download(failure, link, matched)
-    entries = sorted(entry.name for entry in Path(given).iterdir())
-    return Facts({"directory": text.value(given)}, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
+        facts = read_download(failure, link, matched)
+        return Facts({"repo": given or "", **facts.names, "directory": ""}, facts.lines)
+    return read_directory(failure, link, matched)
 
 
 def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:

@@ -1,4 +1,4 @@
-"""What a failed call was given: ids and labels that the model has no row or class for, a batch too large for memory."""
+"""What a failed call was given: ids and labels that the model has no row or class for, too much memory."""
 
 from __future__ import annotations
 
@@ -104,50 +104,11 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
     return model_name
 
 
-_INPUTS = (
-    "input_ids",
-    "inputs_embeds",
-    "pixel_values",
-    "input_features",
-    "input_values",
-    "hidden_states",
-    "input",
-    "x",
-)
 _GIB = 2**30
 
 
-def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
-    """Say how much was asked for, and the shape of the batch under the name that the user gave it."""
+def read_memory(_failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
+    """Say how much was asked for."""
     asked = re.search(r"[Tt]ried to allocate ([\d.]+ [KMGT]i?B|\d+(?= bytes))", link.message)
     size = asked[1] if asked is not None else ""
-    names = {"asked": f"{int(size) / _GIB:.2f} GiB" if size.isdigit() else size}
-    batch = _batch(failure)
-    if batch is None:
-        return Facts(names)
-    name, shape = batch
-    names |= {"batch": name, "shape": str(shape)}
-    if shape[0] > 1:
-        names["half"] = f"{name}[:{shape[0] // 2}]"
-    return Facts(names, (f"batch of the failing call: {name} {shape}",))
-
-
-def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:
-    """Return the name and shape of the input: the user's own variable if there is one, else the model's argument."""
-    outermost_first = tuple(reversed(failure.frames))
-    for frame in outermost_first:
-        if not is_users(frame):
-            for name in _INPUTS:
-                value: Any = frame.f_locals.get(name)
-                if is_a(value, "Tensor") and value.dim():
-                    return _users_name(failure, value) or name, tuple(value.shape)
-    for frame in outermost_first:
-        for name, value in list(frame.f_locals.items()):
-            if is_users(frame) and is_a(value, "Tensor") and value.dim():
-                return text.value(name), tuple(value.shape)
-    return None
-
-
-def _users_name(failure: Failure, tensor: object) -> str | None:
-    users = filter(is_users, failure.frames)
-    return next((name for frame in users for name, value in list(frame.f_locals.items()) if value is tensor), None)
+    return Facts({"asked": f"{int(size) / _GIB:.2f} GiB" if size.isdigit() else size})

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
 import pkgutil
 import re
 import sys
 from importlib import metadata, util
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
@@ -223,25 +221,6 @@ def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> F
     return Facts(names)
 
 
-def read_model_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """Say why a directory is not recognised: no config.json, an adapter, or a config without a model type."""
-    directory = Path(matched["path"])
-    names = {"path": text.value(matched["path"])}
-    if not directory.is_dir():
-        return Facts(names)
-    entries = sorted(entry.name for entry in directory.iterdir())
-    if "adapter_config.json" in entries:
-        adapter = json.loads((directory / "adapter_config.json").read_text(encoding="utf-8"))
-        names["adapter"] = text.value(adapter.get("base_model_name_or_path"))
-    elif not entries:
-        names["empty"] = "empty"
-    elif "config.json" not in entries:
-        names["no_config"] = "config.json"
-    else:
-        names["no_type"] = "model_type"
-    return Facts(names, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
-
-
 def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Name the known model type nearest to an unknown one."""
     given = matched.group("given")
@@ -250,13 +229,6 @@ def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> F
     near = nearest(given.lower().replace("-", "_"), known, 0.75)
     version = getattr(sys.modules.get("transformers"), "__version__", "?")
     return Facts({"given": text.value(given), "version": str(version), "near": near})
-
-
-def read_task(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """Name the pipeline task nearest to an unknown one."""
-    given = matched.group("task")
-    near = nearest(given, re.findall(r"'([\w-]+)'", matched.string), 0.5)
-    return Facts({"task": text.value(given), "near": near, **failure.rewritten(given, near)})
 
 
 _GENERATING = (

@@ -48,30 +48,19 @@ def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> F
 
 
 def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
-    """Count the shards that the index names and the directory lacks; None if no index names the file."""
-    missing = Path(matched.group("shard"))
-    indexes = sorted(missing.parent.glob("*.index.json"))
-    shards = sorted(set(json.loads(indexes[0].read_text(encoding="utf-8"))["weight_map"].values())) if indexes else []
-    if missing.name not in shards:
-        return None
-    names = {"directory": text.value(missing.parent), "restore": _restore(missing, "missing")}
-    absent = [shard for shard in shards if not (missing.parent / shard).exists()]
-    return Facts(names, (f"{len(absent)} of {len(shards)} shards are missing: {text.listing(absent)}",))
+    """Say how to get a shard again; None if no index beside it names it."""
+    missing = Path(matched["shard"])
+    is_named = any(missing.name in index.read_text(encoding="utf-8") for index in missing.parent.glob("*.index.json"))
+    return Facts({"directory": text.value(missing.parent), "restore": _restore(missing, "")}) if is_named else None
 
 
 def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """List what a checkpoint directory holds, and name a format that transformers 5 no longer reads."""
-    directory = Path(matched.group("directory").rstrip("."))
+    """List what a directory holds in place of a model."""
+    directory = Path(matched["directory"])
     if not directory.is_dir():
-        directory = Path(matched.group("directory"))
-    entries = sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
-    names = {"directory": text.value(directory)}
-    foreign = [name for name in entries if name.endswith((".h5", ".msgpack")) or name.startswith("model.ckpt")]
-    if foreign:
-        names["foreign"] = text.value(foreign[0])
-    elif "adapter_config.json" in entries:
-        names["adapter"] = "adapter_config.json"
-    return Facts(names, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
+        return Facts()
+    entries = sorted(entry.name for entry in directory.iterdir())
+    return Facts(lines=(f"the directory holds: {text.listing(entries) or 'nothing'}",))
 
 
 def verdict_of(path: Path) -> str | None:
@@ -86,7 +75,7 @@ def verdict_of(path: Path) -> str | None:
     if size == 0:
         verdict = "empty, 0 bytes"
     elif head.startswith(b"version https://git-lfs.github.com/spec/"):
-        verdict = _pointer(head, size)
+        verdict = f"a Git LFS pointer ({size} bytes)"
     elif re.match(rb"\s*<(!doctype|html|\?xml)", head, re.IGNORECASE):
         verdict = f"a web page (HTML), {size} bytes: the download got an error or login page"
     elif path.suffix == ".safetensors":
@@ -96,37 +85,25 @@ def verdict_of(path: Path) -> str | None:
     return verdict
 
 
-def _pointer(head: bytes, size: int) -> str:
-    real = re.search(rb"^size (\d+)", head, re.MULTILINE)
-    of = f" of a file of {int(real.group(1))} bytes" if real else ""
-    return f"a Git LFS pointer ({size} bytes){of}"
-
-
 def _truncation(head: bytes, size: int, path: Path) -> str | None:
     """Compare the file's size with the one that its header declares.
 
     Source:
         https://github.com/huggingface/safetensors#format
     """
-    if size < _LENGTH_BYTES:
-        return f"truncated: {size} bytes, shorter than the length field of its header"
     length = int.from_bytes(head[:_LENGTH_BYTES], "little")
     if length > _HEADER_LIMIT:
         return f"not a safetensors file: its first bytes are {head[:16]!r}"
-    if size < _LENGTH_BYTES + length:
-        return f"truncated inside its header: {size} bytes of at least {_LENGTH_BYTES + length}"
-    with path.open("rb") as file:
-        file.seek(_LENGTH_BYTES)
-        try:
-            header = json.loads(file.read(length))
-            end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-            return "its header is not the JSON of a safetensors file"
-    expected = _LENGTH_BYTES + length + end
-    if size == expected:
-        return None
-    kind = "truncated" if size < expected else "too long"
-    return f"{kind}: {size} bytes, its header declares {expected}"
+    least = _LENGTH_BYTES + length
+    if size < least:
+        return f"truncated inside its header: {size} bytes of at least {least}"
+    try:
+        header = json.loads(path.read_bytes()[_LENGTH_BYTES:least])
+        end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return "its header is not the JSON of a safetensors file"
+    kind = "truncated" if size < least + end else "too long"
+    return None if size == least + end else f"{kind}: {size} bytes, its header declares {least + end}"
 
 
 def _has_directory(path: Path, size: int) -> bool:
