@@ -135,8 +135,7 @@ CONFORMANCE = "tfdebug_conformance"
 
 MARKERS: dict[str, str] = {
     "tf_golden": (
-        "tf_golden(*, tolerance, rename, internal, store, include, exclude, level, redact, dtypes): defaults of golden "
-        "checks."
+        "tf_golden(*, tolerance, rename, internal, store, include, exclude, level, dtypes): defaults of golden checks."
     ),
     "tf_ranks": (
         "tf_ranks(count, *, timeout=300): run the test on so many processes, in a process group of torch.distributed."

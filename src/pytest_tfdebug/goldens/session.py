@@ -12,19 +12,17 @@ import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.environment import environment, lines
-from pytest_tfdebug.errors import GoldenError, TFDebugWarning, counted, listed
+from pytest_tfdebug.errors import GoldenError, counted, listed
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
-from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
+from pytest_tfdebug.goldens.store.place import GoldenPlace, LocalDirectory
 from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable
-from pytest_tfdebug.tracing.record.replacing import sweep
-from pytest_tfdebug.tracing.record.selection import MEANING
 from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import torch
 
@@ -59,7 +57,6 @@ class WorkerPart(NamedTuple):
     claims: dict[str, str]
     unclaimed: Unclaimed
     environment: dict[str, Any] | None
-    rules: dict[str, str | None]
 
 
 @dataclass
@@ -70,13 +67,9 @@ class GoldenSession:
     claims: dict[str, str] = field(default_factory=dict)  # golden file -> node id of the test that uses it
     # goldens whose test no longer exists, and what else no test uses
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
-    # sentences about files that two tests use, and warnings that were asked to be errors
-    clashes: list[str] = field(default_factory=list)
+    clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use, or that cannot go
     pruned: list[str] = field(default_factory=list)  # goldens that were deleted
-    swept: set[Path] = field(default_factory=set)  # folders that were searched for files that killed runs had left
     environment: dict[str, Any] | None = None  # the environment in which a check failed first
-    # globs of the ini file's tolerances -> None where a check matched it, else a hint on it
-    rules: dict[str, str | None] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
 
@@ -86,10 +79,6 @@ class GoldenSession:
         if _SESSION not in config.stash:
             config.stash[_SESSION] = cls()
         return config.stash[_SESSION]
-
-    def note_rule(self, glob: str, missed: str | None) -> None:
-        """Note whether a check matched a rule of the ini file: None where it did, else a hint on it."""
-        self.rules[glob] = None if missed is None else self.rules.get(glob, missed)
 
     def note_environment(self, model: torch.nn.Module) -> None:
         """Describe the environment of the run's first failed check: it is the first thing to suspect."""
@@ -113,7 +102,7 @@ class GoldenSession:
         plain = GoldenPlace(directory, golden_name(item, name))
         return special[0] if is_new else next((place for place in special if place.exists()), plain)
 
-    def _directory(self, item: pytest.Item) -> Directory:
+    def _directory(self, item: pytest.Item) -> LocalDirectory | RemoteDirectory:
         golden_dir = Options.of(item.config).golden_dir
         if golden_dir is None or not is_url(golden_dir):
             return LocalDirectory(directory_of(item.path, item.config, golden_dir))
@@ -123,14 +112,6 @@ class GoldenSession:
             self._remote[golden_dir] = RemoteDirectory(golden_dir)
         return self._remote[golden_dir]
 
-    def sweep(self, place: GoldenPlace) -> None:
-        """Delete the files that killed runs left beside a golden, once for each folder."""
-        if isinstance(place.directory, LocalDirectory):
-            folder = place.fetch().parent
-            if folder not in self.swept:
-                self.swept.add(folder)
-                sweep(folder)
-
     def merge(self, part: WorkerPart) -> None:
         """Add what another process did for tests of this one."""
         self.outcomes += part.outcomes
@@ -139,12 +120,10 @@ class GoldenSession:
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
         self.environment = self.environment or part.environment
-        for glob, missed in part.rules.items():
-            self.note_rule(glob, missed)
 
     def part(self) -> WorkerPart:
         """Return the worker's part."""
-        return WorkerPart(self.outcomes, self.claims, self.unclaimed, self.environment, self.rules)
+        return WorkerPart(self.outcomes, self.claims, self.unclaimed, self.environment)
 
 
 _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
@@ -168,7 +147,6 @@ def finish(session: pytest.Session) -> None:
     if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
         found.pruned, unclaimed.stale = unclaimed.stale, []
         found.clashes += _delete(found.pruned)
-    found.clashes += warn_of_unmatched(session, found.rules)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -199,36 +177,6 @@ def _clash(path: str, first: str, second: str) -> str:
         f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
         "Give one of their checks its own name=..., or leave out --tf-golden-dir: the default is beside each file."
     )
-
-
-#: Options that leave tests out of a run.
-_NARROWING = ("keyword", "markexpr", "lf", "stepwise", "deselect", "ignore", "ignore_glob")
-_NOT_STOPPED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-
-
-def warn_of_unmatched(session: pytest.Session, rules: Mapping[str, str | None]) -> Iterator[str]:
-    """Warn of rules that nothing matched, where every test ran that might have; yield the warnings that are errors."""
-    for glob, hint in rules.items() if is_whole(session) else ():
-        if hint is not None:
-            told = f"tf_golden_tolerances: {glob!r} matches no module of any golden check ({MEANING}).{hint}"
-            try:
-                session.config.issue_config_time_warning(TFDebugWarning(told), stacklevel=1)
-            except TFDebugWarning:  # -W error
-                yield told
-
-
-def is_whole(session: pytest.Session) -> bool:
-    """Tell whether a run has run all tests of its project: it was not narrowed, and not stopped."""
-    config = session.config
-    if session.shouldstop or session.shouldfail or session.exitstatus not in _NOT_STOPPED:
-        return False
-    if any(config.getoption(name, default=None) for name in _NARROWING):
-        return False
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        return True
-    given = [(config.invocation_params.dir / argument).resolve() for argument in config.args]
-    wanted = [config.rootpath / path for path in config.getini("testpaths")] or [config.rootpath]
-    return all(any(path.resolve().is_relative_to(folder) for folder in given) for path in wanted)
 
 
 #: What became of goldens that a run wrote.

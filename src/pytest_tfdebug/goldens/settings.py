@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.marker_arguments import several, unknown
+from pytest_tfdebug.marker_arguments import unknown
 from pytest_tfdebug.parity.calls.internal import Internal
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.pair.rename import Rename
 
 #: What a ``tf_golden`` marker takes: the defaults of its test's checks, and what is recorded.
-KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "redact", "dtypes")
+KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "dtypes")
 #: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
 Store = Literal["values", "full"]
 #: What holds where nothing is said, of keywords that the ini file knows.
@@ -42,7 +42,6 @@ class Kept:
 
     store: Store = "values"  # a sample of each tensor, or every element
     max_size: int | None = MAX_SIZE  # bytes above which it is not written
-    redact: bool | tuple[str, ...] = ()  # names of string inputs whose text is left out; True for all of them
     has_floors: bool = False  # whether the forward is made once more in float64, and the floor of each tensor kept
     has_positions: bool = False  # whether the model's outputs are kept with zeros where their positions do not count
     # dtypes in half precision that the forward is made in once more, for the floor of each value there
@@ -63,7 +62,6 @@ class CheckSettings:
     rules: OutputRules = field(default_factory=OutputRules)  # what is said of the model's outputs
     # globs of the tolerances that the check or its marker gives: each must match a module
     own_globs: tuple[str, ...] = ()
-    ini_globs: tuple[str, ...] = ()  # globs of the ini file's tolerances, which hold for other tests too
     # how long changes are tried after a failure, to prove what is wrong; None for five, 0 for none
     explain_seconds: float | None = None
 
@@ -83,9 +81,7 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
     ways = (place.get("tolerance") for place in places)
     is_measured = next(way for way in ways if isinstance(way, str)) == "fp64"
     by_ini = tolerances(overrides=parse_tolerances(ini.get("golden_tolerances")))
-    own_globs, ini_globs = (*given.globs, *by_marker.globs), by_ini.globs
     by_ini = replace(by_ini, by="fp64" if is_measured else "dtype")
-    redact = chosen["redact"] or ()
     return CheckSettings(
         layered(given, by_marker, by_ini),
         chosen["rename"],
@@ -96,14 +92,12 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
         Kept(
             chosen["store"],
             max_size,
-            redact if redact is True else several(redact),
             has_floors=is_measured,
             has_positions=arguments.get("positions") is not None,
             dtypes=checked_dtypes(chosen["dtypes"]),
         ),
         OutputRules(arguments.get("outputs"), arguments.get("positions")),
-        own_globs,
-        ini_globs,
+        (*given.globs, *by_marker.globs),
     )
 
 
@@ -130,9 +124,6 @@ def _problems(given: Mapping[str, Any]) -> Iterator[str]:
     for key, choices in _CHOICES.items():
         if given.get(key) not in (None, *choices):
             yield f"{key}={given[key]!r} is not one of {', '.join(map(repr, choices))}."
-    redact = given.get("redact") or ()
-    if not (isinstance(redact, bool) or all(isinstance(name, str) for name in several(redact))):
-        yield f"redact={redact!r} is not the name of an input, a list of names or True."
     yield from _refused(read_tolerance, given.get("tolerance"))
     yield from _refused(checked_dtypes, given.get("dtypes"))
 

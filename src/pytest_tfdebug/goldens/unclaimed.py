@@ -1,28 +1,26 @@
 """Goldens that no test can have written any more.
 
 A golden is deleted only if all of these hold: its recorded test was in a file of this project that this run has
-collected whole, that file no longer has the test nor the name of its function, no code makes names of tests there, and
-the golden is not of a device that this machine lacks: another environment may give the test other parameters, or define
-it at all. A golden outside the project, or behind a symlink, may belong to another project.
+collected whole, that file no longer has the test nor the name of its function, and no code makes names of tests there:
+another environment may give the test other parameters, or define it at all. A golden outside the project, or behind a
+symlink, may belong to another project.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import GoldenError, counted
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of, shown
 from pytest_tfdebug.redaction import printable
 from pytest_tfdebug.running import Collected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pytest
 
@@ -32,8 +30,7 @@ class Unclaimed:
     """Goldens beside the test files of a run that no test uses."""
 
     stale: list[str] = field(default_factory=list)  # goldens whose test is gone
-    # sentences about files that are left alone although no test uses them
-    left: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # sentences about folders of goldens whose test file is gone
 
     def merge(self, other: Unclaimed) -> None:
         """Add what another process found."""
@@ -88,12 +85,12 @@ def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
         folders.setdefault(folder_of_file(path, config, golden_dir), []).append(file)
     for folder, files in folders.items():
         labels = {label for file in files for label in file.labels}
-        for entry in _goldens(folder):
-            if not _is_label_of(entry.name.removesuffix(SUFFIX), labels):
-                _judge(entry, files, golden_dir, config, found)
+        unnamed = [path for path in _goldens(folder) if not _is_label_of(path.name.removesuffix(SUFFIX), labels)]
+        if folder.resolve().is_relative_to(config.rootpath.resolve()):
+            found.stale += [str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None)]
     if golden_dir is None:
         for directory in {folder.parent for folder in folders}:
-            found.left += _without_test_file(directory, {folder.name for folder in folders}, config)
+            found.left += _without_test_file(directory, config)
     return found
 
 
@@ -108,89 +105,31 @@ def _test_files(config: pytest.Config) -> dict[Path, _TestFile]:
     return files
 
 
-def _judge(
-    entry: os.DirEntry[str], files: list[_TestFile], golden_dir: str | None, config: pytest.Config, found: Unclaimed
-) -> None:
-    from pytest_tfdebug.tracing.file.codec import read_extra
-
-    path, name = Path(entry.path), shown(Path(entry.path), config)
-    problem = _problem(entry)
-    if problem:
-        found.left.append(f"{name} {problem}: no golden of any test.")
-        return
-    test = (read_extra(path) or {}).get("test")
-    gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=golden_dir is None)]
-    if not gone or any(file.may_define(str(test)) for file in gone) or _device(path) not in _devices():
-        return
-    if path.parent.resolve().is_relative_to(config.rootpath.resolve()):
-        found.stale.append(entry.path)
-    else:
-        found.left.append(f"{name} has no test here; it is outside this project and may belong to another one.")
-
-
-def _goldens(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the files that are named like goldens, sorted; none of a folder that is a symlink or cannot be read."""
+def _goldens(folder: Path) -> list[Path]:
+    """Return the files that are named like goldens; none of a folder that is a symlink."""
     if folder.is_symlink() or folder.parent.is_symlink():
-        return
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted((entry for entry in entries if entry.name.endswith(SUFFIX)), key=lambda entry: entry.name)
-    except OSError:
-        return
-    yield from (entry for entry in found if not entry.is_symlink())
+        return []
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file() and not path.is_symlink())
 
 
-def _without_test_file(directory: Path, known: set[str], config: pytest.Config) -> Iterator[str]:
-    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
+def _is_stale(path: Path, files: list[_TestFile], *, is_beside: bool) -> bool:
+    """Tell whether a golden's test is certainly gone from one of some files."""
     from pytest_tfdebug.tracing.file.codec import read_extra
 
-    try:
-        folders = sorted(path for path in directory.iterdir() if path.name not in known)
-    except OSError:
-        return
-    for folder in folders:
-        goldens = [entry for entry in _goldens(folder) if _problem(entry) is None]
-        test = (read_extra(goldens[0].path) or {}).get("test") if goldens else None
-        if isinstance(test, str):
-            file = test.partition("::")[0].rpartition("/")[2]
-            if not (directory.parent / file).exists():
-                of_goldens = counted(len(goldens), "golden")
-                yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(file)} beside its directory."
+    test = (read_extra(path) or {}).get("test")
+    gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=is_beside)]
+    return bool(gone) and not any(file.may_define(str(test)) for file in gone)
 
 
-def _problem(entry: os.DirEntry[str]) -> str | None:
-    """Say why a file cannot be looked into; opening a FIFO would wait for ever."""
-    try:
-        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-            return "is not a regular file"
-        with open(entry.path, "rb"):  # noqa: PTH123 - a path of os
-            return None
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
+def _without_test_file(directory: Path, config: pytest.Config) -> Iterator[str]:
+    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
+    known = {folder_of_file(file, config, None) for file in directory.parent.glob("*.py")}
+    for folder in sorted({path.parent for path in directory.glob(f"*/*{SUFFIX}")} - known):
+        of_goldens = counted(len(_goldens(folder)), "golden")
+        yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(folder.name)}.py beside its directory."
 
 
 def _is_label_of(label: str, labels: set[str]) -> bool:
     """Tell whether a golden is named after one of the tests, perhaps with a name or a variant at its end."""
     ends = (place for place, character in enumerate(label) if character in ".@")
     return label in labels or any(label[:end] in labels for end in ends)
-
-
-def _device(path: Path) -> str | None:
-    """Return the type of device that a golden was recorded on; None where the file does not say, or is damaged."""
-    from pytest_tfdebug.goldens.store.golden_file import load
-
-    try:
-        device = load(path).extra["provenance"].get("device")
-    except GoldenError:
-        return None
-    return device if isinstance(device, str) else None
-
-
-@cache
-def _devices() -> frozenset[str]:
-    """Return the types of devices of this machine."""
-    import torch
-
-    there = torch.accelerator.is_available()
-    accelerator = torch.accelerator.current_accelerator() if there else None
-    return frozenset({"cpu", *([accelerator.type] if accelerator is not None else [])})

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
@@ -134,10 +133,8 @@ class Trace:
         """
         from pytest_tfdebug.tracing.file.codec import write
         from pytest_tfdebug.tracing.file.values_file import encode_values
-        from pytest_tfdebug.tracing.record.replacing import sweep
         from pytest_tfdebug.tracing.values.half_precision import add_floors, checked_dtypes
 
-        sweep(Path(path).parent)
         values = self.again.values() if self.again is not None else None
         if values is not None:
             add_floors(self, values, checked_dtypes(dtypes))
@@ -154,19 +151,6 @@ class Trace:
         from pytest_tfdebug.tracing.file.codec import read
 
         return read(path, cls).trace
-
-    def export_json(self, directory: str | os.PathLike[str]) -> tuple[str, str]:
-        """Write the two files of transformers' model debugger, with its keys.
-
-        Args:
-            directory: Created if it does not exist.
-
-        Returns:
-            The paths of ``<Model>_debug_tree_SUMMARY.json`` and ``<Model>_debug_tree_FULL_TENSORS.json``.
-        """
-        from pytest_tfdebug.tracing.file.export import export_json
-
-        return export_json(self, directory)
 
     def _summarize(self) -> None:
         summarize(self.records())

@@ -26,7 +26,7 @@ from pytest_tfdebug.options import Options, explain_seconds
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
-from pytest_tfdebug.parity.tensors.rules import check_rules, missed, paths_of
+from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import read_tolerance
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
@@ -123,12 +123,10 @@ class GoldenCheck:
         return golden
 
     def _check_rules(self, golden: TraceFile) -> None:
-        """Refuse rules of the check that match nothing, and note which rules of the ini file match something."""
+        """Refuse rules of the check that match nothing."""
         __tracebackhide__ = True
-        own = names_of(self.model)
-        check_rules(self.settings.rename, self.settings.own_globs, own, paths_of(golden.trace))
-        for glob in self.settings.ini_globs:
-            GoldenSession.of(self.item.config).note_rule(glob, missed(glob, own))
+        globs, paths = self.settings.own_globs, paths_of(golden.trace)
+        check_rules(self.settings.rename, globs, names_of(self.model), paths)
 
     def _advised(self, report: ParityReport, called: PortCall) -> ParityReport:
         """Return the report of a failure with what to do, the repro, and where the golden is."""

@@ -12,7 +12,7 @@ from pytest_tfdebug.goldens.store.changes import changes, fingerprint, is_same, 
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
-from pytest_tfdebug.tracing.file.kept import redacted, sampled, string_inputs
+from pytest_tfdebug.tracing.file.kept import sampled, string_inputs
 from pytest_tfdebug.tracing.file.values_file import encode_values
 from pytest_tfdebug.tracing.record.selection import nearest
 from pytest_tfdebug.tracing.trace import Trace
@@ -80,13 +80,12 @@ def save(
         "provenance": provenance(model),
         "kept": {"store": kept.store, **{mark: held for mark, held in marks.items() if held}},
     }
-    new = redacted(trace, kept.redact)
     try:
         old: TraceFile | None = read(path, Trace) if path.exists() else None
         problem = ""
     except GoldenError as error:
         old, problem = None, str(error)
-    if old is not None and is_same(old, new, extra):
+    if old is not None and is_same(old, trace, extra):
         return Written("unchanged", size=path.stat().st_size)
     existed = path.exists()
     review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
@@ -96,9 +95,9 @@ def save(
     floors: Iterable[str] = ()
     if kept.has_floors:
         tell("in float64")
-        floors = measure_floors(new).lines()
-    size = _write(path, new, extra, kept, tell)
-    return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
+        floors = measure_floors(trace).lines()
+    size = _write(path, trace, extra, kept, tell)
+    return Written("changed" if existed else "new", (*review, *_told(trace, size), *floors), size)
 
 
 def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
@@ -115,14 +114,8 @@ def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Ca
 
 def _told(trace: Trace, size: int) -> list[str]:
     """Return what to know of a golden before it is committed: its size, and the text that it holds."""
-    texts = string_inputs(trace)
-    if not texts:
-        return [shown_size(size)]
-    names = ", ".join(texts)
-    return [
-        shown_size(size),
-        f"it holds the text of {names}, readable by anyone; @pytest.mark.tf_golden(redact={[*texts]!r}) leaves it out",
-    ]
+    names = ", ".join(string_inputs(trace))
+    return [shown_size(size), *([f"it holds the text of {names}, readable by anyone"] if names else [])]
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:

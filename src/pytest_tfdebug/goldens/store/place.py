@@ -9,42 +9,17 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.tracing.file.codec import ADVICE
-from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_tfdebug.goldens.store.remote import RemoteDirectory
+
 T = TypeVar("T")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-_LFS_ADVICE = "To download it, run: git lfs pull"
-#: What to do about a golden behind a URL, in place of what helps where it is a file of a repository.
-_ADVICE_AT_URL = {
-    ADVICE: "Restore it, or record it again with --tf-golden=update.",
-    _LFS_ADVICE: "Restore its target; git lfs pull downloads it.",
-}
-
-
-class Directory(Protocol):
-    """What keeps goldens by names such as ``test_port/test_port.safetensors``."""
-
-    def named(self, name: str) -> str:
-        """Return what a golden is called in messages: a path or a URL."""
-
-    def has(self, name: str) -> bool:
-        """Tell whether there is such a golden."""
-
-    def fetch(self, name: str) -> Path:
-        """Return the file of a golden on this machine."""
-
-    def put(self, name: str, file: Path) -> None:
-        """Put a copy of a file in the place of a golden, in one step."""
-
-    def forget(self, name: str) -> bool:
-        """Delete the copy of a golden on this machine; return whether there was one, so that it can be fetched anew."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +40,12 @@ class LocalDirectory:
         """Return the golden's path."""
         return self.root / name
 
-    def put(self, name: str, file: Path) -> None:
-        """Put a copy of a file in the place of a golden."""
-        replace_atomically(self.root / name, lambda temporary: shutil.copyfile(file, temporary))
-
-    def forget(self, name: str) -> bool:  # noqa: ARG002 - the golden itself is here
-        """Return False: there are no copies."""
-        return False
-
 
 @dataclass(frozen=True)
 class GoldenPlace:
     """Where one golden is kept."""
 
-    directory: Directory  # the directory that keeps it
+    directory: LocalDirectory | RemoteDirectory  # the directory that keeps it
     name: str  # its name there
 
     def __str__(self) -> str:
@@ -94,16 +61,18 @@ class GoldenPlace:
 
     def read(self, reader: Callable[[Path], T]) -> T:
         """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more."""
-        is_again = False
-        while True:
-            file = self.fetch()
-            try:
-                with self.names(file):
-                    return reader(file)
-            except GoldenError:
-                if not self.directory.forget(self.name) or is_again:
-                    raise
-            is_again = True
+        try:
+            return self._read(reader)
+        except GoldenError:
+            if isinstance(self.directory, LocalDirectory):
+                raise
+            self.directory.forget(self.name)
+            return self._read(reader)
+
+    def _read(self, reader: Callable[[Path], T]) -> T:
+        file = self.fetch()
+        with self.names(file):
+            return reader(file)
 
     @contextmanager
     def staged(self) -> Iterator[Path]:
@@ -117,12 +86,13 @@ class GoldenPlace:
             return
         with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
             file = Path(folder) / "golden"
+            before = b""
             if self.exists():
                 shutil.copyfile(self.fetch(), file)
-            before = _identity(file)
+                before = file.read_bytes()
             with self.names(file):
                 yield file
-            if _identity(file) != before:
+            if file.exists() and file.read_bytes() != before:
                 self.directory.put(self.name, file)
 
     @contextmanager
@@ -131,11 +101,7 @@ class GoldenPlace:
         try:
             yield
         except GoldenError as error:
-            told = str(error).replace(str(file), str(self))
-            advice = {} if isinstance(self.directory, LocalDirectory) else _ADVICE_AT_URL
-            for here, there in advice.items():
-                told = told.replace(here, there)
-            raise type(error)(told) from error
+            raise type(error)(str(error).replace(str(file), str(self))) from error
 
 
 def is_readable_golden(path: Path) -> bool:
@@ -149,7 +115,10 @@ def is_readable_golden(path: Path) -> bool:
             raise GoldenError(f"{path} is {_kind(mode)}, not a golden.")
         with path.open("rb") as file:
             if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-                raise GoldenError(f"{path} is a git-lfs pointer: the golden itself was not downloaded.\n{_LFS_ADVICE}")
+                raise GoldenError(
+                    f"{path} is a git-lfs pointer: the golden itself was not downloaded.\n"
+                    "To download it, run: git lfs pull"
+                )
     except (FileNotFoundError, NotADirectoryError) as error:
         if path.is_symlink():
             raise GoldenError(f"{path} is a symlink to {os.readlink(path)}, which does not exist.") from error  # noqa: PTH115 - as it is written
@@ -166,11 +135,3 @@ def _kind(mode: int) -> str:
         (stat.S_ISSOCK, "a socket"),
     )
     return next((text for is_kind, text in kinds if is_kind(mode)), "a device")
-
-
-def _identity(file: Path) -> tuple[int, int, int] | None:
-    try:
-        known = file.stat()
-    except FileNotFoundError:
-        return None
-    return known.st_ino, known.st_size, known.st_mtime_ns

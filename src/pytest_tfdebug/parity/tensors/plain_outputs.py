@@ -15,7 +15,6 @@ import torch
 from pytest_tfdebug.parity.pair.pairing import leaf_key
 from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.redaction import MASK
-from pytest_tfdebug.tracing.file.kept import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,7 @@ TO_OPEN = (
 _QUOTES = ("'", '"', "b'", 'b"')
 _BOOLS = {"True": True, "False": False}
 #: Texts that say nothing of a value, or are left out.
-_UNSAID = frozenset({"None", "...", REDACTED, repr(MASK)})
+_UNSAID = frozenset({"None", "...", repr(MASK)})
 #: What holds no tensor, or is a cache, which is opened where it holds one: by its text.
 _WITHOUT_TENSORS = re.compile(
     r"torch\.\w+$|device\(|<(class|function|built-in|bound|module|enum) |<?[\w.]*(Config|Cache)\b"

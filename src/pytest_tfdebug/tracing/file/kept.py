@@ -2,7 +2,7 @@
 
 A tensor is reduced as it is seen, so a recording holds no more of a deep model than its file will. What the root is
 given is kept whole, unless the forward made it (a cache that goes on to the next step), and so is what it returns, as
-far as that is small. The text of string inputs, which is kept beside the tensors, can be left out.
+far as that is small.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
-from pytest_tfdebug.tracing.record.leaves import ends, with_texts
+from pytest_tfdebug.tracing.record.leaves import ends
 from pytest_tfdebug.tracing.values.digest import digest_of, statistics, top_places
 
 if TYPE_CHECKING:
@@ -103,44 +102,14 @@ def sampled(trace: Trace) -> Trace:
     return replace(trace, calls=[call.with_records(partial(reduced, call)) for call in trace.calls])
 
 
-#: Stands for a text that was left out.
-REDACTED = "'<redacted>'"
 _QUOTES = ("'", '"')
 
 
-def string_inputs(trace: Trace) -> dict[str, list[str]]:
-    """Return the texts among a model's inputs, as Python writes them, by the name of the input."""
-    found: dict[str, list[str]] = {}
-    for call in trace.calls:
-        if call.parent is None:
-            for name, bare in _inputs(call):
-                texts = [text for text in map(str, ends(bare)) if text.startswith(_QUOTES) and text != REDACTED]
-                if texts:
-                    found.setdefault(name, []).extend(texts)
-    return found
-
-
-def redacted(trace: Trace, names: bool | tuple[str, ...]) -> Trace:  # noqa: FBT001 - what a user gave
-    """Return a trace without the text of string inputs, wherever a call was given or returned it."""
-    held = string_inputs(trace)
-    given = {name for call in trace.calls if call.parent is None for name, _ in _inputs(call)}
-    told = ", ".join(map(repr, sorted(given))) or "nothing by name"
-    for name in () if names is True else names or ():
-        if name not in given:
-            raise TFDebugError(f"redact={name!r} is not an input of {trace.model_class}: it was given {told}.")
-    chosen = held if names is True else {name: held.get(name, []) for name in names or ()}
-    secrets = {text[1:-1] for texts in chosen.values() for text in texts if len(text) > 2}  # noqa: PLR2004 - the quotes
-    if not secrets:
-        return trace
-
-    def without(text: str) -> str:
-        return REDACTED if any(secret in text for secret in secrets) else text
-
-    calls = [
-        replace(call, skeleton={key: with_texts(bare, without) for key, bare in call.skeleton.items()})
-        for call in trace.calls
-    ]
-    return replace(trace, calls=calls)
+def string_inputs(trace: Trace) -> list[str]:
+    """Return the names of a model's inputs that hold texts."""
+    given = (pair for call in trace.calls if call.parent is None for pair in _inputs(call))
+    texts = (name for name, bare in given if any(str(end).startswith(_QUOTES) for end in ends(bare)))
+    return list(dict.fromkeys(texts))
 
 
 def _inputs(call: Call) -> Iterator[tuple[str, Any]]:

@@ -285,14 +285,3 @@ def ends(bare: Any) -> Iterator[int | str]:  # noqa: ANN401 - nested JSON, of wh
         yield msgspec.convert(bare["leaf"], int)
     else:
         yield msgspec.convert(bare, str)
-
-
-def with_texts(bare: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - nested JSON
-    """Return a skeleton with other texts."""
-    if isinstance(bare, str):
-        return change(bare)
-    if isinstance(bare, list):
-        return [with_texts(child, change) for child in bare]
-    if isinstance(bare, dict) and "items" in bare:
-        return {"items": {key: with_texts(child, change) for key, child in bare["items"].items()}}
-    return bare
