@@ -8,8 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 import pytest_tfdebug
-from pytest_tfdebug.sweeping.config import fields
-from pytest_tfdebug.sweeping.kinds import left_out, values
+from pytest_tfdebug.sweeping.fields import fields
 
 SIZES = {
     "vocab_size": 99,
@@ -174,11 +173,12 @@ def test_a_bug_planted_in_a_blind_spot_passes_and_fails_at_the_value_that_shows_
     assert not passes(spot.value, spot.instead)
 
 
-def test_a_large_configuration_is_made_small_and_the_report_says_so():
-    report = pytest_tfdebug.sweep(MistralForCausalLM, MistralConfig(vocab_size=99, pad_token_id=0))
+def test_a_large_configuration_is_refused_with_the_values_to_make_small():
+    with pytest.raises(pytest_tfdebug.TFDebugError) as caught:
+        pytest_tfdebug.sweep(MistralForCausalLM, MistralConfig(vocab_size=99, pad_token_id=0))
 
-    assert report.notes[0].startswith("The configuration was made small: hidden_size=32, intermediate_size=64, ")
-    assert {row.field: row.own for row in report.rows}["sliding_window"] == 4096
+    assert "MistralForCausalLM has more than 20,000,000 parameters" in str(caught.value)
+    assert "This one has hidden_size=4096, intermediate_size=14336, num_hidden_layers=32" in str(caught.value)
 
 
 def test_rows_are_a_table():
@@ -245,7 +245,7 @@ def test_rotary_embeddings_are_moved_as_each_version_writes_them(entries):
     found = {field.name: field for field in fields(entries)}
 
     assert found["rope_theta"].value == 500.0
-    kinds = [value.get("rope_type") or value.get("type") for value in values(found["rope_type"])]
+    kinds = [value.get("rope_type") or value.get("type") for value in found["rope_type"].values()]
     assert kinds == ["linear", "dynamic", "llama3", "yarn", "longrope"]
 
 
@@ -267,5 +267,5 @@ def test_a_field_is_moved_by_its_name_and_type(name, value, tried, without):
     entries = {name: value, "num_attention_heads": 4}
     (field,) = [each for each in fields(entries) if each.name == name]
 
-    assert values(field) == tried
-    assert list(left_out(field)) == without
+    assert field.values() == tried
+    assert list(field.left_out()) == without

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.sweeping.config import plain, small
+from pytest_tfdebug.sweeping.fields import fields, plain
 from pytest_tfdebug.sweeping.port import Port
-from pytest_tfdebug.sweeping.reference import Inputs, Reference, called, quiet
+from pytest_tfdebug.sweeping.reference import LARGEST, Inputs, Reference, called, is_small, quiet
 from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
 from pytest_tfdebug.sweeping.search import FieldSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
-    from pytest_tfdebug.sweeping.config import Field
     from pytest_tfdebug.sweeping.port import Build, Load
     from pytest_tfdebug.sweeping.reference import Forward
     from pytest_tfdebug.sweeping.search import Move
 
 _UNJUDGED = "it shows only together with another field, and with that one the port is wrong already."
 _UNHELD = ("refused", "never")
+#: Names of fields that make a model large.
+_SIZES = "size|dim|layers|d_model|d_ff|n_embd|n_inner|experts$"
 _ORDER = ("ignored", "differs", "refused", "agrees", "matters", "never")
 
 
@@ -41,7 +45,7 @@ def sweep(
 
     Args:
         reference: Class of the reference: ``Phi3ForCausalLM``.
-        config: Its configuration; a large one is made small.
+        config: Its configuration; a small one.
         build: Returns the port for a configuration: a module whose state dict has the reference's names and shapes, or
             anything that ``load`` and ``forward`` know.
         inputs: Keyword inputs of the reference; None for seeded ones that fit it.
@@ -53,8 +57,8 @@ def sweep(
         The report: false if the port ignores a field, or differs at another value of it.
 
     Raises:
-        TFDebugError: If the reference cannot be run, the port differs before any field moves or refuses every move,
-            or ``known`` names no field.
+        TFDebugError: If the reference is large or cannot be run, the port differs before any field moves or refuses
+            every move, or ``known`` names no field.
 
     Example:
         >>> assert pytest_tfdebug.sweep(LlamaForCausalLM, LlamaConfig(...), build=lambda config: MyLlama(config))
@@ -62,13 +66,12 @@ def sweep(
     if build is None and (load is not None or forward is not called or known):
         raise TFDebugError("load=, forward= and known= are for a port: give build=lambda config: ...")
     with quiet():
-        used = small(reference, config)
-        search = FieldSearch(Reference(reference, used, inputs))
+        _refuse_large(reference, config)
+        search = FieldSearch(Reference(reference, config, inputs))
         port = None if build is None else Port(build, search.reference, load, forward)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
-        report.notes += _made_small(config, used)
-        search.move_all(lambda fields: _shown(fields, search.reference.name))
-        for field in _shown(search.fields, "the port") if port else search.fields:
+        search.move_all()
+        for field in search.fields:
             moves = search.moves(field)
             spot = search.blind_spot(field) if moves else None
             report.blind += [spot] if spot else []
@@ -82,17 +85,17 @@ def sweep(
     return _with_known(report, known or {})
 
 
-def _made_small(config: Any, used: Any) -> list[str]:  # noqa: ANN401
-    given = config.to_dict()
-    sizes = [f"{name}={value!r}" for name, value in used.to_dict().items() if given.get(name) != value]
-    return [f"The configuration was made small: {', '.join(sizes)}."] if sizes else []
-
-
-def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:
-    """Yield fields, with a progress bar on a terminal."""
-    from tqdm import tqdm
-
-    yield from tqdm(fields, f"sweep of {name}", unit="field", leave=False, disable=None, delay=1.0)
+def _refuse_large(reference: type, config: Any) -> None:  # noqa: ANN401
+    with torch.device("meta"):
+        is_large = not is_small(reference(config))
+    if is_large:
+        sizes = (field for field in fields(config.to_dict()) if re.search(_SIZES, field.name))
+        told = [f"{field.name}={field.value}" for field in sizes if type(field.value) is int]
+        raise TFDebugError(
+            f"{reference.__name__} has more than {LARGEST:,} parameters with this configuration, and a sweep runs it "
+            f"again and again.\nGive a small configuration, such as hidden_size=32 and two layers. This one has "
+            f"{listed(told, len(told))}."
+        )
 
 
 def _row(move: Move) -> FieldRow:

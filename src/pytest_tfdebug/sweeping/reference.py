@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.port_call import port_call
-from pytest_tfdebug.goldens.check.weights import drawn, filled
+from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
-from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
-from pytest_tfdebug.sweeping.config import Changes, changed
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS
+from pytest_tfdebug.sweeping.fields import Changes, changed
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.selection import NUMBER
-from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +34,8 @@ _MAIN = (".logits", ".last_hidden_state")
 _OF_CACHES = ("past_key_values", "cache", "_states")
 #: Tokens in a row: more than the exact buckets of relative positions, and than the small window of a variant.
 _LONG = 24
+#: Parameters of the largest model that is run again and again.
+LARGEST = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,11 @@ class Reference:
         weights: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self._class, self._weights = model_class, weights
-        self._drawn = lru_cache(512)(drawn)  # most weights of a variant are those of the one before
         if getattr(config, "_attn_implementation", "") is None:
             config = changed(config, {})  # eager attention reads fields that fused kernels cannot
             config._attn_implementation = "eager"  # noqa: SLF001 - transformers has no other name for it
         self.config = config
         self.name = str(getattr(config, "model_type", "") or model_class.__name__)
-        self.source = _source(model_class) + _source(type(config))
         try:
             model = self.model(config)
             self.inputs = dict(inputs) if inputs is not None else _plain_inputs(model)
@@ -89,15 +85,15 @@ class Reference:
                 f"{type(error).__name__}: {error}"
             ) from error
         self._known: dict[str, Variant | None] = {}
-        #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
-        self.bound = max(FLOORS * self._floor(model), DEFAULTS["float32"].noise)
+        #: Distance below which an answer is the same: the noise that a golden allows.
+        self.bound = DEFAULTS["float32"].noise
 
     def model(self, config: Any) -> torch.nn.Module:  # noqa: ANN401
         """Return a model of a configuration, with weights that follow from their names and shapes."""
         model: torch.nn.Module = self._class(config).float().eval()
         own, given = model.state_dict(), self._weights
         if given is None or own.keys() != given.keys() or any(own[name].shape != given[name].shape for name in own):
-            return filled(model, 0, self._drawn)
+            return fill(model, seed=0)
         model.load_state_dict(dict(given))
         return model
 
@@ -126,21 +122,10 @@ class Reference:
         except Exception:  # noqa: BLE001 - every configuration refuses in its own way
             return False
 
-    def _floor(self, model: torch.nn.Module) -> float:
-        """Return how far the answer is from that in float64; 0 where the model cannot be run so."""
-        try:
-            with in_float64(model, ((), self.inputs)) as (wide, (_, widened)):
-                return apart(self.base.answer, answer(wide, widened))
-        except Exception:  # noqa: BLE001 - the noise of float32 is then all that is allowed
-            return 0.0
 
-
-def _source(kind: type) -> str:
-    """Return the text of the module that defines a class; empty where it is in no file."""
-    try:
-        return inspect.getsource(sys.modules[kind.__module__])
-    except (KeyError, OSError, TypeError):
-        return ""
+def is_small(model: torch.nn.Module) -> bool:
+    """Tell whether a model is small enough to be run again and again."""
+    return sum(parameter.numel() for parameter in model.parameters()) <= LARGEST
 
 
 def _plain_inputs(model: torch.nn.Module) -> dict[str, Any]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.sweeping import kinds
-from pytest_tfdebug.sweeping.config import Changes, Field, fields, plain
+from pytest_tfdebug.sweeping.fields import Changes, Field, fields, plain
 from pytest_tfdebug.sweeping.reference import apart, is_equal
 from pytest_tfdebug.sweeping.result import BlindSpot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from pytest_tfdebug.sweeping.reference import Reference, Variant
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _CLEARLY = 100.0
 
 
-class Context(NamedTuple):
+class _Context(NamedTuple):
     """What is changed on both sides before a field moves: it brings out what is hidden otherwise."""
 
     changes: Changes
@@ -31,13 +30,8 @@ class Context(NamedTuple):
 
 _OF_WINDOWS = "window|attention|layer|pattern|chunk|local|global|bidirectional"
 _OF_LAYERS = "window|layer|full_attention|sliding_attention|chunked_attention"
-#: Names of fields that are changed together, what that brings out, and whether the class derives others anew.
-_CONTEXTS = (
-    ("window(?!_pattern)|attention_chunk_size", _OF_WINDOWS, True),
-    ("layer_types|layers_block_type", _OF_LAYERS, False),
-)
 _POSITIONS, _OF_POSITIONS = "^max_position_embeddings$", "rope|rotary|position"
-_PLAIN = Context({})
+_PLAIN = _Context({})
 
 
 @dataclass(frozen=True)
@@ -62,18 +56,16 @@ class FieldSearch:
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
-        self.fields = list(fields(reference.config.to_dict(), reference.source))
+        self.fields = list(fields(reference.config.to_dict()))
         self._found: dict[Field, list[Move]] = {}
-        self._bringing_parts: list[Context] = []
+        self._bringing_parts: list[_Context] = []
 
-    def move_all(self, shown: Callable[[Sequence[Field]], Iterable[Field]]) -> None:
+    def move_all(self) -> None:
         """Move every field.
 
         Those that do not move are moved again beside each change that brought modules in: experts, another attention.
         """
-        for field in shown(self.fields):
-            self.moves(field)
-        for field in shown([field for field in self.fields if not self._found[field]]):
+        for field in [field for field in self.fields if not self.moves(field)]:
             self._found[field] = self._in(self._bringing_parts, field)
 
     def moves(self, field: Field) -> list[Move]:
@@ -86,7 +78,7 @@ class FieldSearch:
 
     def blind_spot(self, field: Field) -> BlindSpot | None:
         """Return why a model passes that does not read a field; None where it does not pass, or nothing moves it."""
-        for other in kinds.left_out(field):
+        for other in field.left_out():
             variant = self._variant(field, other, _PLAIN)
             if variant is not None and is_equal(self.reference.base.answer, variant.answer):
                 for move in self.moves(field):
@@ -95,16 +87,16 @@ class FieldSearch:
                         return BlindSpot(field.name, plain(field.value), plain(move.value), move.beside, other)
         return None
 
-    def _in(self, contexts: Sequence[Context], field: Field) -> list[Move]:
+    def _in(self, contexts: Sequence[_Context], field: Field) -> list[Move]:
         """Return the clearest move in the first context that brings a field out; of a rotary embedding every kind."""
-        values = kinds.values(field)
+        values = field.values()
         found = []
         for options in [[value] for value in values] if field.is_rope else [values]:
             moves = next(filter(None, (self._moves(field, options, context) for context in contexts)), [])
             found += sorted(moves, key=lambda move: -min(move.distance, 1.0))[:1]
         return found
 
-    def _moves(self, field: Field, options: Sequence[Any], context: Context) -> list[Move]:
+    def _moves(self, field: Field, options: Sequence[Any], context: _Context) -> list[Move]:
         found: list[Move] = []
         bound, base = self.reference.bound, self._variant(field, field.value, context)
         for value in options[:1] if context.brings_out else options:  # the most telling value tells in every context
@@ -112,7 +104,7 @@ class FieldSearch:
             if base is None or variant is None:
                 continue
             if variant.parts - self.reference.base.parts and context == _PLAIN:
-                self._bringing_parts.append(Context({field.path: value}))
+                self._bringing_parts.append(_Context({field.path: value}))
             distance = apart(base.answer, variant.answer)
             if distance > bound:
                 found.append(Move(field, value, base, variant, context.changes, distance))
@@ -120,12 +112,12 @@ class FieldSearch:
                 break
         return found
 
-    def _variant(self, field: Field, value: Any, context: Context) -> Variant | None:  # noqa: ANN401
+    def _variant(self, field: Field, value: Any, context: _Context) -> Variant | None:  # noqa: ANN401
         """Return the reference with a field moved, and with it what the class derives from that field."""
         changes = {**context.changes, field.path: value}
         derived = tuple(name for name in self._derived if (name,) not in changes)
         found = self.reference.variant(changes, derived if context.derives else ())
-        return found or self.reference.variant({**kinds.keeping_shapes(field, value), **changes}, derived)
+        return found or self.reference.variant(changes, derived)
 
     @cached_property
     def _derived(self) -> tuple[str, ...]:
@@ -134,21 +126,23 @@ class FieldSearch:
         return tuple(f.path[0] for f in own if _is_by_layer(f) or self.reference.is_derived(f.path[0], f.value))
 
     @cached_property
-    def _contexts(self) -> list[Context]:
+    def _contexts(self) -> list[_Context]:
         """Changes that bring out other fields: a window is in use, layers are of several kinds, positions are few."""
-        found = [Context({}, derives=True)]
-        for names, brings_out, derives in _CONTEXTS:
-            found.append(Context(self._most_telling(names), brings_out, derives))
         few = self._most_telling(_POSITIONS)
         ropes = [field for field in self.fields if field.is_rope][:1]
-        longer = [{**few, rope.path: value} for rope in ropes for value in kinds.values(rope)]
-        found += [Context(each, _OF_POSITIONS) for each in (few, *longer)]
+        found = [
+            _Context({}, derives=True),
+            _Context(self._most_telling("window(?!_pattern)|attention_chunk_size"), _OF_WINDOWS, derives=True),
+            _Context(self._most_telling("layer_types|layers_block_type"), _OF_LAYERS),
+            _Context(few, _OF_POSITIONS),
+            *(_Context({**few, rope.path: value}, _OF_POSITIONS) for rope in ropes for value in rope.values()),
+        ]
         return [context for context in found if context.changes or context.derives]
 
     def _most_telling(self, names: str) -> Changes:
         """Return the first value of each of some fields, but for those that are switched on."""
         named = [field for field in self.fields if re.search(names, field.path[-1]) and field.value is not True]
-        return {field.path: kinds.values(field)[0] for field in named if kinds.values(field)}
+        return {field.path: values[0] for field in named if (values := field.values())}
 
 
 def _is_by_layer(field: Field) -> bool:
