@@ -36,7 +36,7 @@ class Wanted:
     """A file, or a whole snapshot, that the hub was asked for."""
 
     repo: str
-    file: str | None
+    file: str  # empty for a snapshot
     revision: str
     cache: Path
     kind: str = "model"
@@ -53,22 +53,17 @@ class Wanted:
 def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
     """Name the file that was wanted, the revisions that the cache holds, and the settings in force."""
     wanted = wanted_of(failure)
-    lines, names = [], {}
-    if wanted is not None:
-        revisions = cached_revisions(wanted)
-        names = {"repo": text.value(wanted.repo), "revision": text.value(wanted.revision), "wanted": text.value(wanted)}
-        if any(module_of(frame) in _DOWNLOADERS for frame in failure.frames):  # not for a question to the hub's API
-            names["download"] = _download_command(wanted)
-        if wanted.file:
-            names["file"] = text.value(wanted.file)
-        lines.append(f"cached revisions of {wanted.repo}: {_shown(revisions, wanted)}")
-        holding = [commit for commit, _ in revisions if wanted.file is None or _holds(wanted, commit)]
-        if holding:
-            names["cached"] = holding[0]
-        if failure.site is not None and "local_files_only=True" in failure.site.code:
-            names["local_only"] = "local_files_only=True"
-    lines.append(_cache_line(wanted))
-    return Facts(names, tuple(lines))
+    if wanted is None:
+        return Facts(lines=(_cache_line(hub_cache()),))
+    names = {"repo": text.value(wanted.repo), "revision": text.value(wanted.revision), "wanted": text.value(wanted)}
+    names["file"] = text.value(wanted.file or "")
+    if any(module_of(frame) in _DOWNLOADERS for frame in failure.frames):  # not for a question to the hub's API
+        names["download"] = _download_command(wanted)
+    revisions = cached_revisions(wanted)
+    names["cached"] = next((commit for commit in revisions if _holds(wanted, commit)), "")
+    if failure.site is not None and "local_files_only=True" in failure.site.code:
+        names["local_only"] = "local_files_only=True"
+    return Facts(names, (f"cached revisions of {wanted.repo}: {_shown(revisions, wanted)}", _cache_line(wanted.cache)))
 
 
 def read_missing_file(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
@@ -104,57 +99,51 @@ def wanted_of(failure: Failure) -> Wanted | None:
     """Return what the hub was asked for, read from the innermost frame that says it; one that names a file first."""
     frames = [frame for frame in failure.frames if package_of(frame) in {"huggingface_hub", "transformers"}]
     found = [wanted for frame in frames if (wanted := _from_frame(frame)) is not None]
-    return next((wanted for wanted in found if wanted.file), found[0] if found else None)
+    return next((wanted for wanted in found if wanted.file), next(iter(found), None))
 
 
-def cached_revisions(wanted: Wanted) -> list[tuple[str, list[str]]]:
+def cached_revisions(wanted: Wanted) -> dict[str, list[str]]:
     """Return a repository's commits in the cache, each with the branches and tags that point to it."""
-    snapshots = wanted.folder / "snapshots"
-    if not snapshots.is_dir():
-        return []
-    refs: dict[str, list[str]] = {}
-    folder = wanted.folder / "refs"
-    for ref in sorted(folder.rglob("*")) if folder.is_dir() else []:
+    snapshots, refs = wanted.folder / "snapshots", wanted.folder / "refs"
+    found: dict[str, list[str]] = {each.name: [] for each in sorted(snapshots.glob("*")) if each.is_dir()}
+    for ref in sorted(refs.rglob("*")):
         if ref.is_file():
-            refs.setdefault(ref.read_text(errors="replace").strip(), []).append(str(ref.relative_to(folder)))
-    return [(commit.name, refs.get(commit.name, [])) for commit in sorted(snapshots.iterdir()) if commit.is_dir()]
+            found.get(ref.read_text(errors="replace").strip(), []).append(str(ref.relative_to(refs)))
+    return found
 
 
 def _from_frame(frame: FrameType) -> Wanted | None:
     values = frame.f_locals
-    repo = values.get("repo_id") or values.get("path_or_repo_id") or values.get("pretrained_model_name_or_path")
-    if not isinstance(repo, (str, Path)) or Path(repo).is_dir():
+
+    def text_of(*names: str) -> str:
+        return next((str(values[name]) for name in names if isinstance(values.get(name), (str, Path))), "")
+
+    repo = text_of("repo_id", "path_or_repo_id", "pretrained_model_name_or_path")
+    if not repo or Path(repo).is_dir():
         return None
-    file = values.get("filename")
-    if not isinstance(file, str):
-        several = values.get("full_filenames") or values.get("filenames")
-        file = several[0] if isinstance(several, (list, tuple)) and several else None
-    cache = values.get("cache_dir")
-    revision = values.get("revision")
-    kind = values.get("repo_type")
+    several = values.get("full_filenames") or values.get("filenames")
+    first = str(several[0]) if isinstance(several, (list, tuple)) and several else ""
     return Wanted(
-        str(repo),
-        file if isinstance(file, str) else None,
-        revision if isinstance(revision, str) else "main",
-        Path(cache) if isinstance(cache, (str, Path)) else hub_cache(),
-        kind if isinstance(kind, str) else "model",
+        repo,
+        text_of("filename") or first,
+        text_of("revision") or "main",
+        Path(text_of("cache_dir") or hub_cache()),
+        text_of("repo_type") or "model",
     )
 
 
 def _holds(wanted: Wanted, commit: str) -> bool:
-    return (wanted.folder / "snapshots" / commit / str(wanted.file)).exists()
+    return (wanted.folder / "snapshots" / commit / wanted.file).exists()
 
 
-def _shown(revisions: list[tuple[str, list[str]]], wanted: Wanted) -> str:
-    if not revisions:
-        return "none"
+def _shown(revisions: dict[str, list[str]], wanted: Wanted) -> str:
     shown = []
-    for commit, refs in revisions[:_SHOWN_REVISIONS]:
+    for commit, refs in list(revisions.items())[:_SHOWN_REVISIONS]:
         name = commit[:_SHORT_HASH] if _COMMIT.fullmatch(commit) else text.value(commit, 40)
-        notes = [*refs, *([] if wanted.file is None or _holds(wanted, commit) else [f"without {wanted.file}"])]
+        notes = [*refs, *([] if _holds(wanted, commit) else [f"without {wanted.file}"])]
         shown.append(f"{name} ({', '.join(notes)})" if notes else name)
     more = len(revisions) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
 
 
 def _download_command(wanted: Wanted) -> str:
@@ -163,19 +152,13 @@ def _download_command(wanted: Wanted) -> str:
     return text.value(f"hf download {wanted.repo}{kind}{revision}", text.LINE_LIMIT)
 
 
-def _cache_line(wanted: Wanted | None) -> str:
-    cache = wanted.cache if wanted is not None else hub_cache()
+def _cache_line(cache: Path) -> str:
     flags = [f"{name}={text.value(os.environ[name])}" for name in _SETTINGS if name in os.environ]
     constants = sys.modules.get("huggingface_hub.constants")
-    if (
-        constants is not None
-        and constants.HF_HUB_OFFLINE
-        and not {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} & set(os.environ)
-    ):
+    if getattr(constants, "HF_HUB_OFFLINE", False) and not {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} & set(os.environ):
         flags.append("offline mode is on in huggingface_hub.constants")
-    return (
-        f"cache: {text.value(cache)}; settings: {', '.join(flags) or 'no HF_HOME, HF_HUB_CACHE or offline flag is set'}"
-    )
+    told = ", ".join(flags) or "no HF_HOME, HF_HUB_CACHE or offline flag is set"
+    return f"cache: {text.value(cache)}; settings: {told}"
 
 
 def _looks_local(given: str) -> bool:

@@ -32,59 +32,45 @@ _DISTRIBUTIONS = {
 
 def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say what replaced a name, where it lives now, or which name is nearest."""
-    name, module = matched.group("name"), matched.group("module")
-    names = {"version": _installed(), "name": text.value(name)}
-    here = _names_of(module)
+    name, here = matched["name"], _names_of(matched["module"])
+    version = {"version": _installed()}
     same = next((other for other in here if other.lower() == name.lower()), None)
     removed = None if same else _replacement(name)
     if removed:
-        names |= {"removed": removed, **_as_code(failure, name, removed)}
         told = f"{text.value(name)} was removed and is not in transformers 5: upgrading will not help"
-        return Facts(names, (told,))
+        return Facts({**version, "removed": removed, **_as_code(failure, name, removed)}, (told,))
     elsewhere = [] if same else _modules_with(name)
     near = same or nearest(name, here, _SIMILARITY)
     if elsewhere:
-        names["elsewhere"] = elsewhere[0]
-    elif near:
-        names |= {"near": near, **failure.rewritten(name, near)}
-    return Facts(names)
+        return Facts({**version, "elsewhere": elsewhere[0]})
+    return Facts({**version, "near": near, **(failure.rewritten(name, near) if near else {})})
 
 
 def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say where a module's contents are now, or which module is nearest."""
-    module = matched.group("module")
-    names = {"version": _installed(), "module": text.value(module)}
-    moved = REMOVED_MODULES.get(module)
+    module = matched["module"]
     fast = re.fullmatch(r"(transformers\.models\.\w+\.tokenization_\w+)_fast", module)
+    moved = REMOVED_MODULES.get(module) or (fast[1] if fast else "")
     parent, _, last = module.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", [])
     near = nearest(last, [sibling.name for sibling in pkgutil.iter_modules(folders)], 0.6)
-    if moved or fast:
-        names["moved"] = moved or str(fast and fast.group(1))
-    elif near:
-        names["near"] = f"{parent}.{near}"
-    return Facts(names)
+    return Facts({"version": _installed(), "moved": moved, "near": f"{parent}.{near}" if near and not moved else ""})
 
 
 def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
     """Give the innermost cause as the reason why a module or a name of transformers could not be imported."""
-    module = matched.group("module")
-    names = {"module": text.value(module)} | ({} if "." in module else {"exported": text.value(module)})
     causes = {id(inner.error): inner for inner in failure.links}
     reason = link
     while id(reason.error.__cause__) in causes:
         reason = causes.pop(id(reason.error.__cause__))
-    if reason is not link:
-        names["reason"] = text.value(reason.described)
-    return Facts(names)
+    exported = "" if "." in matched["module"] else text.value(matched["module"])
+    return Facts({"exported": exported, "reason": text.value(reason.described) if reason is not link else ""})
 
 
 def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Name the distribution behind a module."""
-    package = matched.group("package")
-    return Facts(
-        {"package": text.value(package), "distribution": _DISTRIBUTIONS.get(package, package.replace("_", "-"))}
-    )
+    package = matched["package"]
+    return Facts({"distribution": _DISTRIBUTIONS.get(package, package.replace("_", "-"))})
 
 
 def read_backends(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
@@ -96,21 +82,19 @@ def read_backends(_failure: Failure, _link: Link, matched: re.Match[str]) -> Fac
 
 def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
     """Say what replaced an argument; None when the callable is the user's own."""
-    cls, argument = matched.group("cls"), matched.group("argument")
-    owner = _transformers_class(cls)
-    if owner is None:
+    cls, argument = matched["cls"], matched["argument"]
+    owner = getattr(sys.modules.get("transformers"), cls, None)
+    if not isinstance(owner, type):
         return None
-    names = {"cls": cls, "argument": text.value(argument), "version": _installed()}
+    version = {"version": _installed()}
     had, replacement = REMOVED_ARGUMENTS.get(argument, ("", ""))
     fits = had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})
     if had and fits:
         told = f"{argument} was removed from {had}: upgrading transformers does not bring it back"
-        names["replacement" if replacement else "drop"] = replacement or argument
-        if replacement.endswith("="):
-            names |= failure.rewritten(argument, replacement[:-1])
-        return Facts(names, (told,))
+        code = failure.rewritten(argument, replacement[:-1]) if replacement.endswith("=") else {}
+        return Facts({**version, "replacement": replacement, "drop": "" if replacement else argument, **code}, (told,))
     near = nearest(argument, inspect.signature(owner).parameters, 0.7)
-    return Facts({**names, "near": near, **failure.rewritten(argument, near)})
+    return Facts({**version, "near": near, **failure.rewritten(argument, near)})
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
@@ -122,10 +106,9 @@ def _replacement(name: str) -> str | None:
     for pattern, replacement in REMOVED_NAMES.items():
         found = re.fullmatch(pattern, name)
         if found:
-            group = found.group(1) if found.groups() else ""
-            if "{0}" in replacement and replacement.format(group).partition(",")[0] not in _names_of("transformers"):
-                continue
-            return replacement.format(group)
+            told = replacement.format(*found.groups(""))
+            if "{0}" not in replacement or told.partition(",")[0] in _names_of("transformers"):
+                return told
     return None
 
 
@@ -155,14 +138,6 @@ def _modules_with(name: str) -> list[str]:
     return sorted(found)
 
 
-def _transformers_class(name: str) -> type | None:
-    transformers = sys.modules.get("transformers")
-    if transformers is None or name not in dir(transformers):
-        return None
-    found = getattr(transformers, name)
-    return found if isinstance(found, type) else None
-
-
 def _installed() -> str:
     """Return the version of transformers."""
     try:
@@ -189,46 +164,39 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     config = next((value for _, value in failure.local_values("config") if hasattr(value, "model_type")), None)
     if config is None:
         return Facts()
-    own = {str(name) for name in getattr(config, "architectures", None) or ()}
-    asked = matched.group("auto")
-    found = dict(_mapping(config))
-    found.pop(asked, None)
-    ordered = sorted(found, key=lambda name: (not own & set(found[name]), name in _GENERAL, name))
-    names = {"config": type(config).__name__, "model_type": text.value(config.model_type)}
-    checkpoint = next((value for _, value in failure.local_values("pretrained_model_name_or_path")), None)
-    if checkpoint is not None:
-        names["checkpoint"] = text.value(checkpoint)
+    architectures = {str(name) for name in getattr(config, "architectures", None) or ()}
+    found = {name: classes for name, classes in _mapping(config) if name != matched["auto"]}
+    ordered = sorted(found, key=lambda name: (not architectures & set(found[name]), name in _GENERAL, name))
+    names = {"own": type(config).__name__} if not ordered and _is_own(type(config)) else {}
+    checkpoint = next((value for _, value in failure.local_values("pretrained_model_name_or_path")), "")
+    names["checkpoint"] = text.value(checkpoint)
     if ordered:
-        names |= {"right": ordered[0], **failure.rewritten(asked, ordered[0])}
-    elif _is_own(type(config)):
-        names["own"] = names["config"]
-    return Facts(names, (f"Auto classes that map {names['config']}: {text.listing(ordered, 12) or 'none'}",))
+        names |= {"right": ordered[0], **failure.rewritten(matched["auto"], ordered[0])}
+    listed = text.listing(ordered, 12) or "none"
+    return Facts(names, (f"Auto classes that map {type(config).__name__}: {listed}",))
 
 
 def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
     """Name the class with a language model head; None if the object is not a transformers model."""
     model = next((value for _, value in failure.local_values("self") if is_a(value, "PreTrainedModel")), None)
-    if model is None or type(model).__name__ != matched.group("cls"):
+    if model is None or type(model).__name__ != matched["cls"]:
         return None
-    names = {"cls": type(model).__name__, "model_type": text.value(model.config.model_type)}
+    names = {"model_type": text.value(model.config.model_type)}
     if _is_own(type(model)):
-        bases = ", ".join(base.__name__ for base in type(model).__bases__)
-        return Facts(names | {"own": names["cls"], "bases": bases})
-    causal = [(name, classes) for name, classes in _mapping(model.config) if name in _GENERATING]
-    if causal:
-        auto, classes = causal[0]
-        names |= {"right": auto, "head": classes[0], **failure.rewritten(names["cls"], classes[0])}
-    return Facts(names)
+        return Facts(
+            names | {"own": matched["cls"], "bases": ", ".join(each.__name__ for each in type(model).__bases__)}
+        )
+    auto, classes = next((pair for pair in _mapping(model.config) if pair[0] in _GENERATING), ("", [""]))
+    code = failure.rewritten(matched["cls"], classes[0]) if auto else {}
+    return Facts(names | {"right": auto, "head": classes[0], **code})
 
 
 def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Name the known model type nearest to an unknown one."""
-    given = matched.group("given")
     configuration = sys.modules.get("transformers.models.auto.configuration_auto")
     known = [] if configuration is None else list(configuration.CONFIG_MAPPING_NAMES)
-    near = nearest(given.lower().replace("-", "_"), known, 0.75)
-    version = getattr(sys.modules.get("transformers"), "__version__", "?")
-    return Facts({"given": text.value(given), "version": str(version), "near": near})
+    near = nearest(matched["given"].lower().replace("-", "_"), known, 0.75)
+    return Facts({"version": _installed(), "near": near})
 
 
 _GENERATING = (
