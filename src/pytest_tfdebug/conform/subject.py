@@ -79,19 +79,15 @@ class Subject:
             raise
 
     def _call(self) -> ObservedCall:
-        model = self.model
-        inputs = duplicate(
-            dict(self.inputs(model) if callable(self.inputs) else self.inputs)
-        )  # a model may write into them
+        model, given = self.model, self.inputs
+        inputs = duplicate(dict(given(model) if callable(given) else given))  # a model may write into them
         try:
             with preserved(model), torch.no_grad():
                 torch.manual_seed(0)
                 call, _ = observe(model, (), inputs, lambda: model(**inputs))
         except Exception as error:
-            told = (
-                f"{self.name} cannot be called with {', '.join(inputs) or 'no inputs'}: {type(error).__name__}: {error}"
-            )
-            raise TFDebugError(f"{told}\nGive inputs= that its forward takes.") from error
+            told = f"{self.name} cannot be called with {', '.join(inputs) or 'no inputs'}: {type(error).__name__}"
+            raise TFDebugError(f"{told}: {error}\nGive inputs= that its forward takes.") from error
         if isinstance(call, str):
             raise TFDebugError(f"{call}.\nGive inputs= without a cache.")
         call.site = ""
@@ -133,9 +129,8 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
     model pools frames, and nobody can tell which of the pooled ones are pads.
     """
     made = {name: copy.deepcopy(value) for name, value in inputs.items() if value is not None}
-    special = special_ids(config)
+    special, pad = special_ids(config), getattr(config, "pad_token_id", None)
     places = special_ids(config, _MEDIA_TOKENS) if any(map(_MEDIA.search, made)) else set()
-    pad = getattr(config, "pad_token_id", None)
     for mask_name, ids_name in _MASKS.items():
         mask, ids = made.get(mask_name), made.get(ids_name)
         if _is_table(ids):
@@ -144,44 +139,35 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
             made[ids_name] = ids = _without_strays(ids, special, special_ids(config, _PAD), places)
         if not _is_table(mask):
             continue
-        whole = _on_the_left(mask)
+        made[mask_name] = _on_the_left(mask)
         if _is_table(ids) and ids.shape == mask.shape:
-            whole = _with_all_of(_kept(ids, special - {pad}, places), whole)
-            if isinstance(pad, int):
-                made[ids_name] = _with_pads(ids, whole, pad, special)
+            made[ids_name], made[mask_name] = _padded(ids, made[mask_name], special - {pad}, places, pad)
         elif mask_name == FRAMES.mask and any(name in made for name in FRAMES.mains):
-            whole = torch.ones_like(mask)
-        made[mask_name] = whole
+            made[mask_name] = torch.ones_like(mask)
     return made
 
 
-def _with_pads(ids: torch.Tensor, mask: torch.Tensor, pad: int, special: set[int]) -> torch.Tensor:
-    """Return ids with pads behind their real tokens; a special token that ended every row still ends it."""
-    made = ids.where(mask.bool(), torch.full_like(ids, pad))
-    ends = set(ids[:, -1].tolist())
-    if len(ends) == 1 and ends <= special - {pad}:
-        made[torch.arange(len(ids)), mask.sum(dim=1) - 1] = ids[:, -1]
-    return made
+def _padded(
+    ids: torch.Tensor, mask: torch.Tensor, special: set[Any], places: set[int], pad: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids with pads behind their real tokens, and a mask that hides none that no pad may replace.
 
-
-def _kept(ids: torch.Tensor, special: set[Any], places: set[int]) -> torch.Tensor:
-    """Return where ids hold a token that no pad may replace, ``(batch, length)``, bool.
-
-    A special token that is in the last column alone may be replaced: it is an end, and moves to where its row ends.
+    A special token that ends every row still ends it; one that is in the last column alone moves to where its row ends.
     """
-    is_meant = _is_meant(ids, special)
-    if ids.shape[1] > 1 and not bool(is_meant[0, -2]):
-        is_meant[:, -1] = False
-    return is_meant | _is_among(ids, places)
-
-
-def _with_all_of(kept: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask that hides none of some tokens; the mask itself if it does not."""
-    if bool((mask[kept] != 0).all()):
-        return mask
+    kept = _is_meant(ids, special)
+    if ids.shape[1] > 1 and not bool(kept[0, -2]):
+        kept[:, -1] = False
+    kept |= _is_among(ids, places)
     positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    count = torch.maximum((mask != 0).sum(dim=1), (positions * kept).amax(dim=1))
-    return (positions[None, :] <= count[:, None]).to(mask.dtype)
+    if not bool((mask[kept] != 0).all()):
+        count = torch.maximum((mask != 0).sum(dim=1), (positions * kept).amax(dim=1))
+        mask = (positions <= count[:, None]).to(mask.dtype)
+    if not isinstance(pad, int):
+        return ids, mask
+    made = ids.where(mask.bool(), torch.full_like(ids, pad))
+    if bool(_is_meant(ids[:, -1:], special).all()):
+        made[torch.arange(len(ids)), mask.sum(dim=1) - 1] = ids[:, -1]
+    return made, mask
 
 
 def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any input
@@ -229,15 +215,15 @@ def _is_among(ids: torch.Tensor, some: set[Any]) -> torch.Tensor:
 def _seeded() -> Iterator[None]:
     """Seed every generator of random numbers, that of transformers' own tests included."""
     own = [module for name, module in list(sys.modules.items()) if name.rpartition(".")[2] == _COMMON]
-    generators = [module.global_rng for module in own if isinstance(getattr(module, "global_rng", None), random.Random)]
-    kept = [(generator, generator.getstate()) for generator in generators]
+    generators = [vars(module).get("global_rng") for module in own]
+    kept = [(each, each.getstate()) for each in generators if isinstance(each, random.Random)]
     with random_state_kept():
         try:
             torch.manual_seed(0)
             random.seed(0)
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(0)
-            for generator in generators:
+            for generator, _ in kept:
                 generator.seed(0)
             yield
         finally:
