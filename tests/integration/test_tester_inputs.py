@@ -172,9 +172,6 @@ def test_a_verdict_does_not_hang_on_how_a_kernel_rounds(rounding):
     outcome = CHECKS["padding"].run(call, Settings(lengths=1, side="right"))
 
     assert not outcome.failure
-    assert outcome.notes == [
-        "AtTheTolerance changes by almost as much as is allowed (input_ids padded by 1 on the right)"
-    ]
     with pytest.raises(InvarianceError, match="is not invariant to padding"):
         assert_padding_invariant(excessive, inputs, lengths=1)
     with pytest.raises(InvarianceError, match="is not invariant to padding"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,27 +11,22 @@ from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import InvarianceError, TFDebugError, counted
 from pytest_tfdebug.invariance.api import CHECKS, asked, judge, title
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
-from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.invariance.compare.outputs import tensor_of
 from pytest_tfdebug.marker_arguments import usage_error
 from pytest_tfdebug.options import NOTE, Options
 from pytest_tfdebug.parity.record.check import compared, culprit_record
 from pytest_tfdebug.parity.record.forward import forward_record
-from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.record.outermost import intercept_outermost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
 
     import torch
 
-    from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.invariance.checks.base import Outcome
     from pytest_tfdebug.invariance.checks.settings import Settings
-    from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.records import SourceRange
 
 
@@ -98,14 +93,17 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
     try:
         outcome = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
-        note(item, failed_record(item.nodeid, name, error, observer.at, in_detail=wants_details(item.config)))
+        note(item, _failed_record(item, name, error, observer))
         call = error.call
         told = write_repro(item, title(name), call.model, (), call.inputs) if call is not None else ""
         if not told:
             raise
         text = f"{error}\n{told}" if error.text is None else error.text.with_repro(told)
         raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
-    note(item, passed_record(item.nodeid, name, outcome, observer.calls, observer.at))
+    models, notes = ", ".join(dict.fromkeys(call.class_name for call in observer.calls)), tuple(outcome.notes)
+    told = notes[0] if notes else f"{models}: {counted(outcome.repeats, 'forward')} made again, with the same answer."
+    record = CheckRecord(item.nodeid, _kind(name), "passed", told, model=models, at=observer.at, notes=notes)
+    note(item, replace(record, repeats=outcome.repeats))
     for text in outcome.notes:
         item.add_report_section("call", title(name), text)
         item.user_properties.append((NOTE, text))
@@ -128,32 +126,20 @@ def _requests(item: pytest.Item) -> dict[str, Settings]:
     return {name: settings for name, settings in found.items() if name in CHECKS}
 
 
-def passed_record(
-    test: str, name: str, outcome: Outcome, calls: Sequence[ObservedCall], at: SourceRange | None
-) -> CheckRecord:
-    """Return the record of a check that found nothing."""
-    models, notes = ", ".join(dict.fromkeys(map(class_of, calls))), tuple(outcome.notes)
-    told = notes[0] if notes else f"{models}: {counted(outcome.repeats, 'forward')} made again, with the same answer."
-    return CheckRecord(test, _kind(name), "passed", told, model=models, at=at, repeats=outcome.repeats, notes=notes)
-
-
-def failed_record(
-    test: str, name: str, error: InvarianceError, at: SourceRange | None, *, in_detail: bool
-) -> CheckRecord:
-    """Return the record of a check that failed."""
+def _failed_record(item: pytest.Item, name: str, error: InvarianceError, observer: _Observer) -> CheckRecord:
     outcome: Outcome | None = error.outcome
-    located = outcome.located if outcome is not None else None
-    parity = located.parity if located is not None else None
+    parity = outcome.located.parity if outcome is not None and outcome.located is not None else None
+    in_detail = wants_details(item.config)
     return CheckRecord(
-        test,
+        item.nodeid,
         _kind(name),
         "failed",
         error.answer,
-        model=class_of(error.call) if error.call is not None else "",
-        at=at,
+        model=error.call.class_name if error.call is not None else "",
+        at=observer.at,
         diagnosis=outcome.diagnosis if outcome is not None else "",
         text=str(error) if in_detail else "",
-        forward=forward_record(parity, _elements(located)) if in_detail and parity is not None and located else None,
+        forward=forward_record(parity) if in_detail and parity is not None else None,
         **{**(compared(parity) if parity is not None else {}), "culprit": culprit_record(error.culprit)},
     )
 
@@ -161,25 +147,3 @@ def failed_record(
 def _kind(name: str) -> str:
     """Return the check's name in records: that of the marker, where it has one of its own."""
     return "padding_invariant" if name == "padding" else name
-
-
-def class_of(call: ObservedCall) -> str:
-    """Return the class of the model that was called."""
-    return type(unwrapped(call.model)).__name__
-
-
-def _elements(located: Located) -> ElementGrid | None:
-    """Return the elements of the tensor that shows the difference."""
-    divergence = located.divergence
-    if divergence is None or located.traces is None:
-        return None
-    expected, actual = (tensor_of(trace, divergence) for trace in (located.traces.expected, located.traces.actual))
-    if expected is None or actual is None:
-        return None
-    axes = located.traces.axes_of(divergence)
-    names = list(axis_names(tuple(expected.shape), (expected.shape[0], located.traces.real) if expected.dim() else ()))
-    for place in axes[:1]:
-        names[place] = "real token"
-    allowed = located.tolerances.of(divergence.path, divergence.comparison.dtype)
-    what = f"{divergence.direction} {divergence.leaf}".rstrip() + f" of {divergence.path}"
-    return element_grid(what, expected, actual, allowed, names)

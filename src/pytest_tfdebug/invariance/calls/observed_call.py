@@ -56,9 +56,14 @@ class ObservedCall:
         return replace(self, inputs=inputs, own_names={name: own for own, name in names.items()})
 
     @property
+    def class_name(self) -> str:
+        """The model's class."""
+        return type(model_traits.unwrapped(self.model)).__name__
+
+    @property
     def name(self) -> str:
         """The model's class, and where it was called."""
-        return f"{type(model_traits.unwrapped(self.model)).__name__}{f' ({self.site})' if self.site else ''}"
+        return f"{self.class_name}{f' ({self.site})' if self.site else ''}"
 
     def are_weights_unchanged(self) -> bool:
         """Tell whether no parameter was written to or replaced since the call."""

@@ -52,15 +52,14 @@ def sides(
     does = decodes()
     if does is False:
         return ("right",), ""
-    name = type(model_traits.unwrapped(call.model)).__name__
-    unseen = f"the answer does not show whether {name} decodes: it has no position for each token"
+    unseen = f"the answer does not show whether {call.class_name} decodes: it has no position for each token"
     refusal = left_padding_refusal(call, sequence) or (unseen if does is None else "")
     return (("right",), f"{refusal}; side='left' pads it there too") if refusal else (("right", "left"), "")
 
 
 def left_padding_refusal(call: ObservedCall, sequence: InputSequence) -> str:
     """Return why a sequence of a model that decodes is not padded on the left by default; empty when it is."""
-    model, name = call.model, type(model_traits.unwrapped(call.model)).__name__
+    model, name = call.model, call.class_name
     positions = sequence.kind.positions
     takes_positions = positions is not None and positions in call.parameters
     if model_traits.has_absolute_positions(model) and not takes_positions:

@@ -68,7 +68,7 @@ class CacheCheck(Check):
                 if any(self._breaks(decoding, expected, plan, cuts) for plan, cuts in plans):
                     if self.outcome.text and decoding.label and self._ignores_mask(decoding):
                         self.outcome = before
-                        self.outcome.notes.append(f"{type(self.model).__name__} {_NO_MASK}")
+                        self.outcome.notes.append(f"{self.call.class_name} {_NO_MASK}")
                     return
 
     def _ignores_mask(self, decoding: Decoding) -> bool:

@@ -119,7 +119,7 @@ class PaddingCheck(Check):
 
     def _tell(self, reason: str) -> None:
         """Say that less was checked than could be expected, also where everything else holds."""
-        self.skip(f"{type(self.model).__name__}: {reason}")
+        self.skip(f"{self.call.class_name}: {reason}")
         self.outcome.notes.append(self.outcome.skipped[-1])
 
     def _decodes(self, sequence: InputSequence) -> bool | None:
@@ -154,7 +154,7 @@ class PaddingCheck(Check):
             self._numbers_caches.add(main)
         else:
             self._needs_positions.add(main)
-            self.outcome.notes.append(f"{type(self.model).__name__} needs {sequence.kind.positions} under left padding")
+            self.outcome.notes.append(f"{self.call.class_name} needs {sequence.kind.positions} under left padding")
         return None
 
     def _run(self, sequence: InputSequence, made: Repetition, *, with_caches: bool = True) -> Mismatch | None:

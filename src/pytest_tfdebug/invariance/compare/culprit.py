@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, off_by, tensor_of
 from pytest_tfdebug.parity.compare import conclude, ended
-from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.compare.outputs import AlignedTraces
     from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
 
 #: An additive mask above this leaves a score of ordinary size more weight than exp(-88), the smallest float32.
@@ -140,8 +140,6 @@ class Located:
     is_pooling: bool = False  # the culprit's inputs run along the sequence and its diverging tensor does not
     fault: str = ""  # what is wrong with the mask, when that is to blame
     reason: str = ""  # why nothing could be placed
-    traces: AlignedTraces | None = None  # both forwards at the real tokens; None where they could not be compared
-    tolerances: Tolerances = field(default_factory=Tolerances)  # the tolerance of every tensor
 
     @property
     def divergence(self) -> Divergence | None:
@@ -165,12 +163,12 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
     nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)
     if parity.culprit is None:
         told = "every module agrees at the real tokens: the difference is in how the root prepares its inputs"
-        return Located(nan, None, reason="" if nan else told, traces=aligned, tolerances=tolerances)
+        return Located(nan, None, reason="" if nan else told)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit, told = fault or (nan or parity.culprit, "")
     tokens = _tokens(aligned, parity.culprit.divergence, tolerances)
     is_pooling = _is_pooling(aligned, parity.culprit)
-    return Located(culprit, parity, tokens, is_pooling, told, traces=aligned, tolerances=tolerances)
+    return Located(culprit, parity, tokens, is_pooling, told)
 
 
 def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:

@@ -11,38 +11,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
-    from pytest_tfdebug.invariance.calls.inputs import Repetition
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import CallComparison, Direction, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
-
-    #: What gives one of two answers: named inputs and a model -> its output.
-    Answer = Callable[[Mapping[str, Any], torch.nn.Module], Leaves]
-    from collections.abc import Callable
-
-
-def mismatches_in_float64(
-    model: torch.nn.Module, made: Repetition, answers: tuple[Answer, Answer], allowed: Sequence[Tolerances], **how: bool
-) -> list[Mismatch | None] | None:
-    """Compare both answers of a repetition in float64; None for a model that does not run in it."""
-    inputs = made.expected_inputs, made.inputs
-    try:
-        with in_float64(model, (inputs, {})) as (wide, (widened, _)):
-            expected, actual = (answer(each, wide) for answer, each in zip(answers, widened, strict=True))
-        return [first_mismatch(expected, actual, made.alignment, each, **how) for each in allowed]
-    except Exception:  # noqa: BLE001 - whatever it raises, float64 says nothing
-        return None
 
 
 def in_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
