@@ -151,7 +151,7 @@ def test_the_first_line_of_every_check_is_the_answer(run):
                 "Golden",
             ],
         ),
-        ("padding", ["Pooled", "Diagnosis", "Next", "Tensor", "Drift", "Observed"]),
+        ("padding", ["Pooled", "Diagnosis", "Next", "Tensor", "Drift"]),
         ("overflow", ["Where", "Next", "Not finite"]),
         ("load", ["LlamaForCausalLM loaded from", "Next", "missing, random now", "unexpected, left out"]),
     ],

@@ -111,7 +111,7 @@ def test_the_script_runs_the_test_from_anywhere_and_the_inputs_lie_beside_it(pyt
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (POOLER, "is not invariant to padding: input_ids padded by 1 on the right."),
+        (POOLER, "is not invariant to padding: input_ids padded by 3 on the right."),
         (
             POOLER.replace('padding_invariant(side="right", lengths=(3, 5))', "invariant('batch')").replace(
                 "mean(dim=1)", "mean(dim=(0, 1)) + 0 * hidden_states[:, 0]"
