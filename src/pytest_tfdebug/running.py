@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +15,6 @@ class Running:
     """What runs now; the one global state of the package."""
 
     item: pytest.Item | None = None  # pytest runs one test at a time, whatever threads that starts
-    watched: ContextVar[Any] = ContextVar("pytest_tfdebug_watched", default=None)  # a forward under watch for overflow
 
 
 RUNNING = Running()

@@ -14,7 +14,6 @@ from pytest_tfdebug import (
     TFDebugError,
     overflow_guard,
 )
-from pytest_tfdebug.overflow.guard import detect_overflow
 from pytest_tfdebug.overflow.records import OverflowSettings
 from pytest_tfdebug.report.overflow import place
 
@@ -204,83 +203,6 @@ def test_debug_activation_overflow_refuses_what_it_would_never_judge(setting):
 def test_what_is_no_module_cannot_be_watched():
     with pytest.raises(TFDebugError, match=r"DebugActivationOverflow needs a torch.nn.Module and got str\."):
         DebugActivationOverflow("model")
-
-
-def test_detect_overflow_prints_the_range_and_says_whether_all_is_finite(capsys):
-    assert not detect_overflow(torch.tensor([0.5, -6.0]), "after layer_norm")
-    assert detect_overflow(torch.tensor([[1.0, float("inf")]]), "after DenseReluDense")
-
-    assert capsys.readouterr().out.splitlines() == [
-        "abs_min= 5.00e-01 abs_max= 6.00e+00 after layer_norm",
-        "abs_min= 1.00e+00 abs_max=      inf after DenseReluDense",
-        "after DenseReluDense has infs: 1 / 2 elements (50.0%), first at index (0, 1)",
-    ]
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.tensor([[0.0, float("nan")]]).to(torch.float8_e4m3fn),
-        torch.tensor([[0.0, float("nan")]]).to(torch.float8_e5m2),
-        torch.tensor([[0.0, float("nan")]]).to_sparse(),
-    ],
-    ids=["float8_e4m3fn", "float8_e5m2", "sparse"],
-)
-def test_detect_overflow_looks_at_float8_and_sparse_tensors_too(tensor, capsys):
-    assert detect_overflow(tensor, "after quantisation")
-    assert capsys.readouterr().out.splitlines() == [
-        "abs_min= 0.00e+00 abs_max=      nan after quantisation",
-        "after quantisation has nans: 1 / 2 elements (50.0%), first at index (0, 1)",
-    ]
-
-
-def test_detect_overflow_refuses_what_is_no_tensor():
-    with pytest.raises(TFDebugError, match=r"^detect_overflow needs a tensor and got tuple\.$"):
-        detect_overflow((torch.ones(2),), "after layer_norm")
-
-
-def test_detect_overflow_adds_a_frame_to_the_report_of_a_watched_forward(capsys):
-    class Block(nn.Module):
-        def forward(self, x):
-            detect_overflow(x, "before the division")
-            x = x / 0
-            detect_overflow(x, "after the division")
-            return x
-
-    model = nn.Sequential(nn.Identity(), Block())
-
-    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
-        model(ONES)
-    lines = str(caught.value).splitlines()
-
-    assert "after the division has infs" in capsys.readouterr().out
-    assert lines[0].endswith(" in 1 (Block): after the division has infs")
-    assert lines[-2:] == [
-        "abs_max= 1.00e+00 = [0] 1: Block: before the division",
-        "abs_max=      inf = [0] 1: Block: after the division",
-    ]
-    assert caught.value.fault.kind == "probe"
-
-
-def test_detect_overflow_adds_a_frame_to_every_guard_around_it():
-    class Half(nn.Module):
-        def forward(self, x):
-            detect_overflow(x / 0, "after the division")
-            return x
-
-    model = nn.Sequential(Half())
-
-    with pytest.raises(ActivationOverflowError), overflow_guard(model) as outer, overflow_guard(model[0]) as inner:
-        model(ONES)
-
-    found = [(guard.fault.frame.path, guard.fault.frame.leaf) for guard in (outer, inner)]
-    assert found == [("0", "after the division"), ("Half", "after the division")]
-
-
-@pytest.mark.parametrize("tensor", [torch.ones(0), torch.ones(2, dtype=torch.bool), torch.ones(2, device="meta")])
-def test_detect_overflow_has_nothing_to_say_of_tensors_without_range(tensor, capsys):
-    assert not detect_overflow(tensor, "here")
-    assert capsys.readouterr().out == ""
 
 
 def test_every_thread_is_watched_on_its_own():

@@ -1,24 +1,19 @@
-"""The watch outside pytest: a context manager, an object that stays, and a look at one tensor."""
+"""The watch outside pytest: a context manager, and an object that stays."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
-from pytest_tfdebug.overflow.extremes import details
 from pytest_tfdebug.overflow.records import OverflowSettings
 from pytest_tfdebug.overflow.watch import ModelHooks, Watch
-from pytest_tfdebug.report.overflow import render_count, render_probe
-from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    import torch
     from typing_extensions import Self
 
     from pytest_tfdebug.overflow.records import Fault, Tight
@@ -146,24 +141,3 @@ class DebugActivationOverflow:
     def remove(self) -> None:
         """Take every hook off; harmless when they are off."""
         self._watch.close()
-
-
-def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
-    """Look at one tensor, wherever it is: print its range, and say whether it has an inf or a nan.
-
-    Inside a forward that is being watched the tensor also becomes a line of the report's list of frames.
-    """
-    if not isinstance(tensor, torch.Tensor):
-        raise TFDebugError(f"detect_overflow needs a tensor and got {type(tensor).__name__}.")
-    running = RUNNING.watched.get()
-    while running is not None:
-        running.probe(tensor, text)
-        running = running.outer
-    if not tensor.numel() or tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
-        return False
-    found = details(tensor)
-    is_bad = bool(found.nans or found.infs)
-    sys.stdout.write(f"{render_probe(text, found)}\n")
-    if is_bad:
-        sys.stdout.write(f"{render_count(text, found)}\n")
-    return is_bad

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.overflow.extremes import Reducer, details, hints, weight_facts
 from pytest_tfdebug.overflow.records import Extremes, Fault, FaultKind, Frame
-from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.record.selection import matches_any
 from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
@@ -86,15 +85,6 @@ class Judge:
             kind: FaultKind = "module" if all(item.extremes.is_finite for item in ended.inputs) else "excused"
             self._blame(bad, kind, call, call.source, shown)
 
-    def probe(self, frame: Frame) -> None:
-        """``detect_overflow`` was given a tensor inside the running call."""
-        bad = self._first_bad([frame])
-        if bad is None or not self._open:
-            self._history.append(frame)
-        else:
-            running = self._open[-1].call
-            self._blame(bad, "probe", running, running.source, [frame])
-
     def close(self, call: Call) -> _Open | None:
         """Close a call that has ended, and the calls inside it that an exception left; return it if it was open."""
         while self._open:
@@ -159,7 +149,6 @@ class Pass:
         self.root = root
         self.history: deque[Frame] = deque(history, maxlen=settings.frames)
         self.tensors = 0
-        self.outer: Pass | None = RUNNING.watched.get()
         self.reducer = Reducer(settings)
         self._ignore = settings.ignore
         self._judge = Judge(self.history, settings.ignore, headroom)
@@ -195,16 +184,6 @@ class Pass:
         if self.fault is None:
             self._tell(lambda: self._judge.close(call))
             self._drop(call)
-
-    def probe(self, tensor: torch.Tensor, text: str) -> None:
-        """``detect_overflow`` was given a tensor."""
-        if self.fault is not None or not self._running:
-            return
-        call = self._running[-1][0]
-        extremes = self.reducer.extremes(tensor, self._masks())
-        if extremes is not None:
-            frame = self._frame(call, "probe", text, extremes, tensor)
-            self._tell(lambda: self._judge.probe(frame))
 
     def settle(self) -> None:
         """Read back the numbers that wait on a device, and judge by them."""

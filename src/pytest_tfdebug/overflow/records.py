@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import SourceRange
 
 
-#: Where a frame's tensor stands; ``probe`` is a tensor that ``detect_overflow`` was given.
-FrameDirection = Literal["input", "output", "gradient", "parameter", "probe"]
+#: Where a frame's tensor stands.
+FrameDirection = Literal["input", "output", "gradient", "parameter"]
 #: Where the first non-finite value arose; see :class:`Fault`.
-FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradient", "loss", "probe"]
+FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradient", "loss"]
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Frame:
     path: str  # module path; the root's class name for the root
     class_name: str  # the module's class
     direction: FrameDirection  # what the tensor is to the module
-    leaf: str  # leaf path in the inputs or outputs; name of a parameter; text given to `detect_overflow`
+    leaf: str  # leaf path in the inputs or outputs; name of a parameter
     extremes: Extremes  # its values; shared by the frames of one tensor
 
 
@@ -88,7 +88,7 @@ class Fault:
     # `module`: the output of a module with finite inputs that called no other; `excused`: likewise, but a mask or
     # `ignore` excused an input that is not finite; `glue`: it arose in the code of `owner` between or after its
     # children's calls; `inputs`: the model was given it; `parameter`: a weight holds it; `gradient`: it arose in the
-    # backward; `loss`: likewise, before it came to the output of any module; `probe`: `detect_overflow` saw it first
+    # backward; `loss`: likewise, before it came to the output of any module
     kind: FaultKind
     owner: str  # module path of the module whose code is meant
     owner_class: str  # its class

@@ -20,7 +20,6 @@ from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.records import Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
-from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.record.outermost import intercept_outermost
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import root_name
@@ -180,13 +179,10 @@ class Watch:
             self._gradients.follow_parameters(root)
         self._check_weights(root)
         gradients = self._gradients if self.settings.gradients else None
-        began = Pass(number, root, self.settings, self._history, self.headroom, gradients)
-        RUNNING.watched.set(began)
-        return began
+        return Pass(number, root, self.settings, self._history, self.headroom, gradients)
 
     def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
         """An outermost call has ended: raise what has to be raised, unless the call raised itself."""
-        RUNNING.watched.set(ended.outer)
         ended.settle()
         with self._lock:
             self.forwards += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isinf, isnan, nan
+from math import isinf, isnan
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.report.check_text import CheckText, next_step
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import SourceRange
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
-_SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
+_SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "="}
 #: Kind of a fault -> where the value arose.
 WHERE = {
     "module": "the module itself; its inputs are finite",
@@ -24,7 +24,6 @@ WHERE = {
     "parameter": "its weights, before any forward",
     "gradient": "its backward; every gradient before it is finite",
     "loss": "glue after it, or the loss: no module took this output",
-    "probe": "its forward, between the last frame but one and this detect_overflow",
 }
 _ADVICE = "Fix these lines. If such a value is meant, name the module in ignore=."
 _CLOSE = "Scale the values down there, or compute that part in float32 or bfloat16; ignore= exempts a module."
@@ -119,17 +118,6 @@ def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:
         yield f"Tensors that could not be checked: {counts}."
 
 
-def render_probe(text: str, found: Details) -> str:
-    """Return the line of ``detect_overflow``; its maximum is nan or inf if an element is."""
-    abs_max = nan if found.nans else inf if found.infs else found.abs_max
-    return f"abs_min={found.abs_min:9.2e} abs_max={abs_max:9.2e} {text}"
-
-
-def render_count(text: str, found: Details) -> str:
-    """Return the verdict of ``detect_overflow`` on a tensor that is not finite."""
-    return f"{text} has {_kinds(found.infs, found.nans)}: {_count(found)}"
-
-
 def _count(found: Details) -> str:
     bad = found.nans + found.infs
     return f"{bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}"
@@ -139,7 +127,7 @@ def tensor_of(frame: Frame) -> str:
     """Return which tensor of its module a frame is."""
     if frame.direction == "gradient":
         return f"gradient of {frame.leaf}"
-    if frame.direction in ("parameter", "probe"):
+    if frame.direction == "parameter":
         return frame.leaf
     return f"{frame.direction}{frame.leaf}"
 
