@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-@dataclass(slots=True)
-class _Event:
-    """A gradient that came by."""
-
-    frame: Frame  # the gradient, as the report lists it
-    roles: Roles  # what its tensor was in the forward; empty for a parameter
-    ref: weakref.ref[torch.Tensor]  # the gradient, for as long as it lives
-
-
 class Gradients:
     """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came."""
 
@@ -55,7 +46,7 @@ class Gradients:
         self._skipped = skipped
         self._reducer = Reducer(settings)
         self._history: deque[Frame] = deque(maxlen=settings.frames)
-        self._events: list[_Event] = []
+        self._events: list[tuple[Frame, Roles]] = []  # gradients that came by; no roles for that of a parameter
         self._details: Details | None = None
         self._followed: dict[int, tuple[weakref.ref[torch.Tensor], Roles]] = {}
         self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
@@ -94,13 +85,13 @@ class Gradients:
         self._reducer = Reducer(self._settings)
         events, self._events, self._is_queued = self._events, [], False
         self.has_seen |= bool(events)
-        for position, event in enumerate(events):
+        for position, (frame, roles) in enumerate(events):
             if self.fault is None:
-                self._history.append(event.frame)
-            if event.frame.extremes.is_finite:
-                self._headroom.see(None, [event.frame])
-            elif self.fault is None and self._is_bad(event.frame):
-                self._blame(event, [item.frame for item in events[position:] if not item.roles])
+                self._history.append(frame)
+            if frame.extremes.is_finite:
+                self._headroom.see(None, [frame])
+            elif self.fault is None and self._is_bad(frame):
+                self._blame(frame, roles, [later for later, uses in events[position:] if not uses])
 
     def forget_tensors(self) -> None:
         """A forward has ended: forget its tensors, for the next one has others."""
@@ -126,8 +117,8 @@ class Gradients:
         extremes = self._reducer.extremes(gradient, [])
         if extremes is None:
             return
-        frame = _gradient_frame(of, extremes)
-        self._events.append(_Event(frame, roles, weakref.ref(gradient)))
+        frame = _gradient_frame(of, extremes, weakref.ref(gradient))
+        self._events.append((frame, roles))
         if self._details is None and not self._reducer.is_waiting and self._is_bad(frame):
             self._details = details(gradient)
         if not self._is_queued:
@@ -142,18 +133,17 @@ class Gradients:
     def _is_bad(self, frame: Frame) -> bool:
         return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)
 
-    def _blame(self, event: _Event, parameters: list[Frame]) -> None:
+    def _blame(self, frame: Frame, roles: Roles, parameters: list[Frame]) -> None:
         """Blame the innermost module that took the tensor: the gradient of its own output was finite."""
-        takers = [role for role in event.roles if role[0].direction == "input"]
-        frame, source, called_at = event.frame, None, None
+        takers = [role for role in roles if role[0].direction == "input"]
+        source, called_at, gradient = None, None, frame.tensor()
         if takers:
             taken, call = max(takers, key=lambda role: role[1].depth)
-            frame = _gradient_frame(taken, event.frame.extremes)
+            frame = _gradient_frame(taken, frame.extremes, frame.tensor)
             source, called_at = call.source, call.called_at
             self._history[-1] = frame
-        gradient = event.ref()
         found = self._details or (None if gradient is None else details(gradient))
-        kind: FaultKind = "loss" if event.roles and not takers else "gradient"
+        kind: FaultKind = "loss" if roles and not takers else "gradient"
         frames = tuple(self._history)
         fault = Fault(frame, kind, frame.path, frame.class_name, source, frames, found, called_at=called_at)
         fault.facts.extend(_facts(parameters))
@@ -161,9 +151,9 @@ class Gradients:
         self.fault = fault
 
 
-def _gradient_frame(frame: Frame, extremes: Extremes) -> Frame:
-    leaf = frame.leaf if frame.direction == "gradient" else f"{frame.direction}{frame.leaf}"
-    return Frame(frame.forward, frame.path, frame.class_name, "gradient", leaf, extremes)
+def _gradient_frame(of: Frame, extremes: Extremes, tensor: Callable[[], torch.Tensor | None]) -> Frame:
+    leaf = of.leaf if of.direction == "gradient" else f"{of.direction}{of.leaf}"
+    return replace(of, direction="gradient", leaf=leaf, extremes=extremes, tensor=tensor)
 
 
 def _facts(parameters: list[Frame]) -> Iterator[str]:

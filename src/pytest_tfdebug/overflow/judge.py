@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.overflow.extremes import Reducer, details, hints, weight_facts
-from pytest_tfdebug.overflow.records import Extremes, Fault, FaultKind, Frame
+from pytest_tfdebug.overflow.records import Fault, FaultKind, Frame
 from pytest_tfdebug.tracing.record.selection import matches_any
 from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
@@ -155,7 +155,6 @@ class Pass:
         self._gradients = gradients
         self._running: list[tuple[Call, list[torch.Tensor]]] = []
         self._queue: list[Callable[[], object]] = []
-        self._refs: dict[int, weakref.ref[torch.Tensor]] = {}
 
     @property
     def fault(self) -> Fault | None:
@@ -201,13 +200,12 @@ class Pass:
         else:
             event()
             self._diagnose()
-            self._refs.clear()
 
     def _diagnose(self) -> None:
         fault = self.fault
         if fault is None or fault.details is not None:
             return
-        tensor = self._refs.get(id(fault.frame), lambda: None)()
+        tensor = fault.frame.tensor()
         if tensor is not None:
             fault.details = details(tensor)
         fault.facts.extend(weight_facts(modules_by_path(self.root).get(fault.owner, self.root)))
@@ -217,24 +215,18 @@ class Pass:
         frames = []
         masks = self._masks()
         is_named_mask = is_mask_name(call.path) or is_mask_name(call.class_name)
-        for leaf in leaves:
-            extremes = self.reducer.extremes(leaf.tensor, masks)
+        for path, tensor in leaves:
+            extremes = self.reducer.extremes(tensor, masks)
             if extremes is None:
                 continue
-            is_mask = is_named_mask if direction == "output" else is_mask_input(leaf.path, call.parameters)
-            extremes.is_mask |= is_mask
-            frames.append(self._frame(call, direction, leaf.path, extremes, leaf.tensor))
-            if self._gradients is not None and leaf.tensor.requires_grad:
-                self._gradients.follow(leaf.tensor, frames[-1], call)
+            extremes.is_mask |= is_named_mask if direction == "output" else is_mask_input(path, call.parameters)
+            at = self.number, call.path, call.class_name, direction, path
+            frame = Frame(*at, extremes, weakref.ref(tensor))
+            frames.append(frame)
+            self.tensors += not is_ignored(call.path, self._ignore)
+            if self._gradients is not None and tensor.requires_grad:
+                self._gradients.follow(tensor, frame, call)
         return frames
-
-    def _frame(
-        self, call: Call, direction: FrameDirection, leaf: str, extremes: Extremes, tensor: torch.Tensor
-    ) -> Frame:
-        frame = Frame(self.number, call.path, call.class_name, direction, leaf, extremes)
-        self._refs[id(frame)] = weakref.ref(tensor)
-        self.tensors += not is_ignored(call.path, self._ignore)
-        return frame
 
     def _masks(self) -> list[torch.Tensor]:
         return [mask for _, masks in self._running for mask in masks]

@@ -13,6 +13,8 @@ from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_w
 from pytest_tfdebug.tracing.record.selection import checked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_tfdebug.records import SourceRange
 
 
@@ -67,6 +69,8 @@ class Frame:
     direction: FrameDirection  # what the tensor is to the module
     leaf: str  # leaf path in the inputs or outputs; name of a parameter
     extremes: Extremes  # its values; shared by the frames of one tensor
+    # the tensor, for as long as it lives
+    tensor: Callable[[], torch.Tensor | None] = field(default=lambda: None, repr=False, compare=False)
 
 
 class Details(NamedTuple):

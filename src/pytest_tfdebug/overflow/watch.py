@@ -267,17 +267,17 @@ class Watch:
             for name, parameter in module.named_parameters(recurse=False):
                 extremes = None if is_ignored(path, self.settings.ignore) else reducer.extremes(parameter, [])
                 if extremes is not None:
-                    owner = path or root_name(root)
-                    frame = Frame(0, owner, type(module).__name__, "parameter", name, extremes)
-                    found.append((frame, parameter))
+                    owner, kind = path or root_name(root), type(module).__name__
+                    found.append(Frame(0, owner, kind, "parameter", name, extremes, weakref.ref(parameter)))
         reducer.read_back()
         self.skipped.update(reducer.skipped)
         bad = [  # a mask or bias may be -inf where it hides
-            (frame, weight)
-            for frame, weight in found
+            frame
+            for frame in found
             if not frame.extremes.is_finite and not (is_mask_name(frame.leaf) and frame.extremes.is_only_low)
         ]
         if bad and self.fault is None:
-            frame, weight = bad[0]
-            frames = tuple(item for item, _ in bad[: self.settings.frames])
-            self.fault = Fault(frame, "parameter", frame.path, frame.class_name, frames=frames, details=details(weight))
+            first, weight = bad[0], bad[0].tensor()
+            found_in = None if weight is None else details(weight)
+            frames = tuple(bad[: self.settings.frames])
+            self.fault = Fault(first, "parameter", first.path, first.class_name, frames=frames, details=found_in)
