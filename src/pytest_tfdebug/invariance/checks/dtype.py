@@ -18,7 +18,7 @@ from pytest_tfdebug.invariance.compare.rounding import (
     error_of,
     first_other,
     in_dtype,
-    own_errors,
+    largest_own_error,
     relative_error,
     rounded,
     widened_trace,
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.records import Call, Direction
 
 #: An error counts as rounding if rounding the weights alone gives at least an eighth of it.
 _SHARE = 8
 #: Texts of torch's errors for an operator that a device lacks in a dtype, such as the Fourier transform on CPUs.
 _LACKS = ("not implemented for", "Unsupported dtype")
-_TOP = 5
 #: A float32 value above this share of a dtype's largest number may be rounded beyond it.
 _NEAR = 0.9
 
@@ -82,13 +80,13 @@ class DtypeCheck(Check):
                     continue
                 first = f"{self.call.name} in {name} {self.verdict}: {told} (up to {bound:.3g} allowed)."
                 last = f"Keep that module in float32, or give bound= above {worst:.3g} if this is expected."
-                why = [f"  {kernels}"] if kernels else self._worst_modules(lower, inputs, name)
+                why = [f"  {kernels}"] if kernels else self._worst_module(lower, inputs, name)
                 self.outcome.text = "\n".join([first, *why, last])
                 return
 
     def _wrong_kernels(self, lower: torch.nn.Module, inputs: dict[str, Any], bound: float) -> str:
         """Return which kernels of torch are to blame, in sentences; empty where the model is wrong without them."""
-        with RightKernels(relative_error, bound) as kernels:
+        with RightKernels(bound) as kernels:
             actual = self.call.leaves(inputs, lower)
         least = max(self._errors(actual).values(), default=inf)
         if not kernels.wrong or not least <= bound:
@@ -143,35 +141,23 @@ class DtypeCheck(Check):
             errors[path] = relative_error(*(self.unpadded.blank(each, axes) for each in (tensor, other)))
         return errors
 
-    def _worst_modules(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
-        """Yield the modules that add most of the error; the first is the culprit."""
+    def _worst_module(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
+        """Yield the module that adds most of the error, which is the culprit, and what the dtype cannot hold there."""
         expected, actual = recorded(self.call, self.call.inputs), recorded(self.call, inputs, lower)
         _, comparator = compare_traces(expected, widened_trace(actual), self.unpadded, Tolerances(0.0, 0.0))
-        calls = {(call.path, call.call): call for call in expected}
-        for place, own in enumerate(own_errors(comparator.finish().calls)[:_TOP]):
-            item = own.item
-            name = f"{item.call.name!r} ({item.call.class_name})"
-            numbers = f"relative L2 {error_of(item.inputs):.2e} in, {error_of(item.outputs):.2e} out"
-            if place:
-                yield f"  then {name}: {numbers}"
-                continue
-            source = item.call.source or item.call.called_at
-            told = f"It adds most of the error: {numbers}."
-            self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name)
-            yield f"  Worst module: {name}{f', {source}' if source else ''}: {numbers}"
-            limits = torch.finfo(getattr(torch, dtype))
-            largest = _largest(calls.get((item.call.path, item.call.call)), "output")
-            if 0 < largest < limits.tiny:
-                yield f"    Its output underflows: {largest:.2e} at most, and {dtype} is exact to {limits.tiny:.2e}."
-            at = own.gone.call
-            largest = _largest(calls.get((at.path, at.call)), own.direction)
-            if own.error == inf and _NEAR * limits.max < largest < inf:
-                told = f"values overflow at {at.name!r}: {largest:.3g} in float32, {dtype} ends at {limits.max:.3g}."
-                self.outcome.diagnosis, self.outcome.is_beyond = told, True
-                yield f"    {told[0].upper()}{told[1:]}"
-
-
-def _largest(call: Call | None, direction: Direction) -> float:
-    """Return the largest absolute value among a call's inputs or outputs; 0 without any."""
-    tensors = [record.tensor for record in (call.leaves(direction) if call else ()) if record.tensor is not None]
-    return max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0.0)
+        own = largest_own_error(comparator.finish().calls)
+        call, source = own.item.call, own.item.call.source or own.item.call.called_at
+        numbers = f"relative L2 {error_of(own.item.inputs):.2e} in, {error_of(own.item.outputs):.2e} out"
+        told = f"It adds most of the error: {numbers}."
+        self.outcome.culprit = Culprit(call.path, "module", source, told, call.class_name)
+        yield f"  Worst module: {call.name!r} ({call.class_name}){f', {source}' if source else ''}: {numbers}"
+        at, limit = own.gone.call, torch.finfo(getattr(torch, dtype)).max
+        leaves = next(
+            (each.leaves(own.direction) for each in expected if (each.path, each.call) == (at.path, at.call)), ()
+        )
+        tensors = [leaf.tensor for leaf in leaves if leaf.tensor is not None and leaf.tensor.is_floating_point()]
+        largest = max((float(each.abs().max()) for each in tensors if each.numel()), default=0.0)
+        if own.error == inf and _NEAR * limit < largest < inf:
+            told = f"values overflow at {at.name!r}: {largest:.3g} in float32, {dtype} ends at {limit:.3g}."
+            self.outcome.diagnosis, self.outcome.is_beyond = told, True
+            yield f"    {told[0].upper()}{told[1:]}"

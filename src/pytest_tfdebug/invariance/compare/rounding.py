@@ -15,7 +15,7 @@ from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pytest_tfdebug.records import CallComparison, Direction, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
@@ -83,18 +83,15 @@ def error_of(leaves: Sequence[LeafComparison]) -> float:
     return max(errors, default=0.0)
 
 
-def own_errors(calls: list[CallComparison]) -> list[OwnError]:
-    """Return the error that each call adds to that of its inputs and of the calls inside it, the largest first."""
-    inside: dict[int, list[CallComparison]] = {}
-    for item in calls:
-        if item.call.parent is not None:
-            inside.setdefault(item.call.parent, []).append(item)
-    ranked = []
-    for item in calls:
-        children = inside.get(item.call.index, [])
+def largest_own_error(calls: list[CallComparison]) -> OwnError:
+    """Return the call that adds most error to that of its inputs and of the calls inside it."""
+
+    def own(item: CallComparison) -> OwnError:
+        children = [each for each in calls if each.call.parent == item.call.index]
         error = error_of(item.outputs) - error_of([*item.inputs, *(leaf for one in children for leaf in one.outputs)])
-        ranked.append(_between_children(item, children) or OwnError(0.0 if isnan(error) else error, item, item))
-    return sorted(ranked, key=lambda own: -own.error)
+        return _between_children(item, children) or OwnError(0.0 if isnan(error) else error, item, item)
+
+    return max(map(own, calls), key=lambda found: found.error)
 
 
 def _between_children(item: CallComparison, children: list[CallComparison]) -> OwnError | None:
@@ -163,9 +160,9 @@ _LOWER = (torch.float16, torch.bfloat16)
 class RightKernels(TorchDispatchMode):
     """Takes what an operator gives in float32 from the same numbers, rounded once, where its own answer is far off."""
 
-    def __init__(self, error_of: Callable[[torch.Tensor, torch.Tensor], float], bound: float) -> None:
+    def __init__(self, bound: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # of torch
-        self._error_of, self._bound = error_of, bound
+        self._bound = bound
         self.wrong: dict[str, tuple[float, str]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
@@ -175,12 +172,12 @@ class RightKernels(TorchDispatchMode):
             widen = partial(tree_map, _widened)
             exact, _ = tree_flatten(func(*widen(args), **widen(kwargs or {})))
             for place in places:
-                rounded = exact[place].to(leaves[place].dtype)
-                error = self._error_of(rounded, leaves[place])
+                right = exact[place].to(leaves[place].dtype)
+                error = relative_error(right, leaves[place])
                 if not error <= self._bound:
                     known = self.wrong.get(str(func), (0.0, ""))
                     self.wrong[str(func)] = max(known, (error, str(calling_line() or "")))
-                    leaves[place] = rounded
+                    leaves[place] = right
         return tree_unflatten(leaves, form)
 
     def __str__(self) -> str:
