@@ -214,15 +214,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         goldens.finish(session)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
-def pytest_end_interrupted_summary() -> Generator[None]:
-    """End a run in which Ctrl-C is pressed while goldens are listed as one in which it is pressed before."""
-    try:
-        return (yield)
-    except KeyboardInterrupt:  # pytest would show a traceback: it expects none any more
-        pytest.exit("Interrupted while the summary was printed.", pytest.ExitCode.INTERRUPTED)
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""

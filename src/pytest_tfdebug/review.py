@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import sys
 import tempfile
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SUFFIX = ".safetensors"
-_SHA1 = 40
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,17 +62,10 @@ def _changed(revision: str) -> Iterator[tuple[str, str | None]]:
     before = {name: about.split()[2] for about, _, name in entries if name.endswith(_SUFFIX)}
     listed = git(".", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     now = {name for name in os.fsdecode(listed).split("\0") if name.endswith(_SUFFIX) and Path(name).is_file()}
-    for name in sorted(before.keys() | now):
-        blob = before.get(name)
-        if name not in now or blob is None or _blob(Path(name), blob) != blob:
-            yield name, blob
-
-
-def _blob(file: Path, like: str) -> str:
-    """Return git's name of a file's content, with the hash of the repository."""
-    content = file.read_bytes()
-    made = hashlib.sha1 if len(like) == _SHA1 else hashlib.sha256
-    return made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    present = sorted(now)
+    blobs = git(".", "hash-object", "--no-filters", "--stdin-paths", given=os.fsencode("\n".join(present))).split()
+    of = dict(zip(present, map(os.fsdecode, blobs), strict=True))
+    yield from ((name, before.get(name)) for name in sorted(before.keys() | now) if before.get(name) != of.get(name))
 
 
 def _told(name: str, blob: str | None) -> Iterator[str]:

@@ -396,19 +396,6 @@ def test_an_interrupted_update_leaves_the_old_golden_and_no_rubbish(project, mon
     assert contents(project) == before
 
 
-def test_ctrl_c_while_goldens_are_listed_ends_the_run_as_interrupted(project, monkeypatch):
-    def pressed(_config):
-        raise KeyboardInterrupt
-
-    write_test(project, TEST)
-    monkeypatch.setattr("pytest_tfdebug.goldens.session.summary", pressed)
-
-    result = project.runpytest_inprocess("--tf-golden=update", "-k", "TestMlp")
-
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert "Interrupted while the summary was printed." in result.stderr.str() + result.stdout.str()
-
-
 def test_an_update_that_is_killed_leaves_the_old_golden(project):
     write_test(project, TEST)
     project.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=4)

@@ -1,4 +1,4 @@
-"""Calls that a forward makes in threads belong to the call that started them."""
+"""Threads: a forward is what one of them calls."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -43,27 +43,17 @@ class Model(nn.Module):
 
 @pytest.mark.as_run(
     "threads",
-    works="A call belongs to the nearest module around it.",
-    limits="Calls of one module in several threads may be swapped.",
+    works="Outputs are compared, and overflow is found in every thread.",
+    limits="What other threads call is not recorded.",
 )
-def test_calls_in_threads_have_the_parent_that_started_them():
-    recorded = trace(Model(), X)
-
-    parents = {call.path: recorded.calls[call.parent].path for call in recorded if call.parent is not None}
-    assert parents["blocks.1.experts.2"] == "blocks.1"
-    assert parents["blocks.1.experts.2.0"] == "blocks.1.experts.2"
-    assert {call.path: call.depth for call in recorded}["blocks.1.experts.2.0"] == 3
-    assert [call.path for call in recorded if call.parent is None] == ["Model"]
-    assert recorded.notes == ("Modules were called in threads: which of them came first is not known.",)
-
-
-@pytest.mark.as_run("threads")
-def test_a_bug_in_a_thread_is_named_and_not_the_root():
+def test_a_bug_in_a_thread_is_a_difference_of_the_module_that_started_it():
     expected, actual = trace(Model(), X), trace(Model("blocks.0.experts.3.2"), X)
 
     assert compare(expected, trace(Model(), X)).ok
+    assert [call.path for call in expected] == ["Model", "blocks.0", "blocks.1"]
     report = compare(expected, actual)
-    assert (report.culprit.kind, report.culprit.path) == ("weights", "blocks.0.experts.3.2")
+    assert not report.ok
+    assert report.culprit.path == "blocks.0"
 
 
 def test_calls_in_threads_are_watched():
@@ -77,7 +67,7 @@ def test_calls_in_threads_are_watched():
 
 
 def test_models_that_run_in_several_threads_are_forwards_of_their_own():
-    model = Model()
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     with record(model) as recorded, ThreadPoolExecutor(2) as pool:
         list(pool.map(model, [X, X]))
 

@@ -1,5 +1,4 @@
 import contextlib
-import threading
 import warnings
 
 import pytest
@@ -228,29 +227,6 @@ def test_a_generator_reaches_the_caller_unconsumed():
     assert len(results) == 2
     assert [call.name for call in recorded] == ["Calls", "lin", "lin#1"]
     assert [call.parent for call in recorded] == [None, None, None]
-
-
-def test_threads_have_calls_of_their_own_in_one_consistent_trace():
-    def forward(self, x):
-        workers = [threading.Thread(target=branch, args=(x,)) for branch in self.branches for _ in range(20)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        return x
-
-    model = Calls(forward, branches=nn.ModuleList([Block(), Block()]))
-    recorded = trace(model, X)
-
-    assert [call.index for call in recorded] == list(range(1 + 40 * 3))
-    assert {recorded.calls[call.parent].path for call in recorded if call.path.endswith("inner")} == {
-        "branches.0",
-        "branches.1",
-    }
-    for call in recorded:
-        if call.depth > 1:
-            assert call.path.startswith(recorded.calls[call.parent].path)
-    assert sorted(call.call for call in recorded if call.path == "branches.1") == list(range(20))
 
 
 def test_training_mode_leaves_random_numbers_buffers_and_mode_as_they_were():

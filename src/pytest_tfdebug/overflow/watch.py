@@ -50,7 +50,7 @@ class ModelHooks:
     ) -> None:
         if any(isinstance(module, torch.nn.DataParallel) for module in root.modules()):
             raise TFDebugError(DATA_PARALLEL)
-        self.recorder = Recorder(root, self, joins_threads=False, runs_once=False)
+        self.recorder = Recorder(root, self, runs_once=False)
         self._watch = watch
         self._is_wanted = is_wanted
         self._parts = {id(module) for module in root.modules()}

@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.tensors.pieces import index_of
 from pytest_tfdebug.parity.tensors.tolerance import NOISE_REACH
 from pytest_tfdebug.records import Metrics
 from pytest_tfdebug.tensors import widen
-from pytest_tfdebug.tracing.values.digest import BUCKETS, digest_of, norm_of, place_of, rows_of
+from pytest_tfdebug.tracing.values.digest import BUCKETS, digest_of, place_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def measure_digest(
         return None
     if expected.dtype.startswith("complex") != actual.is_complex():
         return False, None
-    own = digest_of(actual, kept.elements.numel(), at=kept.top_places, with_norm=False)
+    own = digest_of(actual, kept.elements.numel(), at=kept.top_places)
     if _is_equal(kept, own):
         return True, None
 
@@ -55,7 +55,7 @@ def measure_digest(
             squares += each.square_().sum(0).cpu()
         return _Allowed(largest, squares.sqrt())
 
-    return _Looked(expected, kept, replace(own, norm=norm_of(actual)), _holes(actual)).measure(tolerance, allowed)
+    return _Looked(expected, kept, own, _holes(actual)).measure(tolerance, allowed)
 
 
 def _holes(tensor: torch.Tensor) -> int:

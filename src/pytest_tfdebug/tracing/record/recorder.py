@@ -22,7 +22,6 @@ from pytest_tfdebug.tracing.record.sites import (
     codes_of,
     forward_source,
     is_inside_a_call,
-    is_inside_call_of,
     locate_call,
     source_of,
 )
@@ -51,10 +50,6 @@ _COMPILING = (
     "pytest-tfdebug is watching the modules of this model, and sees nothing in compiled code. "
     "Watch the model uncompiled, or compile it without fullgraph=True."
 )
-
-
-#: Told of a forward that calls its modules in threads.
-_IN_THREADS = "Modules were called in threads: which of them came first is not known."
 
 
 class Consumer(Protocol):
@@ -98,8 +93,8 @@ class Recorder:
     """Hooks on the selected modules of a model for the length of a ``with`` block.
 
     Modules called several times, shared modules, forwards that raise and exceptions that a parent catches are all
-    told apart; threads each have their own stack of calls. Of a block that makes one forward, by :meth:`run`, a forward
-    that another thread makes meanwhile is not recorded.
+    told apart. Of a block that makes one forward, by :meth:`run`, what other threads call is not recorded; in any other
+    block each thread has its own stack of calls.
     """
 
     def __init__(
@@ -109,7 +104,6 @@ class Recorder:
         selection: Selection | None = None,
         on_write: OnWrite | None = None,
         *,
-        joins_threads: bool = True,
         runs_once: bool = True,
     ) -> None:
         self._root = root_of(model)
@@ -126,8 +120,7 @@ class Recorder:
         self._hookable = self._pick(selection or Selection())
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
-        self._joins_threads, self._runs_once = joins_threads, runs_once
-        self._stacks: dict[int, list[_CallUnderWay]] = {}
+        self._runs_once = runs_once
         self._runner: int | None = None
         self._counter: dict[str, int] = {}
         self._next_index = 0
@@ -247,30 +240,21 @@ class Recorder:
 
     def _stack(self) -> list[_CallUnderWay]:
         if not hasattr(self._threads, "stack"):
-            self._threads.stack = self._stacks[threading.get_ident()] = []
+            self._threads.stack = []
         stack: list[_CallUnderWay] = self._threads.stack
         return stack
 
-    def _is_of_others(self, path: str, step: int) -> bool:
-        """Tell whether a call that begins (1) or ends (-1) belongs to a forward that another thread makes by itself.
-
-        Such a forward may have begun before there were hooks.
-        """
-        inside = getattr(self._threads, "foreign", 0)
-        if not inside:
-            may_begin = step > 0 and self._runner not in (None, threading.get_ident()) and not self._stack()
-            if not may_begin or not (path == self.root_name or is_inside_call_of(self._root)):
-                return False
-        self._threads.foreign = inside + step
-        return True
+    def _is_of_others(self) -> bool:
+        """Tell whether a call belongs to another thread than the one that makes the forward."""
+        return self._runner not in (None, threading.get_ident())
 
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_of_others(hooked.path, 1):
+        if self._is_of_others():
             return
         stack = self._stack()
         if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method():
             self._abandon(stack)
-        above = stack[-1].call if stack else self._starter(hooked.path)
+        above = stack[-1].call if stack else None
         call = Call(
             -1,
             hooked.path,
@@ -297,21 +281,6 @@ class Recorder:
             self._look(caller, caches if caller is None else (*caller.caches, *caches), call.index)
             self._consumer.enter(call, leaves, args, kwargs)
 
-    def _starter(self, path: str) -> Call | None:
-        """Return the call under way in another thread that a module's first call in this thread lies inside of.
-
-        Threads do not tell who started them; of the calls under way it is the one of the nearest module around.
-        """
-        if not self._joins_threads or path == self.root_name:
-            return None
-        own = threading.get_ident()
-        running = [item.call for ident, stack in [*self._stacks.items()] if ident != own for item in [*stack]]
-        around = [call for call in running if call.path == self.root_name or path.startswith(f"{call.path}.")]
-        found = max(around, key=lambda call: call.depth, default=None)
-        if found is not None and _IN_THREADS not in self.notes:
-            self.notes.append(_IN_THREADS)
-        return found
-
     def _look(self, writer: _CallUnderWay | None, caches: tuple[object, ...], before: int | None) -> None:
         """Tell what the code of a call that is under way has written to caches since they were last looked at."""
         written = self._threads.watch.written(caches) if caches else []
@@ -327,7 +296,7 @@ class Recorder:
                 self._consumer.fail(call)
 
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
-        if self._is_of_others(path, -1):
+        if self._is_of_others():
             return
         stack = self._stack()
         while stack:

@@ -74,16 +74,6 @@ def is_inside_a_call() -> bool:
     return bool(frames) and frames[-1].f_back is not None
 
 
-def is_inside_call_of(module: torch.nn.Module) -> bool:
-    """Tell whether the thread whose hook is running now is inside a call of a module."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as below
-    while frame is not None:
-        if frame.f_code.co_filename == MODULE_FILE and frame.f_locals.get("self") is module:
-            return True
-        frame = frame.f_back
-    return False
-
-
 def _frames_of_caller() -> list[FrameType]:
     """Return the frames between the innermost ``Module.__call__`` and the one that encloses it, nearest first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame

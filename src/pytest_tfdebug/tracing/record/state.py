@@ -6,6 +6,7 @@ import operator
 import random
 import sys
 import threading
+from collections import OrderedDict
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -72,14 +73,9 @@ def _put_back_afterwards(model: torch.nn.Module) -> Iterator[None]:
             f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet.\n"
             "Call the model once with its inputs, then check it."
         )
-    modes = [(module, module.training) for module in model.modules()]
-    plain = [module for module, _ in modes if not isinstance(module, torch.jit.ScriptModule)]
-    tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
+    plain = (module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule))
     attributes = [_Attributes(module) for module in plain if wrapped_name(module) is None]
-    hooks = [(table, dict(table)) for kept in attributes for table in kept.hooks]
-    held = [tensor for _, before in tables for tensor in before.values()]
-    held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
-    buffers = {id(buffer): buffer for buffer in held if buffer is not None and is_plain(buffer)}
+    buffers = {id(tensor): tensor for kept in attributes for tensor in kept.tensors() if is_plain(tensor)}
     values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
     counted = tuple(buffer for buffer in buffers.values() if not buffer.is_inference())
     # A backward of an earlier forward asks for the count of writes; the values that it saved are there again.
@@ -88,70 +84,43 @@ def _put_back_afterwards(model: torch.nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            for table, before in tables:
-                if table or before:
-                    table.clear()
-                    table.update(before)
             for kept in attributes:
                 kept.put_back()
-            for hooked, old in hooks:
-                _refill_hooks(hooked, old)
             for key, buffer in buffers.items():
                 _put_back(buffer, values[key])
-            for module, training in modes:
-                if module.training != training:
-                    module.training = training
 
 
-#: What torch keeps in every module: hooks, tables of tensors and the mode, which are looked after by whoever owns them.
-_OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl"}
-
-
-#: A module's tables of forward hooks.
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-)
+#: What a module holds that whoever shards, offloads or compiles it looks after.
+_OF_OTHERS = frozenset({"_parameters", "_compiled_call_impl"})
 
 
 class _Attributes:
-    """The plain attributes of a module, what lists, dicts and sets among them hold, and its children.
+    """What a module holds: plain attributes, what lists, dicts and sets among them hold, buffers, children and hooks.
 
-    BigBird's forward replaces its attention when a sequence is short, and notes in an attribute that it has.
+    BigBird's forward replaces its attention when a sequence is short, and notes in an attribute that it has; and
+    transformers puts hooks into a model that is asked for attentions.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
-        self._module = module
-        self.before = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
-        self._children = dict(module._modules)  # noqa: SLF001 - the table itself
-        self._contents = [(value, value.copy()) for value in self.before.values() if type(value) in (list, dict, set)]
+        self._now = vars(module)
+        self._before = {name: value for name, value in self._now.items() if name not in _OF_OTHERS}
+        kinds = (list, dict, set, OrderedDict)
+        self._contents = [(value, value.copy()) for value in self._before.values() if type(value) in kinds]
 
-    @property
-    def hooks(self) -> list[dict[int, Any]]:
-        """Its tables of forward hooks: transformers puts hooks into a model that is asked for attentions."""
-        return [vars(self._module)[name] for name in _HOOKS if name in vars(self._module)]
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors that it holds, its parameters left out."""
+        held = (*self._before.values(), *self._before["_buffers"].values())
+        yield from (value for value in held if isinstance(value, torch.Tensor))
 
     def put_back(self) -> None:
-        """Give the module the attributes that it had, no fewer and no more."""
-        now = vars(self._module)
-        for name in [name for name in now if name not in self.before and name not in _OF_TORCH]:
-            del now[name]
-        now.update({name: value for name, value in self.before.items() if now.get(name, self) is not value})
-        children = self._module._modules  # noqa: SLF001
-        if children != self._children:
-            children.clear()
-            children.update(self._children)
+        """Give the module what it had, no less and no more."""
+        for name in self._now.keys() - self._before.keys() - _OF_OTHERS:
+            del self._now[name]
+        self._now.update(
+            {name: value for name, value in self._before.items() if self._now.get(name, self) is not value}
+        )
         for value, content in self._contents:
             _refill(value, content)
-
-
-def _refill_hooks(table: dict[int, Any], before: dict[int, Any]) -> None:
-    if list(table) != list(before):
-        table.clear()
-        table.update(before)
 
 
 def _refill(value: Any, content: Any) -> None:  # noqa: ANN401 - a list, dict or set and a copy of it

@@ -122,15 +122,9 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FLOAT32_MAX = 3e38
 
 
-def digest_of(
-    tensor: torch.Tensor,
-    kept: int,
-    *,
-    at: torch.Tensor | None = None,
-    with_norm: bool = True,
-) -> Digest:
+def digest_of(tensor: torch.Tensor, kept: int, *, at: torch.Tensor | None = None) -> Digest:
     """Return the digest of a tensor, on the CPU; ``at`` are the places of further elements, see :func:`top_places`."""
-    sums, norm = _sums_and_norm(tensor) if with_norm else (signed_sums(tensor), math.nan)
+    sums, norm = sums_and_norm(tensor)
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     tops = _picked(_flat(tensor), at)
     return Digest(elements_of(tensor, kept).cpu(), stored(sums, tensor.dtype).cpu(), norm, tops.cpu(), at.cpu())
@@ -178,30 +172,24 @@ def signed_sums(tensor: torch.Tensor) -> torch.Tensor:
     Element ``i`` goes into bucket ``i % 32`` with the sign of row ``i // 32``. Whole numbers and truth values, which
     are equal or not, go into four buckets, each row times a seeded odd number, modulo 2**64: int64.
     """
+    return sums_and_norm(tensor)[0]
+
+
+def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Return a tensor's signed sums, and the root of the sum of the squares of its finite elements.
+
+    The norm is a float64, and 0 for whole numbers.
+    """
     flat = _flat(tensor)
     if not tensor.is_floating_point() and not tensor.is_complex():
-        return _exact_sums(flat)
-    sums = _float_sums(flat)
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES)
-
-
-def norm_of(tensor: torch.Tensor) -> float:
-    """Return the root of the sum of the squares of a tensor's finite elements, a float64; 0 for whole numbers."""
-    if not tensor.is_floating_point() and not tensor.is_complex():
-        return 0.0
-    return min(math.hypot(*(_norm(rows) for rows, _ in rows_of(_flat(tensor), BUCKETS))), sys.float_info.max)
-
-
-def _sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Return a tensor's signed sums and its norm: widening its elements takes longest, and is done once for both."""
-    if not tensor.is_floating_point() and not tensor.is_complex():
-        return signed_sums(tensor), 0.0
-    flat, norm = _flat(tensor), 0.0
-    sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
+        return _exact_sums(flat), 0.0
+    sums, norm = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device), 0.0
     for rows, signs in rows_of(flat, BUCKETS):
         sums += signs.double() @ rows
         norm = math.hypot(norm, _norm(rows))
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES), min(norm, sys.float_info.max)
+    if not bool(torch.isfinite(sums).all()):
+        sums = sum((signs.double() @ rows.nan_to_num(**_HOLES) for rows, signs in rows_of(flat, BUCKETS)), 0 * sums)
+    return sums, min(norm, sys.float_info.max)
 
 
 def _norm(rows: torch.Tensor) -> float:
@@ -213,13 +201,6 @@ def _norm(rows: torch.Tensor) -> float:
     finite = flat.nan_to_num(0.0, 0.0, 0.0)
     largest = float(finite.abs().max())
     return largest * float(torch.linalg.vector_norm(finite / largest)) if largest else 0.0
-
-
-def _float_sums(flat: torch.Tensor, holes: dict[str, float] | None = None) -> torch.Tensor:
-    sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
-    for rows, signs in rows_of(flat, BUCKETS):
-        sums += signs.double() @ (rows if holes is None else rows.nan_to_num(**holes))
-    return sums
 
 
 def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
@@ -292,5 +273,5 @@ def digest_of_part(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor |
         within(owner, part, held.shape).fill_(True)  # noqa: FBT003 - torch's own
     if held.is_complex():
         owner = torch.stack((owner, owner), -1)
-    digest = digest_of(whole, kept, at=at, with_norm=False)
+    digest = digest_of(whole, kept, at=at)
     return digest, torch.cat((elements_of(owner, kept), owner.reshape(-1)[at]))

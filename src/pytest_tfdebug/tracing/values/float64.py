@@ -24,7 +24,7 @@ from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
-from pytest_tfdebug.tracing.values.digest import norm_of, signed_sums
+from pytest_tfdebug.tracing.values.digest import signed_sums, sums_and_norm
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
@@ -211,14 +211,15 @@ def _floor(record: TensorRecord, wide: torch.Tensor) -> float:
     if record.shape != tuple(wide.shape):
         return math.inf
     sums = None if record.digest is None else record.digest.sums
+    wide_sums, norm = sums_and_norm(wide)
     if not (wide.is_floating_point() or wide.is_complex()):
         known = sums if record.tensor is None else signed_sums(record.tensor)
-        return 0.0 if known is not None and torch.equal(known.cpu(), signed_sums(wide).cpu()) else math.inf
+        return 0.0 if known is not None and torch.equal(known.cpu(), wide_sums.cpu()) else math.inf
     if record.tensor is not None:
         off = (record.tensor.to(wide.device) - wide).flatten()
     else:
-        off = torch.zeros(1) if sums is None else sums.double() - signed_sums(wide).cpu()
-    apart, norm = float(torch.linalg.vector_norm(off)), norm_of(wide)
+        off = torch.zeros(1) if sums is None else sums.double() - wide_sums.cpu()
+    apart = float(torch.linalg.vector_norm(off))
     if not norm or not math.isfinite(apart):
         return math.nan  # nothing to be relative to: the tolerance of the dtype holds
     return apart / norm
