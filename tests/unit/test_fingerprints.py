@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug import fingerprints
-from pytest_tfdebug.fingerprints import Fingerprinter, distance
+from pytest_tfdebug.fingerprints import Fingerprint, distance
 
 #: Distance that the rounding of sums in float64 makes.
 ROUNDING = 1e-9
@@ -18,7 +18,7 @@ seeds, shapes = st.integers(0, 2**16), st.lists(st.integers(1, 5), min_size=1, m
 
 
 def print_of(tensor):
-    return Fingerprinter().of(tensor)
+    return Fingerprint.of(tensor)
 
 
 def random(seed, shape):
@@ -142,9 +142,8 @@ def test_a_tensor_read_in_pieces_has_the_print_of_one_read_at_once(seed, shape, 
 
 def test_a_print_does_not_hang_on_what_was_read_before():
     tensors = [random(seed, [seed % 7 + 1, seed % 5 + 1, 300]) for seed in range(20)]
-    prints = Fingerprinter()
 
-    assert [prints.of(tensor) for tensor in tensors] == [print_of(tensor) for tensor in tensors]
+    assert [Fingerprint.of(tensor) for tensor in tensors] == [print_of(tensor) for tensor in tensors]
 
 
 def test_a_view_takes_the_moments_of_what_it_shows():
@@ -152,7 +151,7 @@ def test_a_view_takes_the_moments_of_what_it_shows():
     tensor[1, 2] = math.inf
     base = print_of(tensor)
 
-    view = Fingerprinter().of(tensor.view(2, 2, 6), base)
+    view = Fingerprint.of(tensor.view(2, 2, 6), base)
 
     assert view == print_of(tensor.view(2, 2, 6))
 

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprinter
+from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.parity.values.weights import is_same_weight, pair_weights
 
 
 def table(**tensors):
-    prints = Fingerprinter()
-    return {name.replace("__", "."): (prints.of(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return {name.replace("__", "."): (Fingerprint.of(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 def random(seed, *shape):

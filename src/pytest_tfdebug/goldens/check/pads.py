@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprinter, are_among
+from pytest_tfdebug.fingerprints import Fingerprint, are_among
 from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.selection import Selection
@@ -124,7 +124,7 @@ def _still_gives(reference: Rerun, golden: Trace) -> bool:
     values = None if golden.again is None else golden.again.values()
     found = recorded_forward(reference.model, *reference.inputs(), Selection(among=()), method=reference.method)
     outputs = found.calls[0].outputs or ()
-    of = Fingerprinter().of
+    of = Fingerprint.of
     made = [of(record.tensor) for record in outputs if record.tensor is not None and record.tensor.numel()]
     expected = [] if values is None else [values.values[index].print for _, index in values.results]
     return bool(made) and are_among(made, expected, AGREE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.fingerprints import Fingerprinter
+from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.parity.arrays.given import labelled
 from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.outputs import Output
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.values import Values
-
-
-_PRINTS = Fingerprinter()
 
 
 def hold_arrays(
@@ -48,7 +45,7 @@ def hold_arrays(
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
             add_floors(expected, values, (dtype,))
-        held.append(Array(label, _PRINTS.of(tensor), tuple(tensor.shape), dtype))
+        held.append(Array(label, Fingerprint.of(tensor), tuple(tensor.shape), dtype))
         near = reference.partners(held[-1].print, dtype)[0]
         for output in outputs:
             output.offer(place, tensor, is_partner=output.value in near)

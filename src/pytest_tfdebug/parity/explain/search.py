@@ -7,12 +7,12 @@ import itertools
 import math
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter, distance
+from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
 from pytest_tfdebug.parity.explain.changes import At, Change, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
@@ -95,7 +95,6 @@ class Search:
     # what a value counts that the other side has not: less than 1 where not all of these are known
     foreign: float = 1.0
     weights: Others | None = None  # the weights of the other side; None where those of this side are right
-    _prints: Fingerprinter = field(default_factory=Fingerprinter)
 
     def __post_init__(self) -> None:
         self._left: list[Change] | None = None
@@ -273,7 +272,7 @@ class Search:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
         tensors = {each: values.get(each) for held in self.expected for each in held.outputs}
         given = {each: self.forward.tensor(each) if found is None else found for each, found in tensors.items()}
-        prints = {each: self._prints.of(tensor) for each, tensor in given.items()}
+        prints = {each: Fingerprint.of(tensor) for each, tensor in given.items()}
         return max(min(self._apart(held, prints[each], given[each]) for each in held.outputs) for held in self.expected)
 
     @staticmethod
@@ -294,12 +293,12 @@ class Search:
         """
         size = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / math.sqrt(tensor.numel())
         if not size < _HUGE:  # what is hidden counts for nothing in a fingerprint
-            size = self._prints.of(tensor).rms
+            size = Fingerprint.of(tensor).rms
         first = bisect.bisect_left(self._sizes, size * (1 - _NEAR))
         last = bisect.bisect_right(self._sizes, size * (1 + _NEAR))
         if first == last:
             return None
-        fingerprint = self._prints.of(tensor)
+        fingerprint = Fingerprint.of(tensor)
         near = [each for each in self._others[first:last] if distance(fingerprint, each.print) <= self.same]
         same = [each.index for each in near if not reordered_axes(fingerprint, each.print)]
         return min(same, key=lambda index: not self._is_missing[index], default=None)

@@ -1,7 +1,7 @@
 """What is said of a tensor that is not kept whole: its range and mean, some elements, and sums of all of them.
 
-Summaries are computed on the tensor's device and read back once for all of them. Places and signs follow from the
-number of elements alone, so that nothing but the numbers is stored, a port's tensor is looked at in the same places.
+Places and signs follow from the number of elements alone, so that nothing but the numbers is stored, and a port's
+tensor is looked at in the same places.
 The sums are an AMS sketch (Alon, Matias, Szegedy 1996, "The space complexity of approximating the frequency moments"):
 with random signs the squares of the differences of the sums add up, on average, to the squares of the differences of
 all elements.
@@ -22,17 +22,13 @@ from pytest_tfdebug.tensors import widen
 from pytest_tfdebug.tracing.record.ranks import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.records import Part, TensorRecord
 
 
 _NAN = float("nan")
 _EMPTY = Statistics(_NAN, _NAN, _NAN, _NAN, 0)
-#: Below this sum the squares of float32 numbers have lost digits, or vanished.
-_TINY = 1e-30
-#: Elements that are widened at once.
-_WIDENED = 2**20
 
 
 def summarize(records: Iterable[TensorRecord]) -> None:
@@ -49,65 +45,27 @@ def summarize(records: Iterable[TensorRecord]) -> None:
 
 @torch.no_grad()
 def statistics(tensors: list[torch.Tensor]) -> list[Statistics]:
-    """Return the summary of each tensor.
-
-    Minimum, maximum, mean and the sum of squared deviations are four passes at the speed of memory; inf and nan are
-    counted only where the extremes are not finite.
-    """
-    reduced: dict[torch.device, tuple[list[int], list[torch.Tensor]]] = {}
-    results = [_EMPTY] * len(tensors)
-    for position, tensor in enumerate(tensors):
-        if tensor.numel():
-            places, values = reduced.setdefault(tensor.device, ([], []))
-            places.append(position)
-            values.append(_reduce(tensor))
-    for places, values in reduced.values():
-        for position, row in zip(places, torch.stack(values).tolist(), strict=True):
-            results[position] = _finish(tensors[position], row)
-    return results
+    """Return the summary of each tensor, which is computed in float64, a piece at a time."""
+    return [_summary(tensor) if tensor.numel() else _EMPTY for tensor in tensors]
 
 
-def _reduce(tensor: torch.Tensor, wide: Callable[[torch.Tensor], torch.Tensor] = widen) -> torch.Tensor:
-    """Return the extremes, the mean and the sum of squared deviations; a large tensor is widened a piece at a time.
-
-    Source:
-        Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
-    """
-    pieces = _parts(tensor)
-    found = torch.empty(len(pieces), 4, dtype=torch.float64, device=tensor.device)
-    for row, piece in zip(found, pieces, strict=True):
-        row.copy_(_of_piece(wide(piece)))
-    if len(pieces) == 1:
-        return found[0]
-    sizes = found.new_tensor([piece.numel() for piece in pieces]) * (2 if tensor.is_complex() else 1)
-    low, high, means, squares = found.unbind(1)
-    mean = (sizes @ means) / sizes.sum()
-    return torch.stack([low.min(), high.max(), mean, squares.sum() + sizes @ (means - mean).square()])
-
-
-def _of_piece(wide: torch.Tensor) -> torch.Tensor:
-    lowest, highest = torch.aminmax(wide)
-    mean = wide.mean()
-    deviation = wide.sub(mean).flatten()
-    return torch.stack([lowest, highest, mean, torch.dot(deviation, deviation)])
-
-
-def _parts(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    return (tensor,) if tensor.numel() <= _WIDENED else torch.split(tensor.reshape(-1), _WIDENED)
-
-
-def _finish(tensor: torch.Tensor, row: list[float]) -> Statistics:
-    lowest, highest, mean, squares = row
-    is_finite = math.isfinite(lowest) and math.isfinite(highest)
-    vanished = lowest < highest and squares < _TINY
-    if is_finite and (vanished or not math.isfinite(squares)):  # the squares left the range of float32
-        _, _, mean, squares = _reduce(tensor, lambda piece: widen(piece).double()).tolist()
+def _summary(tensor: torch.Tensor) -> Statistics:
+    pieces = torch.split(tensor.reshape(-1), _PIECE)
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
-    std = math.sqrt(squares / (count - 1)) if count > 1 and math.isfinite(squares) else _NAN
-    if is_finite:
-        return Statistics(lowest, highest, mean, std, 0)
-    finite = sum(int(torch.isfinite(piece).sum()) for piece in map(widen, _parts(tensor)))
-    return Statistics(lowest, highest, mean, std, count - finite)
+    lows, highs, sums, finite = torch.stack([_read(_wide(piece)) for piece in pieces]).unbind(1)
+    mean = sums.sum() / count
+    squares = torch.stack([(_wide(piece) - mean).square().sum() for piece in pieces]).sum()
+    lowest, highest, middle, spread = torch.stack([lows.min(), highs.max(), mean, squares]).tolist()
+    std = math.sqrt(spread / (count - 1)) if count > 1 and math.isfinite(spread) else _NAN
+    return Statistics(lowest, highest, middle, std, count - int(finite.sum()))
+
+
+def _read(wide: torch.Tensor) -> torch.Tensor:
+    return torch.stack([*torch.aminmax(wide), wide.sum(), wide.isfinite().sum()])
+
+
+def _wide(piece: torch.Tensor) -> torch.Tensor:
+    return widen(piece).double().flatten()
 
 
 #: Sums of a tensor of floating point, and of one whose elements are equal or not.
@@ -188,7 +146,9 @@ def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
         sums += signs.double() @ rows
         norm = math.hypot(norm, _norm(rows))
     if not bool(torch.isfinite(sums).all()):
-        sums = sum((signs.double() @ rows.nan_to_num(**_HOLES) for rows, signs in rows_of(flat, BUCKETS)), 0 * sums)
+        sums = torch.zeros_like(sums)
+        for rows, signs in rows_of(flat, BUCKETS):
+            sums += signs.double() @ rows.nan_to_num(**_HOLES)
     return sums, min(norm, sys.float_info.max)
 
 

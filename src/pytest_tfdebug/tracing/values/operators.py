@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter
+from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
@@ -84,7 +84,6 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._table = table
         self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
-        self._prints = Fingerprinter()
         self._stack: list[tuple[Call, frozenset[int]]] = []
         self._root = bare(model)
         self._modules = {path: module for path, _, module in named_modules(model)}
@@ -213,8 +212,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if origin == "view" and len(producers) == 1:
             base = self._table.values[producers[0]]
             if math.prod(base.shape) == tensor.numel() and 0 not in tensor.stride():
-                return base.print if self._is_weight(base) else self._prints.of(tensor, base.print)
-        return self._prints.of(tensor)
+                return base.print if self._is_weight(base) else Fingerprint.of(tensor, base.print)
+        return Fingerprint.of(tensor)
 
     def _is_weight(self, value: Value) -> bool:
         while value.origin == "view" and len(value.producers) == 1:
@@ -275,7 +274,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in seen:
                 self._table.parameters[name] = seen[name], tuple(parameter.shape)
             elif (values := readable(parameter)) is not None:  # packed ones have no operators of their own
-                self._table.parameters[name] = self._prints.of(values), tuple(values.shape)
+                self._table.parameters[name] = Fingerprint.of(values), tuple(values.shape)
 
 
 class _WrittenOut(TorchFunctionMode):

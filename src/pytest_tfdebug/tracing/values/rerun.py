@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprinter, are_among
+from pytest_tfdebug.fingerprints import Fingerprint, are_among
 from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
@@ -112,6 +112,5 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
-    prints = Fingerprinter()
-    given = (prints.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
+    given = (Fingerprint.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
     return are_among(given, [values.values[index].print for _, index in values.results], bound)
