@@ -244,7 +244,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print what became of the goldens, and what passing checks have to say."""
     if _golden_session(config) is not None:
         goldens = import_module("pytest_tfdebug.goldens.session")
-        _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):
             terminalreporter.write_line(_leaving()(line))

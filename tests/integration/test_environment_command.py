@@ -1,11 +1,10 @@
-"""``tfdebug env``, and the environment of a run in which a golden fails."""
+"""``tfdebug env``."""
 
 import json
 import subprocess
 import sys
 from importlib.metadata import version
 
-import pytest
 import transformers
 
 from pytest_tfdebug.environment import main
@@ -57,33 +56,3 @@ def test_module_prints_json_with_every_field_and_no_secret(monkeypatch):
         "git_commit",
         "git_dirty",
     ]
-
-
-FAILING = """
-import torch
-
-def test_it(tf_golden):
-    model = torch.nn.Linear(2, 2)
-    tf_golden.check(model, torch.ones(1, 2))
-
-def test_again(tf_golden):
-    model = torch.nn.Linear(2, 2)
-    tf_golden.check(model, torch.ones(1, 2))
-"""
-
-
-@pytest.mark.parametrize("arguments", [["-vv"], ["-vv", "-n", "1"]])
-def test_a_failing_golden_prints_the_environment_once_where_all_is_asked_for(pytester, arguments):
-    pytester.makepyfile(FAILING)
-    recorded = pytester.runpytest("--tf-golden=update", "-vv")
-
-    plain = pytester.runpytest()
-    failed = pytester.runpytest(*arguments)
-
-    assert "tfdebug environment" not in recorded.stdout.str()
-    assert "tfdebug environment" not in plain.stdout.str()
-    failed.assert_outcomes(failed=2)
-    failed.stdout.fnmatch_lines(
-        ["*= tfdebug environment =*", "python: 3.*", f"torch: {version('torch')}", "threads: *"]
-    )
-    assert failed.stdout.str().count("tfdebug environment") == 1

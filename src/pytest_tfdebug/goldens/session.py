@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
-from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError, counted, listed
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import GoldenPlace, LocalDirectory
@@ -23,8 +22,6 @@ from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import torch
 
     from pytest_tfdebug.goldens.store.remote import RemoteDirectory
 
@@ -56,7 +53,6 @@ class WorkerPart(NamedTuple):
     outcomes: list[GoldenOutcome]
     claims: dict[str, str]
     unclaimed: Unclaimed
-    environment: dict[str, Any] | None
 
 
 @dataclass
@@ -69,7 +65,6 @@ class GoldenSession:
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
     clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use, or that cannot go
     pruned: list[str] = field(default_factory=list)  # goldens that were deleted
-    environment: dict[str, Any] | None = None  # the environment in which a check failed first
     _owners: dict[str, str] = field(default_factory=dict)
     _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
 
@@ -79,10 +74,6 @@ class GoldenSession:
         if _SESSION not in config.stash:
             config.stash[_SESSION] = cls()
         return config.stash[_SESSION]
-
-    def note_environment(self, model: torch.nn.Module) -> None:
-        """Describe the environment of the run's first failed check: it is the first thing to suspect."""
-        self.environment = self.environment or environment(model, with_git=True)
 
     def claim(self, path: str, test: str) -> None:
         """Note that a test uses a file."""
@@ -119,11 +110,10 @@ class GoldenSession:
             owner = self._claim(path, test)
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
-        self.environment = self.environment or part.environment
 
     def part(self) -> WorkerPart:
         """Return the worker's part."""
-        return WorkerPart(self.outcomes, self.claims, self.unclaimed, self.environment)
+        return WorkerPart(self.outcomes, self.claims, self.unclaimed)
 
 
 _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
@@ -245,12 +235,3 @@ def _unseen(outcomes: Sequence[GoldenOutcome], *, is_verbose: bool) -> Iterator[
             yield f"  {item.test} cannot see {named}"
     if len(outcomes) > _BLIND and not is_verbose:
         yield f"  {counted(len(outcomes) - _BLIND, 'golden')} more cannot see something (-v)"
-
-
-def failed_environment(config: pytest.Config) -> list[str]:
-    """Return the environment in which a check failed, in lines, for ``-vv``.
-
-    What differs from the golden's environment stands in the report of each failure.
-    """
-    failed_in = GoldenSession.of(config).environment
-    return list(lines(failed_in)) if failed_in is not None and config.get_verbosity() > 1 else []

@@ -131,7 +131,6 @@ class GoldenCheck:
     def _advised(self, report: ParityReport, called: PortCall) -> ParityReport:
         """Return the report of a failure with what to do, the repro, and where the golden is."""
         config = self.item.config
-        GoldenSession.of(config).note_environment(self.model)
         has_reference, is_whole = called.reference is not None, self.root is None and present_group() is None
         told = write_repro(self.item, "parity", self.model, called.args, called.kwargs) if is_whole else ""
         return replace(

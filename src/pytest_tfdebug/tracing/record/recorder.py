@@ -122,6 +122,7 @@ class Recorder:
         self._threads = threading.local()
         self._runs_once = runs_once
         self._runner: int | None = None
+        self._is_in_method = False
         self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
@@ -208,11 +209,11 @@ class Recorder:
         own, function = bare(self.model), method_of(self.model, method)
         name, source = self.root_name, source_of(function)
         hooked = _Hooked(name, name, source, parameters_of(function), has_children=True, codes=codes_of(own))
-        self._threads.is_in_method = True
+        self._is_in_method = True
         try:
             return self._around(hooked, function)(*args, **kwargs)
         finally:
-            self._threads.is_in_method = False
+            self._is_in_method = False
 
     def _compiled_away(self, path: str) -> None:
         note = f"{path} runs in compiled code of its caller and cannot be seen there."
@@ -235,9 +236,6 @@ class Recorder:
 
         return recorded
 
-    def _is_in_method(self) -> bool:
-        return getattr(self._threads, "is_in_method", False)
-
     def _stack(self) -> list[_CallUnderWay]:
         if not hasattr(self._threads, "stack"):
             self._threads.stack = []
@@ -252,7 +250,7 @@ class Recorder:
         if self._is_of_others():
             return
         stack = self._stack()
-        if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method():
+        if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method:
             self._abandon(stack)
         above = stack[-1].call if stack else None
         call = Call(

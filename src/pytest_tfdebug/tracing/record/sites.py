@@ -56,16 +56,18 @@ def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:
 
 def forward_source(module: torch.nn.Module) -> SourceRange | None:
     """Return the lines of a module's own forward; None for modules that are part of torch."""
-    return _source_outside_torch(_forward_code(module))
+    return _lines_of(_forward_code(module))
 
 
 def source_of(function: object) -> SourceRange | None:
     """Return the lines of a function; None for one that is part of torch or has no lines."""
-    return _source_outside_torch(_code_of(function))
+    return _lines_of(_code_of(function))
 
 
-def _source_outside_torch(code: CodeType | None) -> SourceRange | None:
-    return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
+def _lines_of(code: CodeType | None) -> SourceRange | None:
+    if code is None or code.co_filename.startswith(_TORCH_FOLDER):
+        return None
+    return SourceRange(code.co_filename, *_extent(code))
 
 
 def is_inside_a_call() -> bool:
@@ -122,19 +124,7 @@ def _forward_code(module: torch.nn.Module) -> CodeType | None:
     own = module.__dict__.get("forward")
     if getattr(own, "__module__", "").startswith(_SHARDING):
         own = None
-    return _class_code(type(module).forward) if own is None else _code_of(own) or _class_code(type(module).forward)
-
-
-@lru_cache(maxsize=4096)
-def _class_code(forward: object) -> CodeType | None:
-    """As :func:`_code_of`; what a class holds may be remembered, what a model holds would keep it alive."""
-    return _code_of(forward)
-
-
-@lru_cache(maxsize=4096)
-def _source_of(file: str, code: CodeType) -> SourceRange:
-    """Return the lines of a code in its file; codes of two files are equal when one is a copy of the other."""
-    return SourceRange(file, *_extent(code))
+    return (None if own is None else _code_of(own)) or _code_of(type(module).forward)
 
 
 @lru_cache(maxsize=4096)
