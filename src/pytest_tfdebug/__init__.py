@@ -40,7 +40,7 @@ _PUBLIC: dict[str, str] = {
 }
 
 #: Modules that collect what a runtime computes: ``pytest_tfdebug.onnx.arrays(path, inputs)``.
-_RUNTIMES = ("jax", "mlx", "onnx")
+_RUNTIMES = ("mlx", "onnx")
 
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the table above is the list
 
