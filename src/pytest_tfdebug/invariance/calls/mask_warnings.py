@@ -41,55 +41,39 @@ def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the mask of a call, as the end of the sentence "BertModel was called ..."."""
-    if _MASK not in model_traits.accepted(model):
+    known, mask = model_traits.accepted(model), inputs.get(_MASK)
+    if _MASK not in known:
         return
-    yield from _misnamed(model, inputs)
+    for name, value in inputs.items() if mask is None else ():
+        is_like = name in _ALIASES or bool(get_close_matches(name, [_MASK], cutoff=0.8))
+        if is_like and value is not None and name not in (*known, *_OTHERS):
+            yield f"with {name}=, which its forward does not know and ignores. Did you mean {_MASK}=?"
     main = inputs.get("input_ids")
     main = inputs.get("inputs_embeds") if main is None else main
-    mask = inputs.get(_MASK)
     if not isinstance(main, torch.Tensor) or main.dim() < 2:  # noqa: PLR2004 - (batch, length)
         return
     pads = _pads(model, inputs)
-    if mask is None:
-        if pads is not None and inputs.get(LENGTHS) is None:
-            rows = int(pads.any(dim=1).sum())
-            yield (
-                f"without {_MASK}, and {rows} of {len(pads)} rows begin or end with the pad token "
-                f"{model_traits.pad_token(model)}: pads are attended to. Pass {_MASK}."
-            )
-        return
-    if isinstance(mask, torch.Tensor) and mask.dim() == 2:  # noqa: PLR2004 - (batch, length)
-        yield from _misshapen(inputs, mask, main.shape[1], pads)
-
-
-def _misnamed(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
-    known = model_traits.accepted(model)
-    if inputs.get(_MASK) is not None:
-        return
-    for name, value in inputs.items():
-        if name in known or name in _OTHERS or value is None:
-            continue
-        if name in _ALIASES or get_close_matches(name, [_MASK], cutoff=0.8):
-            yield f"with {name}=, which its forward does not know and ignores. Did you mean {_MASK}=?"
-
-
-def _misshapen(inputs: Mapping[str, Any], mask: torch.Tensor, length: int, pads: torch.Tensor | None) -> Iterator[str]:
-    past = next((cached_tokens(value) for value in inputs.values() if is_cache(value)), 0)
-    if mask.shape[1] < length:
+    if mask is None and pads is not None and inputs.get(LENGTHS) is None:
+        rows = int(pads.any(dim=1).sum())
         yield (
-            f"with {_MASK} of shape {tuple(mask.shape)} for {length} tokens: it is shorter than the input. "
+            f"without {_MASK}, and {rows} of {len(pads)} rows begin or end with the pad token "
+            f"{model_traits.pad_token(model)}: pads are attended to. Pass {_MASK}."
+        )
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2:  # noqa: PLR2004 - (batch, length)
+        return
+    past = next((cached_tokens(value) for value in inputs.values() if is_cache(value)), 0)
+    if mask.shape[1] < main.shape[1]:
+        yield (
+            f"with {_MASK} of shape {tuple(mask.shape)} for {main.shape[1]} tokens: it is shorter than the input. "
             "Give it one entry for each token."
         )
     elif mask.is_floating_point() and bool((mask < 0).any()):
-        lowest = float(mask.min())
         yield (
-            f"with an additive 2-D {_MASK} (lowest value {lowest:.4g}): 2-D masks are 1 at real tokens and 0 at pads, "
-            "so every non-zero value counts as real."
+            f"with an additive 2-D {_MASK} (lowest value {float(mask.min()):.4g}): 2-D masks are 1 at real tokens and "
+            "0 at pads, so every non-zero value counts as real."
         )
-    elif pads is not None and not past and mask.shape == pads.shape:
-        is_on = mask != 0
-        if bool(is_on[pads].all()) and not bool(is_on[~pads].any()):
-            yield f"with an inverted {_MASK}: it is 1 at every pad token and 0 at every other. Write 1 - mask or ~mask."
+    elif pads is not None and not past and mask.shape == pads.shape and bool(((mask != 0) == pads).all()):
+        yield f"with an inverted {_MASK}: it is 1 at every pad token and 0 at every other. Write 1 - mask or ~mask."
 
 
 def _pads(model: torch.nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor | None:

@@ -31,8 +31,8 @@ class ObservedCall:
     autocast: tuple[str, torch.dtype] | None  # device type and dtype of the autocast that was on; None when it was off
     output: Leaves = field(default_factory=dict)  # leaves of its output, as they were
     site: str = ""  # where it was called, `test_model.py:12`; empty where that is not known
-    # state of torch's random number generators before the call, by device
-    rng: dict[str, torch.Tensor] = field(default_factory=dict)
+    # state of the CPU's random numbers before the call; None to go on from where they are
+    rng: torch.Tensor | None = None
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)  # training flag of every submodule
     has_grad: bool = False  # whether gradients were on: modules with a fast path take it only without them
     # count of writes to every parameter, to see whether the weights have changed since
@@ -84,7 +84,8 @@ class ObservedCall:
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
         """Make the call again with other inputs, from the same random state; inside ``restored``."""
-        _set_rng(self.rng)
+        if self.rng is not None:
+            torch.set_rng_state(self.rng)
         with torch.set_grad_enabled(self.has_grad):
             own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}
             return (model or self.model)(**own)
@@ -107,7 +108,7 @@ def observe(
         {name: kept(value) for name, value in inputs.items()},
         autocast_of(model),
         site=str(calling_line() or ""),
-        rng=_rng(model),
+        rng=torch.get_rng_state(),
         modes=[(module, module.training) for module in model.modules()],
         has_grad=torch.is_grad_enabled(),
         versions=_versions(model),
@@ -148,18 +149,3 @@ def _versions(model: torch.nn.Module) -> list[int]:
         for item in module._parameters.values()  # noqa: SLF001 - parameters() is three times as slow
         if item is not None
     ]
-
-
-def _rng(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return {"cpu": torch.get_rng_state()}
-    devices = {str(item.device) for item in model.parameters() if item.device.type == "cuda"}
-    return {"cpu": torch.get_rng_state(), **{device: torch.cuda.get_rng_state(device) for device in sorted(devices)}}
-
-
-def _set_rng(states: Mapping[str, torch.Tensor]) -> None:
-    for device, state in states.items():
-        if device == "cpu":
-            torch.set_rng_state(state)
-        else:
-            torch.cuda.set_rng_state(state, device)

@@ -207,7 +207,7 @@ class Check:
         """Tell whether the same call gives another answer each time; if so, note it and count no repetition."""
         call, rng = self.call, self.call.rng
         try:
-            for state in (rng, {}) if with_other_numbers else (rng,):  # without a state: what follows the last call
+            for state in (rng, None) if with_other_numbers else (rng,):
                 call.rng = state
                 other = call.leaves(call.inputs)
                 if first_mismatch(self.expected, other, self.unpadded, self.tolerances, allows_nan=True) is not None:
