@@ -19,7 +19,6 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 
 import torch
 
@@ -49,8 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", type=_names(WORKS), default=tuple(WORKS), help="models, with commas")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each candidate (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
-    parser.add_argument("--tree", type=Path, help="a repository to scan (default: a generated one)")
-    parser.add_argument("--scan-script", type=Path, help="transformers' scan_skipped_tests.py (default: the tree's)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
     options = vars(parser.parse_args(arguments))
     sections, is_checking = options.pop("only"), options.pop("check")

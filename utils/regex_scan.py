@@ -1,7 +1,7 @@
 """Say which common tests the models of a repository skip, by one pattern over each file and nothing else.
 
-A stand-in, in words of our own, for transformers' utils/scan_skipped_tests.py where the benchmark is given no copy of
-that: it goes about the same work in the same way, takes as long within a tenth, and is wrong where that is wrong.
+A stand-in, in words of our own, for transformers' utils/scan_skipped_tests.py: it goes about the same work in the same
+way, takes as long within a tenth, and is wrong where that is wrong.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``alone``: architectures of transformers by themselves. ``ports``: implementations that read configurations of
 transformers, held to it by a sweep: mlx-lm, ibm-fms, curated-transformers; each is loaded by its own public loader from
 a folder that ``save_pretrained`` wrote. Those that are not installed are left out and named. ``blind``: what goldens of
-the tests' models, or those that the given tests record, cannot see, and a bug planted there.
+the tests' models cannot see, and a bug planted there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import command
 import padding_models
 import pytest_tfdebug
 from architectures import small
-from blind_spots import planted, planted_in_goldens
+from blind_spots import planted
 from pytest_tfdebug.sweeping.result import SweepReport
 from sweep_ports import PORTS
 
@@ -53,7 +53,7 @@ def _told(*lists: list[str]) -> str:
     return "; ".join(", ".join(each) or "-" for each in lists)
 
 
-def ports(names: list[str], *, show: bool = False) -> None:
+def ports(names: list[str]) -> None:
     """Print a row for each port: how its fields fared, and each that it does not follow."""
     verdicts = ("agrees", "refused", "ignored", "differs")
     table = command.Table("port", "matter", *verdicts, "s", "ignored; differing")
@@ -71,8 +71,6 @@ def ports(names: list[str], *, show: bool = False) -> None:
         counts = [sum(row.verdict == verdict for row in rows) for verdict in verdicts]
         named = _told(*(_moves(report, verdict) for verdict in verdicts[2:]))
         table.add(pair.name, (len(rows), *counts, time.process_time() - began, named))
-        if show:
-            print(report)
     table.total()
 
 
@@ -86,32 +84,23 @@ def _moves(report: SweepReport, verdict: str) -> list[str]:
 
 
 def blind(names: list[str]) -> None:
-    """Print the blind spots of goldens of the tests' models, or of those that tests record, with a bug in each."""
+    """Print the blind spots of goldens of the tests' models, with a bug in each."""
     table = command.Table("golden of", "field", "the bug computes with", "instead of", "passes", "seen at", "fails")
-    tests = [name for name in names if name.startswith("tests")]
-    found = planted_in_goldens(tests) if tests else {}
-    for name in [] if tests else names or padding_models.ARCHITECTURES:  # those of models.py among them
+    for name in names or padding_models.ARCHITECTURES:  # those of models.py among them
         model, inputs = padding_models.build(name)
-        if isinstance(model, transformers.PreTrainedModel):
-            found[name] = list(planted(model, inputs))
-    for name, spots in found.items():
-        for spot, passes, fails in spots:
+        for spot, passes, fails in planted(model, inputs) if isinstance(model, transformers.PreTrainedModel) else ():
             cells = spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)
-            table.add(name.split()[0], cells)
-    print(f"{len(found)} goldens, {sum(map(len, found.values()))} blind spots")
+            table.add(name, cells)
 
 
 def main() -> None:
     """Print the table that is asked for."""
-    parser = command.parser(__doc__, "show")
+    parser = command.parser(__doc__)
     parser.add_argument("table", choices=("alone", "blind", "ports"))
-    parser.add_argument("names", nargs="*", help="architectures, parts of names of ports, or files of tests")
+    parser.add_argument("names", nargs="*", help="architectures, or parts of names of ports")
     given = parser.parse_args()
     command.quiet()
-    if given.table == "ports":
-        ports(given.names, show=given.show)
-    else:
-        {"alone": alone, "blind": blind}[given.table](given.names)
+    {"alone": alone, "blind": blind, "ports": ports}[given.table](given.names)
 
 
 if __name__ == "__main__":

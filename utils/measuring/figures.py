@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
@@ -69,16 +68,12 @@ class Settings:
         patience: Seconds after which a slow candidate stops, once it has run three times.
         threads: Threads of torch.
         models: Names of the work, see :data:`measuring.work.WORKS`.
-        tree: A repository to scan; a generated one where it is None.
-        scan_script: The regex script of transformers.
     """
 
     rounds: int = 5
     patience: float = 1.5
     threads: int = 2
     models: tuple[str, ...] = ("llama", "minilm")
-    tree: Path | None = None
-    scan_script: Path | None = None
 
 
 def of_rounds(

@@ -27,7 +27,7 @@ _IMPORT = (
     "half = time.process_time(); import pytest_tfdebug.plugin; ended = time.process_time();"
     "print(ended - half, half - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
 )
-_STAND_IN = Path(__file__).resolve().parents[1] / "regex_scan.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "regex_scan.py"
 #: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
 _MORE, _MODELS, _SIZES = 5, 394, (50, 400)
 #: What is read, and what a scan of one test may cost beside the script for it.
@@ -90,10 +90,8 @@ def measure_scanner(settings: Settings) -> Iterator[Figure]:
     """Yield the scanner's time as a ratio to the regex script's, its memory, and how its time grows with the tree."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        tree = settings.tree or folder / "tree"
-        if settings.tree is None:
-            generate(tree, _MODELS)
-        yield from _beside_the_script(tree, folder, settings)
+        generate(folder / "tree", _MODELS)
+        yield from _beside_the_script(folder / "tree", folder, settings)
         medians = []
         for size in _SIZES:
             generate(folder / str(size), size)
@@ -115,12 +113,10 @@ def _ways(tree: Path, folder: Path) -> dict[str, Python]:
 
 
 def _beside_the_script(tree: Path, folder: Path, settings: Settings) -> Iterator[Figure]:
-    files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
-    work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
-    regex, ways, patience = script(settings), _ways(tree, folder), _MORE * settings.patience
-    base = Python((str(regex), "--output_dir", str(folder / "other")), tree, folder)
+    work, ways, patience = f"{_MODELS} files", _ways(tree, folder), _MORE * settings.patience
+    base = Python((str(SCRIPT), "--output_dir", str(folder / "other")), tree, folder)
     base()
-    named = {"a regex script of our own in its place" if regex == _STAND_IN else "transformers' regex script": base}
+    named = {"regex script": base}
     for name, times in alternate(base, {**named, **ways}, settings.rounds, patience=patience).items():
         limit, reason = _LIMITS.get(name, (None, ""))
         yield of_rounds(
@@ -138,11 +134,3 @@ def _beside_the_script(tree: Path, folder: Path, settings: Settings) -> Iterator
     limit, reason = _LIMITS[name]
     unit = "x regex script for it"
     yield of_rounds(("scanner", work, name), times.ratios, unit, times.seconds, limit=limit, reason=reason)
-
-
-def script(settings: Settings) -> Path:
-    """Return the regex script: the one given, else the one of the tree, else one of our own in its place."""
-    if settings.scan_script is not None:
-        return settings.scan_script.resolve()
-    own = settings.tree / "utils" / "scan_skipped_tests.py" if settings.tree is not None else _STAND_IN
-    return (own if own.is_file() else _STAND_IN).resolve()
