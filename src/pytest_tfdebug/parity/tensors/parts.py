@@ -70,7 +70,7 @@ def _digest(held: torch.Tensor, part: Part, expected: TensorRecord) -> PartDiges
     """Return what a rank has of the digest of a whole tensor."""
     kept = expected.digest
     if kept is None:
-        return PartDigest(part, *digest_of_part(held, part, min(_ELEMENTS, max(1, held.numel())), None))
+        return PartDigest(part, *digest_of_part(held, part, min(_ELEMENTS, max(1, held.numel()))))
     return PartDigest(part, *digest_of_part(held, part, kept.elements.numel(), kept.top_places))
 
 

@@ -78,12 +78,12 @@ _MASK = (1 << 64) - 1
 #: Bytes of an element -> a dtype of whole numbers that every operator takes.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FLOAT32_MAX = 3e38
+_NOWHERE = torch.empty(0, dtype=torch.int64)
 
 
-def digest_of(tensor: torch.Tensor, kept: int, *, at: torch.Tensor | None = None) -> Digest:
+def digest_of(tensor: torch.Tensor, kept: int, *, at: torch.Tensor = _NOWHERE) -> Digest:
     """Return the digest of a tensor, on the CPU; ``at`` are the places of further elements, see :func:`top_places`."""
     sums, norm = sums_and_norm(tensor)
-    at = torch.empty(0, dtype=torch.int64) if at is None else at
     tops = _picked(_flat(tensor), at)
     return Digest(elements_of(tensor, kept).cpu(), stored(sums, tensor.dtype).cpu(), norm, tops.cpu(), at.cpu())
 
@@ -117,7 +117,7 @@ def top_places(tensor: torch.Tensor, rows: int, each: int) -> torch.Tensor:
     """Return where the largest elements of some rows of a tensor stand, in the order of the elements, int64."""
     width = tensor.shape[-1] if tensor.dim() else 1
     if not rows or not each or not tensor.is_floating_point():
-        return torch.empty(0, dtype=torch.int64)
+        return _NOWHERE
     table = tensor.detach().reshape(-1, width)
     chosen = torch.arange(rows, device=tensor.device) * len(table) // rows
     columns = table[chosen].float().topk(min(each, width), dim=1).indices
@@ -143,12 +143,12 @@ def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
         return _exact_sums(flat), 0.0
     sums, norm = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device), 0.0
     for rows, signs in rows_of(flat, BUCKETS):
-        sums += signs.double() @ rows
+        sums += signs @ rows
         norm = math.hypot(norm, _norm(rows))
     if not bool(torch.isfinite(sums).all()):
         sums = torch.zeros_like(sums)
         for rows, signs in rows_of(flat, BUCKETS):
-            sums += signs.double() @ rows.nan_to_num(**_HOLES)
+            sums += signs @ rows.nan_to_num(**_HOLES)
     return sums, min(norm, sys.float_info.max)
 
 
@@ -174,8 +174,7 @@ def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
 def rows_of(flat: torch.Tensor, buckets: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield a flat tensor of floating point in rows of buckets, as float64, and the seeded sign of each row."""
     for start, piece in _pieces(flat, buckets):
-        first, end = start // buckets, start // buckets + len(piece)
-        yield piece.double(), row_signs(end)[first:].to(flat.device)
+        yield piece.double(), _signs(start // buckets, len(piece)).to(flat.device)
 
 
 def _pieces(flat: torch.Tensor, buckets: int) -> Iterator[tuple[int, torch.Tensor]]:
@@ -197,15 +196,10 @@ def _picked(flat: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return flat.view(_BITS[flat.element_size()])[at.to(flat.device)].view(flat.dtype)
 
 
-def row_signs(count: int) -> torch.Tensor:
-    """Return the seeded signs of the first rows, int8."""
-    return _all_signs(max(_PIECE // BUCKETS, 1 << (count - 1).bit_length()))[:count]
-
-
-@lru_cache(maxsize=2)
-def _all_signs(count: int) -> torch.Tensor:
-    drawn = (_scrambled(0, min(_PIECE, count - first), first) for first in range(0, count, _PIECE))
-    return torch.from_numpy(np.concatenate([1 - 2 * (some >> np.uint64(63)).astype(np.int8) for some in drawn]))
+@lru_cache(maxsize=64)
+def _signs(first: int, count: int) -> torch.Tensor:
+    """Return the seeded signs of some rows, float64."""
+    return torch.from_numpy(1.0 - 2.0 * (_scrambled(0, count, first) >> np.uint64(63)).astype(np.float64))
 
 
 def _factors(first: int, count: int) -> torch.Tensor:
@@ -223,9 +217,10 @@ def _scrambled(seed: int, count: int, first: int = 0) -> np.ndarray[tuple[int], 
     return scrambled
 
 
-def digest_of_part(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor | None) -> tuple[Digest, torch.Tensor]:
+def digest_of_part(
+    held: torch.Tensor, part: Part, kept: int, at: torch.Tensor = _NOWHERE
+) -> tuple[Digest, torch.Tensor]:
     """Return the digest of a whole tensor with zeros for what is not held, and which of its elements and tops are."""
-    at = torch.empty(0, dtype=torch.int64) if at is None else at
     whole, owner = held, torch.ones(part.shape, dtype=torch.bool)
     if part.shape != tuple(held.shape):
         whole, owner = held.new_zeros(part.shape), torch.zeros(part.shape, dtype=torch.bool)
