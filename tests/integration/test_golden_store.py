@@ -138,14 +138,6 @@ def test_the_text_of_strings_is_told_of(run):
     held.assert_outcomes(passed=1)
 
 
-def test_a_recording_that_takes_long_says_where_it_is(run):
-    quick = run(CHECK, "--tf-golden=update")
-    long = run("check(build(), HIDDEN, seconds=2.1)", "--tf-golden=update")
-
-    quick.stdout.no_fnmatch_line("recording *")
-    long.stdout.fnmatch_lines(["recording test_it.py::test_port: module 2 of 8"])
-
-
 PORT = """
 class Half(torch.nn.Module):
     def __init__(self, own, act):

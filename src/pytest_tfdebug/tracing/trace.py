@@ -176,17 +176,14 @@ class _Keeper:
         self,
         trace: Trace,
         keep: _Keep,
-        on_call: Callable[[Trace, Call], None] | None,
         kept_output: Callable[[torch.Tensor], torch.Tensor] | None,
     ) -> None:
-        self._trace, self._keep, self._on_call, self._kept_output = trace, keep, on_call, kept_output
+        self._trace, self._keep, self._kept_output = trace, keep, kept_output
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call.inputs = tuple([self._keep(call, leaf, "input") for leaf in leaves])
         call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._trace.calls.append(call)
-        if self._on_call is not None:
-            self._on_call(self._trace, call)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         kept = leaves
@@ -269,12 +266,11 @@ def trace(
     return recorded_forward(model, args, kwargs, Selection(include, exclude, level), method=method)
 
 
-def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
+def recorded_forward(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     picked: Selection,
-    on_call: Callable[[Trace, Call], None] | None = None,
     *,
     method: str = "forward",
     is_sampled: bool = False,
@@ -288,7 +284,6 @@ def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
         args: Positional inputs.
         kwargs: Keyword inputs.
         picked: Which modules are recorded.
-        on_call: Told of each call as it begins.
         method: What is called.
         is_sampled: Whether each tensor is reduced to what a golden keeps of it, as it is seen.
         group: The ranks that make it, where it is one of several: of each tensor what this one holds is recorded.
@@ -299,7 +294,7 @@ def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
     with (
         preserved(model),
         torch.no_grad(),
-        _recording(model, picked, keep, on_call, kept_output) as (recorded, recorder),
+        _recording(model, picked, keep, kept_output) as (recorded, recorder),
     ):
         recorder.run(method, args, kwargs)
     recorded.again = again
@@ -328,13 +323,12 @@ def _recording(
     model: torch.nn.Module,
     picked: Selection,
     keep: _Keep,
-    on_call: Callable[[Trace, Call], None] | None = None,
     kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
     *,
     runs_once: bool = True,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(recorded, keep, on_call, kept_output)
+    keeper = _Keeper(recorded, keep, kept_output)
     recorder = Recorder(model, keeper, picked, keeper.wrote, runs_once=runs_once)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

@@ -83,7 +83,7 @@ class GoldenCheck:
             is_explained=Options.of(config).explain != "off",
             in_detail=in_detail,
             group=sharing_group(self.root),
-            progress=lambda: Progress(config, self.item.nodeid, "explaining"),
+            progress=lambda: Progress(config, self.item.nodeid),
         )
         blind, is_ok = recorded_blind_spots(golden), report.ok
         status, outputs = "checked" if is_ok else "failed", "; ".join(report.output_notes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -200,7 +199,8 @@ def _by_values(
     expected = _values_of(golden_file)
     if expected is None:
         return None
-    step = None if progress is None else partial(progress.step, "call", of=len(expected.calls))
+    total = len(expected.calls)
+    step = None if progress is None else lambda done: progress.tell(f"call {done} of {total}")
     tape = Tape()
     actual = again.values([leaf.tensor for leaf in walk(output)], step, tape=None if seconds == 0 else tape)
     if actual is None:

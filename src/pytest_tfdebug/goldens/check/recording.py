@@ -16,7 +16,6 @@ from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outp
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.tensors import readable, tensor_record
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.progress import Progress
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import method_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
-    from pytest_tfdebug.records import Call, TensorRecord
+    from pytest_tfdebug.records import TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
 
@@ -48,13 +47,6 @@ def record(
 ) -> None:
     """Record a forward as a golden; write nothing where that would change nothing."""
     __tracebackhide__ = True
-    progress = Progress(item.config, item.nodeid)
-    seen: set[str] = set()
-
-    def tell(recorded: Trace, call: Call) -> None:
-        seen.add(call.path)
-        progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
-
     picked = Selection(settings.include, settings.exclude, settings.level)
     group = present_group()
     recorded = recorded_forward(
@@ -62,7 +54,6 @@ def record(
         called.args,
         called.kwargs,
         picked,
-        tell,
         method=called.method,
         is_sampled=settings.kept.store == "values" and group is None,
         group=group,
@@ -77,9 +68,7 @@ def record(
 
     def write() -> Written:
         with place.staged() as file:
-            return save(
-                file, recorded, model, item.nodeid, kept=settings.kept, tell=progress.tell, weights=weights, blind=blind
-            )
+            return save(file, recorded, model, item.nodeid, kept=settings.kept, weights=weights, blind=blind)
 
     written = once(group, write)
     outcome = GoldenOutcome(str(place), item.nodeid, written.status, written.review)

@@ -65,7 +65,6 @@ def save(
     test: str,
     *,
     kept: Kept | None = None,
-    tell: Callable[[str], None] = lambda _: None,
     weights: dict[str, str] | None = None,
     blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> Written:
@@ -90,25 +89,21 @@ def save(
     existed = path.exists()
     review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
-    tell("what it cannot see")
     extra["blind"] = [asdict(spot) for spot in blind()]
     floors: Iterable[str] = ()
     if kept.has_floors:
-        tell("in float64")
         floors = measure_floors(trace).lines()
-    size = _write(path, trace, extra, kept, tell)
+    size = _write(path, trace, extra, kept)
     return Written("changed" if existed else "new", (*review, *_told(trace, size), *floors), size)
 
 
-def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
-    tell("its operators")
+def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept) -> int:
     values = trace.again.values() if trace.again is not None else None
     if values is not None:
         add_floors(trace, values, kept.dtypes)
     table = None if values is None else encode_values(values)
     if kept.store == "values":
         trace = sampled(trace)
-    tell(f"writing {path.name}")
     return write(path, trace, extra, table, max_size=kept.max_size)
 
 

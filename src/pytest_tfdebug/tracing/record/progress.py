@@ -1,4 +1,4 @@
-"""A line on the terminal while a recording, or the explanation of a failure, takes long."""
+"""A line on the terminal while the explanation of a failure takes long."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 class Progress:
     """Shows how far a piece of work is, once it has taken two seconds; shows nothing in a worker of pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, test: str, doing: str = "recording") -> None:
-        self._config, self._test, self._doing = config, test, doing
+    def __init__(self, config: pytest.Config, test: str) -> None:
+        self._config, self._test = config, test
         self._next = time.monotonic() + _FIRST
-
-    def step(self, what: str, done: int, of: int) -> None:
-        """Show that the work is at one of several things."""
-        if time.monotonic() >= self._next:
-            self.tell(f"{what} {done} of {of}")
 
     def tell(self, what: str) -> None:
         """Show what the work is at, if it has taken long."""
@@ -33,7 +28,7 @@ class Progress:
             return
         self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
         capture = self._config.pluginmanager.get_plugin("capturemanager")
-        line = f"{self._doing} {self._test}: {what}"
+        line = f"explaining {self._test}: {what}"
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             if reporter.isatty:
                 reporter.rewrite(line, erase=True)
