@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -34,13 +34,8 @@ logger = logging.getLogger(__name__)
 _BATCH_AND_TOKENS = 2
 
 
-class Hold(Protocol):
-    """Holds the model under test to a golden."""
-
-    def __call__(
-        self, golden: TraceFile, called: PortCall, rules: OutputRules, *, is_explained: bool = True
-    ) -> ParityReport:
-        """Return the report on a call of it, by these rules."""
+#: Holds the model under test to a golden, by a call of it and by rules, and returns the report.
+Hold: TypeAlias = "Callable[..., ParityReport]"
 
 
 def _masks(golden: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
