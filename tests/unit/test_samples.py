@@ -124,13 +124,15 @@ def _most_held(depth):
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), HIDDEN)}
     most = 0
 
-    def look(_trace, _call):
+    def look(_module, _args):
         nonlocal most
         alive = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.layout == torch.strided]
         held = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in alive}
         most = max(most, sum(size for place, size in held.items() if place not in own))
 
-    recorded_forward(model, (HIDDEN,), {}, Selection(), look, is_sampled=True)
+    for each in model.modules():
+        each.register_forward_pre_hook(look)
+    recorded_forward(model, (HIDDEN,), {}, Selection(), is_sampled=True)
     return most
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -199,8 +200,7 @@ def _by_values(
     expected = _values_of(golden_file)
     if expected is None:
         return None
-    total = len(expected.calls)
-    step = None if progress is None else lambda done: progress.tell(f"call {done} of {total}")
+    step = None if progress is None else partial(progress.step, of=len(expected.calls))
     tape = Tape()
     actual = again.values([leaf.tensor for leaf in walk(output)], step, tape=None if seconds == 0 else tape)
     if actual is None:

@@ -20,6 +20,10 @@ class Progress:
         self._config, self._test = config, test
         self._next = time.monotonic() + _FIRST
 
+    def step(self, done: int, of: int) -> None:
+        """Show which of several calls the work is at."""
+        self.tell(f"call {done} of {of}")
+
     def tell(self, what: str) -> None:
         """Show what the work is at, if it has taken long."""
         now = time.monotonic()
