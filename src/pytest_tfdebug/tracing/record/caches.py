@@ -17,7 +17,7 @@ from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.leaves import ATOMS, Leaf, is_cache, opener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class _Look(NamedTuple):
@@ -97,5 +97,16 @@ def _view(value: Any) -> Iterable[object]:  # noqa: ANN401
         return value
     if isinstance(value, Mapping):
         return value.values()
-    own: Iterable[object] = vars(value).values() if hasattr(value, "__dict__") else ()
+    own: Iterable[object] = vars(value).values() if hasattr(value, "__dict__") else _Slots(value)
     return own
+
+
+class _Slots:
+    """What an object without a ``__dict__`` holds, asked anew each time."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __iter__(self) -> Iterator[object]:
+        open_up = opener(cast("type", type(self._value)))
+        return iter(()) if open_up is None else (child for _, child in open_up(self._value))
