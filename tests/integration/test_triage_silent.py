@@ -63,7 +63,7 @@ def test_load_report_is_told_to_a_failed_test(run, bert):
     assert lines[3].startswith("  unexpected (left out): bert.embeddings.LayerNorm.bias, ")
     assert "  also: a config of model type bert was read as one of type llama" in found["test_it"]
     assert "  also: tied weights are absent from the checkpoint on both sides: they are random." in found["test_it"]
-    assert "smallest fix: load it with the class that saved it (BertForSequenceClassification)" in found["test_it"]
+    assert "smallest fix: load it with the class that saved it (architectures in its config.json)" in found["test_it"]
     assert 'next step: mark the test with @pytest.mark.invariant("clean_load")' in found["test_it"]
     assert BertForSequenceClassification.from_pretrained(bert, output_loading_info=True)[1]["missing_keys"] == set()
 

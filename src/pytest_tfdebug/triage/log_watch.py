@@ -5,10 +5,8 @@ transformers may log that something is wrong and go on. If a test with such a mo
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,23 +94,7 @@ def rows_of(report: str) -> dict[str, list[str]]:
 
 
 def _finding(entry: Note) -> Classification:
-    groups = entry.matched.groupdict("")
-    names = {name: text.value(found) for name, found in groups.items()}
+    names = {name: text.value(found) for name, found in entry.matched.groupdict("").items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
-    architecture = _architecture(groups.get("path", ""))  # names are cut to a line
-    if architecture:
-        names["architecture"] = architecture
     facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
     return entry.rule.found("the transformers log", names, facts)
-
-
-def _architecture(path: str) -> str | None:
-    """Return the class that a local checkpoint says it was saved from."""
-    config = Path(path) / "config.json"
-    if not path or not config.is_file():
-        return None
-    try:
-        named = json.loads(config.read_text(encoding="utf-8")).get("architectures")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return text.listing([str(name) for name in named]) if named else None
