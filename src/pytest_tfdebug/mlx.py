@@ -20,18 +20,13 @@ def arrays(model: Any, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:  # n
         ``(label, array)`` pairs; the label is the module's path, with ``input`` for what it was given.
     """
     import mlx.core as mx
+    from mlx.utils import tree_flatten
 
     found: list[tuple[str, Any]] = []
 
     def keep(label: str, held: object) -> None:
-        if isinstance(held, mx.array):
-            found.append((label, mx.stop_gradient(held)))  # an array of its own: x *= y changes x
-        elif isinstance(held, (list, tuple)):
-            for each in held:
-                keep(label, each)
-        elif isinstance(held, dict):
-            for key, each in held.items():
-                keep(f"{label}.{key}", each)
+        leaves = (leaf for _, leaf in tree_flatten(held) if isinstance(leaf, mx.array))
+        found.extend((label, mx.stop_gradient(leaf)) for leaf in leaves)  # an array of its own: x *= y changes x
 
     paths = {id(module): path or "output" for path, module in model.named_modules()}
     # Python looks __call__ up in the class, so it is replaced there

@@ -11,17 +11,14 @@ import ast
 import functools
 import inspect
 import sys
-import tokenize
 import unittest
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
-
-Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
 #: Where a mark, and where a function or class, keeps what is known of its skips.
 _PLACE, _SKIPS = "tf_place", "__tf_skips__"
@@ -139,15 +136,16 @@ def does_nothing(function: Any) -> bool:  # noqa: ANN401 - a function
     """Tell whether a test holds only a docstring, ``pass`` and skips, or is a skip of nothing at all."""
     if without_skips(function) is None:  # as ``parameterized.expand`` leaves it
         return True
-    found = _definition(function)
-    return found is not None and all(_is_skip(each) or _is_idle(each) for each in found.body)
+    body = _body(function)
+    return body is not None and all(_is_skip(each) or _is_idle(each) for each in body)
 
 
 def of_body(function: Any, reason: str) -> list[Skip]:  # noqa: ANN401 - a function
     """Return the skips, for a reason that pytest gave, that a test calls itself and that are all that it does."""
-    found = _definition(function) if does_nothing(function) else None
-    file = "" if found is None else innermost(function).__code__.co_filename
-    return [Skip(file, each.lineno, reason) for each in (found.body if found is not None else ()) if _is_skip(each)]
+    body = _body(function) if does_nothing(function) else None
+    return [
+        Skip(innermost(function).__code__.co_filename, each.lineno, reason) for each in body or () if _is_skip(each)
+    ]
 
 
 def _is_skip(statement: ast.stmt) -> bool:
@@ -162,19 +160,12 @@ def _is_idle(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Pass) or (isinstance(statement, (ast.Expr, ast.Return)) and is_constant)
 
 
-def _definition(function: Any) -> Function | None:  # noqa: ANN401 - a function
-    """Return the ``def`` of a function; None where its source cannot be read."""
-    code = getattr(innermost(function), "__code__", None)
-    return None if code is None else _definitions(code.co_filename).get(code.co_firstlineno)
-
-
-@functools.cache
-def _definitions(file: str) -> dict[int, Function]:
-    """Return the functions of a file by their first line, that of the first decorator; none where it cannot be read."""
+def _body(function: Any) -> list[ast.stmt] | None:  # noqa: ANN401 - a function
+    """Return the statements of a function; None where its source cannot be read."""
     try:
-        with tokenize.open(file) as stream:
-            tree = ast.parse(stream.read())
-    except (OSError, SyntaxError, UnicodeError):
-        return {}
-    found = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-    return {min(part.lineno for part in (node, *node.decorator_list)): node for node in found}
+        lines, first = inspect.getsourcelines(innermost(function))
+        tree = ast.parse("if True:\n" + "".join(f" {line}" for line in lines))
+    except (OSError, TypeError, SyntaxError, UnicodeError):
+        return None
+    found = next((node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+    return None if found is None else ast.increment_lineno(found, first - 2).body
