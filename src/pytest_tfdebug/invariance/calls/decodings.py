@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
 
 _PLACES = "cache_position"  # without it, a state space model of transformers 4 takes no state
-_SWITCH = "use_cache"
+SWITCH = "use_cache"
 _KEYS_AND_VALUES, _STATES = "past_key_values", "cache_params"
 #: What a forward calls the cache that it takes and returns.
 CACHES = (_KEYS_AND_VALUES, _STATES)
@@ -68,17 +68,13 @@ class Decoding:
         mask = whole.get(sequence.kind.mask)
         if isinstance(mask, torch.Tensor):  # a state has taken the pads in already, keys and values have not
             piece[sequence.kind.mask] = mask[:, :end] if self.cache == _KEYS_AND_VALUES or not first else None
-        if _SWITCH in whole:
-            piece[_SWITCH] = True
+        if SWITCH in whole:
+            piece[SWITCH] = True
         if state is not None:
             piece[self.cache] = state
             if self.cache == _STATES and self.takes_places:
                 piece[_PLACES] = torch.arange(first, end)
         return {name: value for name, value in piece.items() if not first or name not in self.media}
-
-    def whole(self) -> dict[str, Any]:
-        """Return the inputs of the full forward that fills a cache."""
-        return {**self.inputs, **({_SWITCH: True} if _SWITCH in self.inputs else {})}
 
     def plain(self, piece: dict[str, Any], first: int, end: int) -> dict[str, Any]:
         """Return the inputs of a piece as a call of its own, without a cache."""
@@ -86,7 +82,7 @@ class Decoding:
         mask = self.inputs.get(self.sequence.kind.mask)
         if isinstance(mask, torch.Tensor):
             own[self.sequence.kind.mask] = mask[:, first:end]
-        return {**own, **({_SWITCH: False} if _SWITCH in own else {})}
+        return {**own, **({SWITCH: False} if SWITCH in own else {})}
 
 
 def decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterator[Decoding]:
@@ -105,16 +101,16 @@ def decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterat
     has_left_pads = any(first for first, _ in sequence.windows())
     own = with_positions(model, plain, sequence) if has_left_pads and can_take else plain
     media = _media(call, sequence)
-    begun, places = _begun(call, own, sequence) if media else 0, _PLACES in call.parameters
-    yield Decoding("", _full(call, own), real, sequence, cache, media, begun, places)
+    begun = _begun(call, own, sequence) if media else 0
+    decoding = Decoding("", _full(call, own), real, sequence, cache, media, begun, _PLACES in call.parameters)
+    yield decoding
     limit = model_traits.position_limit(model, sequence.kind.name)
     is_short = limit is None or sequence.length + _PADS <= limit
     if sequence.takes_mask and not has_left_pads and is_short and not left_padding_refusal(call, sequence):
         left = padded(model, plain, sequence, (_PADS, 0))
-        left = with_positions(model, left, sequence) if can_take else left
-        real = torch.nn.functional.pad(real, (_PADS, 0))
-        label, begun = f", {_PADS} pads on the left", begun + _PADS if begun else 0
-        yield Decoding(label, _full(call, left), real, sequence, cache, media, begun, places)
+        left = _full(call, with_positions(model, left, sequence) if can_take else left)
+        real, begun = torch.nn.functional.pad(real, (_PADS, 0)), begun + _PADS if begun else 0
+        yield replace(decoding, label=f", {_PADS} pads on the left", inputs=left, real=real, begun=begun)
 
 
 def _media(call: ObservedCall, sequence: InputSequence) -> tuple[str, ...]:
@@ -144,8 +140,8 @@ def _begun(call: ObservedCall, inputs: dict[str, Any], sequence: InputSequence) 
 def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs of the full forward: without cache, and with an encoder's output computed once."""
     full = dict(inputs)
-    if call.takes(_SWITCH) or model_traits.collects_keywords(call.model):
-        full[_SWITCH] = False
+    if call.takes(SWITCH) or model_traits.collects_keywords(call.model):
+        full[SWITCH] = False
     if _ROUTER in call.parameters:
         full[_ROUTER] = False
     if "encoder_outputs" not in call.parameters:

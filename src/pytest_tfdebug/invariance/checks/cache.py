@@ -12,7 +12,7 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.decodings import CACHES, decodings
+from pytest_tfdebug.invariance.calls.decodings import CACHES, SWITCH, decodings
 from pytest_tfdebug.invariance.calls.inputs import Repetition, with_positions
 from pytest_tfdebug.invariance.calls.sequences import token_sequence
 from pytest_tfdebug.invariance.checks.base import Check
@@ -73,7 +73,8 @@ class CacheCheck(Check):
 
     def _ignores_mask(self, decoding: Decoding) -> bool:
         """Tell whether a padded forward that fills a cache does without its mask: the fault is then not the cache's."""
-        inputs, mask = decoding.whole(), decoding.sequence.kind.mask
+        inputs, mask = decoding.inputs, decoding.sequence.kind.mask
+        inputs = {**inputs, **({SWITCH: True} if SWITCH in inputs else {})}
         total = decoding.real.shape[1]
         at = Alignment(total, 0, total, decoding.sequence.batch, mask=decoding.real)
         seen = {**inputs, mask: torch.ones_like(inputs[mask])}

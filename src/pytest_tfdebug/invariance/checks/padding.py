@@ -147,13 +147,13 @@ class PaddingCheck(Check):
             self._numbers_caches.add(main)
             return None
         if not may_move or mode != "auto":
-            return Leak(self.call, sequence, repetition, mismatch, has_positions)
+            return Leak(self.call, sequence, repetition, mismatch)
         with_positions = numbered(self.call, sequence, made)
         second = self._run(sequence, with_positions)
         if second is not None and second.is_in_cache:  # PaliGemma counts from 1 where no one gives it positions
             second = self._run(sequence, replace(with_positions, recorded=""))
         if second is not None and (second.is_in_cache or not mismatch.is_in_cache):
-            return Leak(self.call, sequence, with_positions, second, has_positions=True)
+            return Leak(self.call, sequence, with_positions, second)
         if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
             self._numbers_caches.add(main)
         else:

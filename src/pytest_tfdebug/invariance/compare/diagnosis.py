@@ -38,7 +38,6 @@ class Leak:
     sequence: InputSequence
     repetition: Repetition
     mismatch: Mismatch  # the first output that changed
-    has_positions: bool  # the repetition was given position ids built from the mask
     content_matters: bool | None = None  # other tokens at the pads change the answer; None where that was not tried
     mask_matters: bool | None = None  # switching the mask on at the pads does; None where there is no mask
     positions_help: bool = False  # position ids built from the mask make the answer right
@@ -172,7 +171,7 @@ def examined(leak: Leak, fails: Callable[[Repetition], bool | None]) -> Leak:
         other = padded(call.model, call.inputs, sequence, (at.start, at.total - at.real - at.start), "random")
         content_matters = differs(sequence.main, other[sequence.main])
     has_mask = sequence.takes_mask and sequence.kind.unit == "tokens" and made.inputs.get(mask) is not None
-    may_number = not leak.has_positions and can_take_positions(call, sequence)
+    may_number = can_take_positions(call, sequence) and sequence.kind.positions not in made.inputs
     return replace(
         leak,
         content_matters=content_matters,
