@@ -567,28 +567,6 @@ def test_the_same_inf_and_nan_on_both_sides_are_mentioned():
     ]
 
 
-def test_threads_that_diverge_are_blamed_on_their_module():
-    import threading
-
-    class Parallel(nn.Module):
-        def __init__(self, scale):
-            super().__init__()
-            self.left, self.right = Block(), Block()
-            self.right.up.weight.data *= scale
-
-        def forward(self, x):
-            results = []
-            for branch in (self.left, self.right):
-                worker = threading.Thread(target=lambda branch=branch: results.append(branch(x)))
-                worker.start()
-                worker.join()
-            return sum(results)
-
-    report = compare(trace(Parallel(1), X), trace(Parallel(2), X))
-
-    assert (report.culprit.kind, report.culprit.path) == ("weights", "right.up")
-
-
 def test_nothing_to_compare_is_an_error():
     class Silent(nn.Module):
         def forward(self, number):

@@ -118,11 +118,6 @@ class Selection:
 
     def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
         """Return the picked ones of a model's submodules; what runs as compiled code cannot be picked."""
-        return dict(self._picked(model, modules))
-
-    def _picked(
-        self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]
-    ) -> Iterator[tuple[str, torch.nn.Module]]:
         layers = {id(item) for item in _items_of_containers(model)} if self.level == "layers" else set()
         hidden = hidden_by_compiler(root_of(model), modules)
         names = {path: self.names.get(path, path) for path in modules}
@@ -131,18 +126,16 @@ class Selection:
             for glob in globs:
                 if not any(matches(name, glob) for name in paths):
                     raise TFDebugError(f"No module matches {glob!r} ({MEANING}).{nearest(glob, paths)}")
-        for path, module in modules.items():
-            if path in hidden or (self.among is not None and path not in self.among):
-                continue
-            if self.include and not matches_any(names[path], self.include):
-                continue
-            if matches_any(names[path], self.exclude):
-                continue
-            if self.level == "leaves" and next(bare(module).children(), None) is not None:
-                continue
-            if self.level == "layers" and id(bare(module)) not in layers:
-                continue
-            yield path, module
+        return {
+            path: module
+            for path, module in modules.items()
+            if path not in hidden
+            and (self.among is None or path in self.among)
+            and (not self.include or matches_any(names[path], self.include))
+            and not matches_any(names[path], self.exclude)
+            and (self.level != "leaves" or next(bare(module).children(), None) is None)
+            and (self.level != "layers" or id(bare(module)) in layers)
+        }
 
 
 class Modules(NamedTuple):

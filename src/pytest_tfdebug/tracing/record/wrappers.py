@@ -91,11 +91,6 @@ def callers_of_forward(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
         model = model._modules[name]  # type: ignore[assignment] # noqa: SLF001 - as in ``bare``
 
 
-def named_modules(model: torch.nn.Module) -> Iterator[Named]:
-    """Yield every module of a model under each of its paths in the bare model, the root first, parents first."""
-    yield from _named(model, "", None)
-
-
 def modules_by_path(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Return every module of a model once, under its first path in the bare model; the root under the empty one."""
     first: dict[int, tuple[str, torch.nn.Module]] = {}
@@ -104,7 +99,8 @@ def modules_by_path(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return dict(first.values())
 
 
-def _named(module: torch.nn.Module, path: str, outer: torch.nn.Module | None) -> Iterator[Named]:
+def named_modules(module: torch.nn.Module, path: str = "", outer: torch.nn.Module | None = None) -> Iterator[Named]:
+    """Yield every module of a model under each of its paths in the bare model, the root first, parents first."""
     name = wrapped_name(module)
     if name is not None and is_compiled_wrapper(module) and outer is None:
         outer = module
@@ -114,10 +110,10 @@ def _named(module: torch.nn.Module, path: str, outer: torch.nn.Module | None) ->
     else:
         inner = children.pop(name)
         if inner is not None:
-            yield from _named(inner, path, outer)
+            yield from named_modules(inner, path, outer)
     for own, child in children.items():
         if child is not None:
-            yield from _named(child, f"{path}.{own}" if path else own, None)
+            yield from named_modules(child, f"{path}.{own}" if path else own)
 
 
 def named_tensors(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
