@@ -116,8 +116,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """
     if _NOTES in sys.modules:
         import_module(_NOTES).add_properties(item)
-    if call.excinfo is not None and _is_mistake(call.excinfo) and not item.config.getoption("fulltrace"):
+    if call.excinfo is None or item.config.getoption("fulltrace"):
+        return
+    if _is_mistake(call.excinfo):
         _hide_own_lines(call.excinfo.value)
+    elif isinstance(call.excinfo.value, CheckError):
+        _end_at_the_users_line(call.excinfo.value)
 
 
 @pytest.hookimpl(wrapper=True, specname="pytest_runtest_makereport")

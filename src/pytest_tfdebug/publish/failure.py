@@ -95,7 +95,6 @@ def _rewrite(
     if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
         traceback.reprentries = []
         return
-    _end_at_the_users_call(shown, excinfo)
     entry = traceback.reprentries[-1]
     if not isinstance(entry, ReprEntry):  # --tb=native
         return
@@ -111,22 +110,6 @@ def _rewrite(
             location, entry.reprfileloc = entry.reprfileloc, None
     last = [] if location is None else [f"{location.path}:{location.lineno}: {location.message}"]
     traceback.extraline = "\n".join([*rest, *last]) or None
-
-
-def _end_at_the_users_call(shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """End the traceback at the user's call that failed a check, without the lines of torch and this package below."""
-    calls = [entry for entry in excinfo.traceback if is_users(entry.frame.raw)]
-    entries: list[Any] = list(shown.reprtraceback.reprentries)
-    at = shown.reprcrash
-    if not calls or at is None:
-        return
-    line, path = calls[-1].lineno + 1, str(calls[-1].path)
-    for place, entry in enumerate(entries[:-1]):
-        if _place(entry) == (Path(path).name, line):
-            entry.lines = [*entry.lines, *(text for text in entries[-1].lines if text.startswith(_FAIL))]
-            at.path, at.lineno, entry.reprfileloc.message = path, line, excinfo.typename
-            shown.reprtraceback.reprentries = entries[: place + 1]
-            return
 
 
 def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - the lines of an entry
