@@ -13,7 +13,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
@@ -64,12 +64,6 @@ def fill(model: _Model, seed: int = 0) -> _Model:
         raise TFDebugError(f"fill takes a torch.nn.Module, not {type(model).__name__}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TFDebugError(f"seed={seed!r} is not a whole number.")
-    return filled(model, seed, drawn)
-
-
-@torch.no_grad()
-def filled(model: _Model, seed: int, values: Callable[[str, int, float, float], torch.Tensor]) -> _Model:
-    """Give every parameter its :func:`fill` values, which another function may keep for models that follow."""
     named = list(_named(model))
     for name, parameter in named:
         _check(name, parameter)
@@ -77,7 +71,7 @@ def filled(model: _Model, seed: int, values: Callable[[str, int, float, float], 
     for name, parameter in named:
         if not (is_trained and _is_computed(name, parameter)):
             target = torch.view_as_real(parameter.data) if parameter.is_complex() else parameter.data
-            made = values(f"{seed}:{_plain(name)}", target.numel(), *_range(model, name, parameter))
+            made = _drawn(f"{seed}:{_plain(name)}", target.numel(), *_range(model, name, parameter))
             target.copy_(made.view(target.shape))
     return model
 
@@ -129,7 +123,7 @@ def _fans_in(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -
     return max(parameter.shape[-2:]) if parameter.ndim > 2 else parameter.shape[-1]  # noqa: PLR2004 - experts
 
 
-def drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
+def _drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
     """Return the numbers that belong to a text."""
     numbers = np.random.Philox(key=int.from_bytes(sha256(text.encode()).digest()[:16], "little"))
     values = torch.empty(size)
