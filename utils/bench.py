@@ -25,7 +25,6 @@ import torch
 import command
 from measuring import forwards, processes
 from measuring.figures import Figure, Settings
-from measuring.work import WORKS
 from pytest_tfdebug.environment import environment, lines
 
 #: What measures each section.
@@ -37,22 +36,20 @@ SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "growth": forwards.measure_growth,
     "memory": forwards.measure_memory,
 }
-_MORE_ROUNDS = 3
+_MORE_ROUNDS, _THREADS = 3, 2
 _FACTS = ("python", "torch", "transformers", "safetensors", "pytest_tfdebug", "cpu", "threads")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 if a budget is exceeded and ``--check`` was given."""
     parser = command.parser(__doc__)
-    parser.add_argument("--only", type=_names(SECTIONS), default=tuple(SECTIONS), help="sections, with commas")
-    parser.add_argument("--models", type=_names(WORKS), default=tuple(WORKS), help="models, with commas")
+    parser.add_argument("--only", type=_sections, default=tuple(SECTIONS), help="sections, with commas")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each candidate (default 5)")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
     options = vars(parser.parse_args(arguments))
     sections, is_checking = options.pop("only"), options.pop("check")
     settings = Settings(**options)
-    prepare(settings.threads)
+    prepare()
     figures: list[Figure] = []
     for section in sections:
         found = list(SECTIONS[section](settings))
@@ -72,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(is_checking and bool(exceeded))
 
 
-def prepare(threads: int) -> None:
+def prepare() -> None:
     """Settle what every section shares, and print what the figures depend on."""
     command.quiet()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(_THREADS)
     gc.freeze()  # no garbage of before is collected again
     facts = [line for line in lines(environment()) if line.partition(":")[0] in _FACTS]
     peers = [f"{name}: {version(name)}" for name in ("pytest-torch", "torchlens") if find_spec(name.replace("-", "_"))]
@@ -95,15 +92,12 @@ def show(figures: Sequence[Figure]) -> None:
             table.add(name, [row.get(column, "") for column in (*works, "unit")])
 
 
-def _names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
-        return names
-
-    return parse
+def _sections(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
+    return names
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def settings_seen(monkeypatch):
         return [figure(value=1.4 if len(seen) == 3 else 2.0), figure("bare forward", 1.0, limit=None)]
 
     monkeypatch.setattr(bench, "SECTIONS", {"core": measure})
-    monkeypatch.setattr(bench, "prepare", lambda threads: None)
+    monkeypatch.setattr(bench, "prepare", lambda: None)
     return seen
 
 

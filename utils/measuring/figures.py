@@ -66,14 +66,10 @@ class Settings:
     Args:
         rounds: Times that each candidate runs, if it is not a slow one.
         patience: Seconds after which a slow candidate stops, once it has run three times.
-        threads: Threads of torch.
-        models: Names of the work, see :data:`measuring.work.WORKS`.
     """
 
     rounds: int = 5
     patience: float = 1.5
-    threads: int = 2
-    models: tuple[str, ...] = ("llama", "minilm")
 
 
 def of_rounds(

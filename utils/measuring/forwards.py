@@ -23,8 +23,8 @@ DEPTHS = (2, 32)
 
 def measure(section: str, settings: Settings) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
-    for name in settings.models:
-        yield from of_work(WORKS[name](), [kind for kind in KINDS if kind.section == section], settings)
+    for work in WORKS.values():
+        yield from of_work(work(), [kind for kind in KINDS if kind.section == section], settings)
 
 
 def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[Figure]:
@@ -61,8 +61,8 @@ def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[F
 
 def measure_padding(settings: Settings) -> Iterator[Figure]:
     """Yield what a passing padding check costs beyond the forwards that it repeats, in bare forwards."""
-    for model in settings.models:
-        work, began, took, beside = WORKS[model](), list[float](), list[float](), list[float]()
+    for make in WORKS.values():
+        work, began, took, beside = make(), list[float](), list[float](), list[float]()
         work.model.register_forward_pre_hook(lambda *_, began=began: began.append(perf_counter()), prepend=True)
         work.model.register_forward_hook(lambda *_, began=began, took=took: took.append(perf_counter() - began.pop()))
         for _ in range(settings.rounds + 1):
