@@ -51,36 +51,25 @@ _SEED = 20261121
 Inputs = dict[str, Any]
 
 
-def rows_of(inputs: Mapping[str, Any], rows: Sequence[int], batch: int) -> dict[str, Any]:
-    """Return the inputs of some rows of a batch, in the given order; a row may come several times."""
-    return {
-        name: value[list(rows)]
-        if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch and name != "cache_position"
-        else value
-        for name, value in inputs.items()
-    }
+def rows_of(inputs: Mapping[str, Any], rows: Sequence[int], batch: int, *, with_shares: bool = False) -> dict[str, Any]:
+    """Return the inputs of some rows of a batch, in the given order; a row may come several times.
 
-
-def has_shares(inputs: Mapping[str, Any], batch: int) -> bool:
-    """Tell whether an input may have several items for each row of a batch, as the classes to look for in an image."""
-    return any(_items(value, batch) > 1 for value in inputs.values())
-
-
-def rows_with_shares(inputs: Mapping[str, Any], rows: Sequence[int], batch: int) -> dict[str, Any]:
-    """Return the inputs of some rows of a batch, and the items of these rows where an input has several for each."""
-    made = rows_of(inputs, rows, batch)
+    ``with_shares`` takes the items of these rows where an input has several for each.
+    """
+    made = dict(inputs)
     for name, value in inputs.items():
-        items = _items(value, batch)
-        if items > 1:
+        items = items_of(value, batch)
+        if (items == 1 and name != "cache_position") or (with_shares and items > 1):
             made[name] = value.unflatten(0, (batch, items))[list(rows)].flatten(0, 1)
     return made
 
 
-def _items(value: object, batch: int) -> int:
-    """Return how many items a tensor has for each row; 0 where they do not come out even."""
-    if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[0] % batch:  # noqa: PLR2004 - rows, and more
+def items_of(value: object, batch: int) -> int:
+    """Return how many items a tensor has for each row, as the classes to look for in an image; 0 if not the same."""
+    if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] % batch:
         return 0
-    return value.shape[0] // batch
+    items = value.shape[0] // batch
+    return items if items == 1 or value.dim() > 1 else 0
 
 
 def window_of(inputs: Mapping[str, Any], sequence: InputSequence, first: int, end: int) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.invariance.calls.inputs import Repetition, has_shares, rows_of, rows_with_shares
+from pytest_tfdebug.invariance.calls.inputs import Repetition, items_of, rows_of
 from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import Check
 
@@ -35,9 +36,9 @@ class BatchCheck(Check):
             self.skip(f"{self.call.name} was given no tensor by name")
             return
         found = self._first_difference(*main, rows_of)
-        if found is not None and has_shares(self.call.inputs, main[1].shape[0]):
-            skipped = len(self.outcome.skipped)
-            if self._first_difference(*main, rows_with_shares) is None and len(self.outcome.skipped) == skipped:
+        if found is not None and any(items_of(value, len(main[1])) > 1 for value in self.call.inputs.values()):
+            skipped, pick = len(self.outcome.skipped), partial(rows_of, with_shares=True)
+            if self._first_difference(*main, pick) is None and len(self.outcome.skipped) == skipped:
                 return
         if found is not None:
             self.fail(*found)
