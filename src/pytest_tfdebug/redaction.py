@@ -7,10 +7,12 @@ secret by themselves, and words that were drawn at random. It rather masks a wor
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
@@ -185,12 +187,7 @@ _FORMS = tuple(
         r"(?i)(\bbearer(?:\s+|%20))[A-Za-z0-9._~+/=-]{8,}",
         r"(?i)(\bbasic\s+)(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}",
         r"(\b(?:hf|api_org)_)(?!\w*_)[A-Za-z0-9]{10,}",  # and not hf_transfer_enabled
-        r"(\b(?:A[BKS]IA|ACCA|A3T[A-Z0-9]|AIza|LTAI))(?=\w*\d)[\w-]{16,}",
-        # of detect-secrets: code hosts, Square, Discord, Telegram, Mailchimp, Softlayer, and a key beside its name
-        r"(\b(?:gh[pousr]_|gl(?:pat|dt|ft|soat|rt)-|GR1348941|sq0csp-))[\w\\-]{20,}",
-        r"()\b(?:[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}|\d{8,10}:[\w-]{35}|[0-9a-z]{32}-us\d{1,2})(?![\w-])",
-        r"(\.softlayer\.com/soap/v3(?:\.1)?/)[a-z0-9]{64}",
-        r"(?i)(\b\w*(?:key|pwd|pw|password|pass|token)\W{0,20}|\baws[^\r\n]{0,40}?['\"])(?=[\w/+-]*\d)[\w/+-]{40,}",
+        r"(\b(?:A[BKS]IA|AIza|LTAI))(?=\w*\d)[\w-]{16,}",
         r"()\b(?:SK|AC|dapi)[0-9a-f]{32}\b|\bAGE-SECRET-KEY-1[A-Z0-9]+",
         # passwords of commands, and of Kaggle's file
         r"((?<![\w.-])(?:-u|-U|--(?:proxy-)?user)(?:\s+|=))(?:'[^':]+:[^']*'|\"[^\":]+:[^\"]*\"|[^\s:'\"]+:\S+)",
@@ -213,7 +210,7 @@ def _without(values: Sequence[str], text: str) -> str:
     text = _QUERY.sub(lambda found: found[1] + _ASKED.sub(MASK, found[2]), text)
     for pattern in _FORMS:
         text = pattern.sub(lambda found: f"{found[1] or ''}{MASK}", text)
-    text = _TOKEN.sub(_judged, text)
+    text = _drawn(text)
     for pattern in _BESIDE:
         text = pattern.sub(lambda found: f"{found[1]}{MASK}" if is_secret_name(found["name"]) else found[0], text)
     return _without_named(text)
@@ -288,6 +285,8 @@ def _is_harmless(found: re.Match[str], value: str) -> bool:
     return inner.lower() in SWITCHES or not inner.strip("*") or re.fullmatch(r"<[^<>]*>|\[[A-Z]+\]", inner) is not None
 
 
+#: Characters above which a text is not shown to the rules of detect-secrets, which take the square of its length.
+_LONGEST = 20_000
 #: A word that may be a token, its parts joined by ``-``, ``_`` or ``.``; and what stands before one: ``hf_``, ``sk-``.
 _TOKEN = re.compile(r"(?<![\w.-])[A-Za-z0-9][\w.-]{19,}[\w+/=-]*")
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{1,15}[-_.](?:v\d+[-_])?")
@@ -301,6 +300,17 @@ _CAPITALS = re.compile(r"(?=[A-Z]*\d[A-Z]*\d)[A-Z0-9]{16,}")
 #: letters begin another kind. In names of classes a fifth do. Without a prefix only a long one of both cases counts:
 #: a checksum stays.
 _TURN, _TURNS, _LONG = re.compile(r"(?<=[a-z])[A-Z]|(?<=[A-Za-z])\d|(?<=\d)[A-Za-z]"), 0.26, 32
+#: Rules of detect-secrets that are about other things than tokens.
+_OTHERS = frozenset({"basic_auth", "ip_public", "keyword", "high_entropy_strings", "private_key"})
+
+
+def _drawn(text: str) -> str:
+    """Mask every token, its prefix left: ``hf_***``."""
+    words = [found[0] for found in _TOKEN.finditer(text)]
+    if any(map(_is_drawn, words)) and len(text) <= _LONGEST:
+        for pattern in _known():
+            text = pattern.sub(_masked, text)
+    return _TOKEN.sub(_judged, text) if words else text
 
 
 def _is_drawn(word: str, begin: int = 0) -> bool:
@@ -310,7 +320,6 @@ def _is_drawn(word: str, begin: int = 0) -> bool:
 
 
 def _judged(found: re.Match[str]) -> str:
-    """Mask a token, its prefix left: ``hf_***``."""
     word = found[0]
     ours, prefix = _OURS.match(word), _PREFIX.match(word)
     if (
@@ -323,3 +332,25 @@ def _judged(found: re.Match[str]) -> str:
         return f"{prefix[0]}{MASK}"
     has_both = word != word.lower() and word != word.upper()
     return MASK if has_both and any(len(each) >= _LONG and _is_drawn(each) for each in _PART.findall(word)) else word
+
+
+def _masked(found: re.Match[str]) -> str:
+    """Mask what a rule of detect-secrets has found: its last group, or all of it."""
+    secret = next((group for group in reversed(found.groups()) if group), None)
+    return MASK if secret is None or len(secret) < len(found[0]) // 2 else found[0].replace(secret, MASK)
+
+
+@cache
+def _known() -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of detect-secrets; importing them takes a third of a second."""
+    import detect_secrets.plugins
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    found: list[re.Pattern[str]] = []
+    for module in pkgutil.iter_modules(detect_secrets.plugins.__path__):
+        if module.name in _OTHERS:
+            continue
+        for kind in vars(importlib.import_module(f"detect_secrets.plugins.{module.name}")).values():
+            is_rule = isinstance(kind, type) and issubclass(kind, RegexBasedDetector) and kind is not RegexBasedDetector
+            found += kind.denylist if is_rule else ()
+    return tuple(dict.fromkeys(found))
