@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 
+#: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
+#: is what rounding alone comes to, or within so many times the farthest.
+_ROUNDING, _AS_NEAR = 0.4, 2.0
 #: How many times as far as is allowed an array in half precision may be by rounding: so far most of right ports are.
 _NEARLY = 6.0
 #: A wrong array is a form of a value that is no farther than this.
@@ -52,6 +55,7 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
 
     ``wrong`` are output values that are known to differ, by their elements.
     """
+    _drop_distant(reference, arrays, wrong)
     good = vouched(reference, arrays, wrong)
     is_open = (reference.live - good) & reference.made_here | set(wrong)
     if not is_open:
@@ -96,6 +100,20 @@ def vouched(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collecti
         if good.issuperset(bases) and index not in wrong:
             good.add(index)
     return good
+
+
+def _drop_distant(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int]) -> None:
+    """Take back pairs that are farther than those before the first array without one: a small fault passes on there."""
+    first = next((place for place, array in enumerate(arrays) if array.is_open), None)
+    if first is None:
+        return
+    good = vouched(reference, arrays, wrong)
+    if all(index in good for index in reference.results):
+        return
+    before = max((array.share for array in arrays[:first] if array.partners), default=0.0)
+    for array in arrays[first:]:
+        if array.partners and array.share > max(_ROUNDING, _AS_NEAR * before):
+            array.how, array.partners = "", ()
 
 
 def _first_open(reference: ReferenceValues, arrays: Sequence[Array], places: Sequence[int]) -> Interval | None:

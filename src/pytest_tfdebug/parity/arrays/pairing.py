@@ -1,8 +1,9 @@
-"""Which array is which value of the reference: by moments, whole, fused, split, or cropped."""
+"""Which array is which value of the reference: by moments, whole, fused, split, in turns, or cropped."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 
-#: How an array has its partners: it is the value, several of them, a part of one, a crop of an output, it says nothing
-#: (constant, or of a few elements); or it has none.
-How = Literal["value", "joined", "part", "crop", "says nothing", ""]
+#: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
+#: it says nothing (constant, or of a few elements); or it has none.
+How = Literal["value", "joined", "part", "turn", "crop", "says nothing", ""]
 #: Neighbours that are tried as the parts of one value.
 _PARTS = (2, 3)
 
@@ -59,15 +60,29 @@ def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
         if found:
             is_whole = reference.at(found[0]).print.elements == array.print.elements
             array.become("value" if is_whole else "joined", found, array.distance, array.share)
+    _pair_turns(reference, arrays)
     for count in _PARTS:  # what the reference has in one: neighbours in the order in which they were given
         for first in range(len(arrays) - count + 1):
-            _pair_together(reference, arrays[first : first + count])
+            _pair_together(reference, arrays[first : first + count], "part")
 
 
-def _pair_together(reference: ReferenceValues, some: Sequence[Array]) -> None:
+def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
+    """Pair what a loop of the runtime made: arrays of one label, or of that and one shape, are turns of one value."""
+    turns: dict[object, list[Array]] = defaultdict(list)
+    for array in arrays:
+        if array.is_open:
+            for turn in (array.label, (array.label, array.shape)):
+                turns[turn].append(array)
+    for each in turns.values():
+        for width in range(len(each), 1, -1):
+            for first in range(0, len(each), width) if len(each) % width == 0 else ():
+                _pair_together(reference, each[first : first + width], "turn")
+
+
+def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:
     """Pair arrays that are one value together."""
     if all(array.is_open for array in some):
         whole = joined([array.print for array in some])
         found, distance, share = reference.partners(whole, some[0].dtype)
         for array in some if found and reference.at(found[0]).print.elements == whole.elements else ():
-            array.become("part", found, distance, share)
+            array.become(how, found, distance, share)

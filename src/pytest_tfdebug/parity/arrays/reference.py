@@ -105,12 +105,14 @@ class ReferenceValues(Side):
         near = self._of_size(held)
         near = near[near < len(self.values)]
         if len(near) and held.rms:
-            theirs, factors = self._moments[near] / self._moments[near, 2:3], held.rms / self._moments[near, 2]
+            theirs = self._moments[near] / self._moments[near, 2:3]
             rounding = torch.finfo(getattr(torch, dtype)).eps / 2 if "float" in dtype else 0.0
             within = 2 * self.within(dtype)[near] + rounding  # a product is rounded once more
-            differences = differences_from(np.array(held.moments) / held.rms, theirs)
-            is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > within[:, 2])
-            found = {int(near[k]): float(factors[k]) for k in np.flatnonzero(is_one)}
+            for sign in (1.0, -1.0):
+                differences = differences_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
+                factors = sign * held.rms / self._moments[near, 2]
+                is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > within[:, 2])
+                found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(is_one)}
         return found
 
     def _of_size(self, held: Fingerprint) -> npt.NDArray[np.intp]:
@@ -147,10 +149,11 @@ class ReferenceValues(Side):
         return {v.index for v in self.values if v.call == value.call and v.lines and v.lines[0][:2] == at}
 
     def _groups(self) -> list[tuple[int, ...]]:
-        """Return what a runtime may hold as one: what one operator made of one value."""
-        together = defaultdict[tuple[int, str], list[int]](list)
+        """Return what a runtime may hold as one: what one operator made of one value, and the turns of a loop."""
+        together = defaultdict[object, list[int]](list)
         for value in self.values:
             if value.origin == "operator" and says(value.print):
+                together[self.call_of(value).path, value.operator, value.lines[:1]].append(value.index)
                 for made in {self.computed(self.values[made]).index for made in value.producers}:
                     if self.values[made].origin != "parameter":
                         together[made, value.operator].append(value.index)
@@ -162,6 +165,12 @@ class ReferenceValues(Side):
             if len(each) < _SIBLINGS or last - first == len(each)
         }
         return sorted(members)
+
+
+def _signed(moments: npt.NDArray[np.float64], sign: float) -> npt.NDArray[np.float64]:
+    """Return the moments of a tensor, or of that times -1."""
+    mean, size, rms, third, fourth, low, high = moments
+    return moments if sign > 0 else np.array([-mean, size, rms, -third, fourth, -high, -low])
 
 
 def says(held: Fingerprint) -> bool:
