@@ -1,6 +1,8 @@
 """A port beside its reference: what each verdict takes, and what a sweep refuses to judge."""
 
 import copy
+import io
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -179,6 +181,34 @@ def test_a_large_configuration_is_refused_with_the_values_to_make_small():
 
     assert "MistralForCausalLM has more than 20,000,000 parameters" in str(caught.value)
     assert "This one has hidden_size=4096, intermediate_size=14336, num_hidden_layers=32" in str(caught.value)
+
+
+class Rounded(LlamaForCausalLM):
+    """Adds a shift to its logits, once they went through a sum that rounds them."""
+
+    def forward(self, *args, **kwargs):
+        out = super().forward(*args, **kwargs)
+        out.logits = out.logits + self.config.large - self.config.large + self.config.shift
+        return out
+
+
+@pytest.mark.parametrize(("large", "verdict"), [(0.0, "matters"), (2.0**18, "never")])
+def test_a_field_matters_only_beyond_what_float64_shows_to_be_rounding(large, verdict):
+    report = pytest_tfdebug.sweep(Rounded, LlamaConfig(**SIZES, large=large, shift=0.004))
+
+    assert {row.field: row.verdict for row in report.rows}["shift"] == verdict
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_how_far_a_sweep_is(is_terminal, monkeypatch):
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(sys, "stderr", stderr)
+
+    pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=LlamaForCausalLM)
+
+    assert ("sweep of llama: " in stderr.getvalue()) == is_terminal
+    assert ("sweep of the port: " in stderr.getvalue()) == is_terminal
 
 
 def test_rows_are_a_table():

@@ -16,8 +16,9 @@ from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
 from pytest_tfdebug.sweeping.search import FieldSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.sweeping.fields import Field
     from pytest_tfdebug.sweeping.port import Build, Load
     from pytest_tfdebug.sweeping.reference import Forward
     from pytest_tfdebug.sweeping.search import Move
@@ -70,8 +71,8 @@ def sweep(
         search = FieldSearch(Reference(reference, config, inputs))
         port = None if build is None else Port(build, search.reference, load, forward)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
-        search.move_all()
-        for field in search.fields:
+        search.move_all(lambda fields: _shown(fields, search.reference.name))
+        for field in _shown(search.fields, "the port") if port else search.fields:
             moves = search.moves(field)
             spot = search.blind_spot(field) if moves else None
             report.blind += [spot] if spot else []
@@ -96,6 +97,13 @@ def _refuse_large(reference: type, config: Any) -> None:  # noqa: ANN401
             f"again and again.\nGive a small configuration, such as hidden_size=32 and two layers. This one has "
             f"{listed(told, len(told))}."
         )
+
+
+def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:
+    """Yield fields, with a progress bar on a terminal."""
+    from tqdm import tqdm
+
+    yield from tqdm(fields, f"sweep of {name}", unit="field", leave=False, disable=None)
 
 
 def _row(move: Move) -> FieldRow:

@@ -16,10 +16,11 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.port_call import port_call
 from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
-from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, changed
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,8 +86,8 @@ class Reference:
                 f"{type(error).__name__}: {error}"
             ) from error
         self._known: dict[str, Variant | None] = {}
-        #: Distance below which an answer is the same: the noise that a golden allows.
-        self.bound = DEFAULTS["float32"].noise
+        #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
+        self.bound = max(FLOORS * self._floor(model), DEFAULTS["float32"].noise)
 
     def model(self, config: Any) -> torch.nn.Module:  # noqa: ANN401
         """Return a model of a configuration, with weights that follow from their names and shapes."""
@@ -121,6 +122,14 @@ class Reference:
             return bool(changed(self.config, {}, (name,)).to_dict().get(name) == value)
         except Exception:  # noqa: BLE001 - every configuration refuses in its own way
             return False
+
+    def _floor(self, model: torch.nn.Module) -> float:
+        """Return how far the answer is from that in float64; 0 where the model cannot be run so."""
+        try:
+            with in_float64(model, ((), self.inputs)) as (wide, (_, widened)):
+                return apart(self.base.answer, answer(wide, widened))
+        except Exception:  # noqa: BLE001 - the noise of float32 is then all that is allowed
+            return 0.0
 
 
 def is_small(model: torch.nn.Module) -> bool:

@@ -12,7 +12,7 @@ from pytest_tfdebug.sweeping.reference import apart, is_equal
 from pytest_tfdebug.sweeping.result import BlindSpot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_tfdebug.sweeping.reference import Reference, Variant
 
@@ -60,12 +60,14 @@ class FieldSearch:
         self._found: dict[Field, list[Move]] = {}
         self._bringing_parts: list[_Context] = []
 
-    def move_all(self) -> None:
+    def move_all(self, shown: Callable[[Sequence[Field]], Iterable[Field]]) -> None:
         """Move every field.
 
         Those that do not move are moved again beside each change that brought modules in: experts, another attention.
         """
-        for field in [field for field in self.fields if not self.moves(field)]:
+        for field in shown(self.fields):
+            self.moves(field)
+        for field in shown([field for field in self.fields if not self._found[field]]):
             self._found[field] = self._in(self._bringing_parts, field)
 
     def moves(self, field: Field) -> list[Move]:
