@@ -76,6 +76,11 @@ WHAT_MATTERS = {
         {"hidden_size": 64},
         f"{ROPE} hidden_size intermediate_size num_hidden_layers num_attention_heads tie_word_embeddings hidden_act layer_norm_eps attention_bias use_parallel_residual partial_rotary_factor",
     ),
+    "helium": (  # which takes no hidden size but its heads times the width of one
+        "HeliumForCausalLM",
+        {"num_key_value_heads": 4, "head_dim": 8},
+        f"{DECODER} {ROPE} hidden_act rms_norm_eps attention_bias mlp_bias head_dim",
+    ),
     "falcon": (
         "FalconForCausalLM",
         {},

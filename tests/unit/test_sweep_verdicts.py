@@ -291,6 +291,7 @@ def test_rotary_embeddings_are_moved_as_each_version_writes_them(entries):
         ("use_qk_norm", False, [True], []),
         ("hidden_act", "gelu", ["relu", "silu", "gelu_pytorch_tanh"], [None]),
         ("num_hidden_layers", 2, [3, 1, 4], [None, 4]),
+        ("attention_types", [[["global", "local"], 6]], [[[["local", "global"], 6]]], [None]),
     ],
 )
 def test_a_field_is_moved_by_its_name_and_type(name, value, tried, without):

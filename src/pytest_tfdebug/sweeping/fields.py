@@ -32,6 +32,7 @@ _WINDOW, _TRAINED = 3, 4
 _FACTOR, _SHORT = 4.0, 8
 #: Kinds of layers that differ in their attention mask alone.
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+_HIDDEN, _HEADS = ("hidden_size", "n_embd", "d_model"), ("num_attention_heads", "n_head", "num_heads")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,22 @@ class Field:
         """Return what a model computes with that does not read the field; nothing where it asks for nothing."""
         is_asked_for = self.value is not None and self.value is not False and not self.is_rope
         return self._kind.left_out(self) if is_asked_for else ()
+
+    def keeping_shapes(self, value: Any) -> Changes:  # noqa: ANN401
+        """Return what has to change with a size where ``heads * head_dim`` must stay the hidden size."""
+        *parents, name = self.path
+        if type(value) is not int or value < 1:
+            return {}
+        if name in _HIDDEN:
+            return {(*parents, "head_dim"): value // self.size(_HEADS, 4)}
+        hidden = self.size(_HIDDEN, 32)
+        if name in _HEADS:
+            return {(*parents, "head_dim"): hidden // value}
+        return {(*parents, each): hidden // value for each in _HEADS if name == "head_dim" and each in self.beside}
+
+    def size(self, names: Sequence[str], default: int) -> int:
+        """Return a size that stands beside this field, under the first of its names."""
+        return next((self.beside[name] for name in names if isinstance(self.beside.get(name), int)), default)
 
     @property
     def _kind(self) -> _FieldKind:
@@ -119,11 +136,7 @@ def changed(config: Any, changes: Changes, without: tuple[str, ...] = ()) -> Any
 
 
 def _width_of_head(field: Field) -> int:
-    def size(default: int, *names: str) -> int:
-        return next((field.beside[name] for name in names if isinstance(field.beside.get(name), int)), default)
-
-    hidden, heads = size(32, "hidden_size", "n_embd", "d_model"), size(4, "num_attention_heads", "n_head", "num_heads")
-    return size(hidden // heads, "head_dim")
+    return field.size(("head_dim",), field.size(_HIDDEN, 32) // field.size(_HEADS, 4))
 
 
 def _ropes(field: Field) -> list[Any]:
@@ -167,6 +180,13 @@ def _whole(field: Field) -> list[Any]:
 def _fractions(field: Field) -> list[Any]:
     value = field.value
     return [0.5, 2.0, 0.25] if value in (0.0, 1.0) else [value * 4, value / 4, value * 2, value / 2]
+
+
+def _turned(value: Any) -> Any:  # noqa: ANN401 - lists in lists
+    """Return nested lists with their words in the opposite order."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return [_turned(each) for each in (value[::-1] if all(isinstance(each, str) for each in value) else value)]
 
 
 _Values = Callable[[Field], Sequence[Any]]
@@ -214,6 +234,7 @@ _KINDS = (
         "list of (float|int|float int)",
         lambda field: (list(field.value)[::-1], [1 - n if n in (0, 1) else n * 2 for n in field.value]),
     ),
+    _FieldKind("", "list of .*", lambda field: (_turned(field.value),)),
     _FieldKind("", "NoneType", lambda field: (_WINDOW, 2 * _width_of_head(field), 0.5, True)),
     _FieldKind("", ".*", _fixed()),
 )

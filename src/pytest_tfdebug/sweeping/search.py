@@ -119,7 +119,7 @@ class FieldSearch:
         changes = {**context.changes, field.path: value}
         derived = tuple(name for name in self._derived if (name,) not in changes)
         found = self.reference.variant(changes, derived if context.derives else ())
-        return found or self.reference.variant(changes, derived)
+        return found or self.reference.variant({**field.keeping_shapes(value), **changes}, derived)
 
     @cached_property
     def _derived(self) -> tuple[str, ...]:
