@@ -1,11 +1,13 @@
 """A keyword that nothing takes, and a list or array where a tensor belongs, are refused before anything runs."""
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.tracing.record.signatures import refuse_unknown_inputs
+from pytest_tfdebug.tracing.record.signatures import refuse_no_tensors, refuse_unknown_inputs
 
 OPTIONS = ("reference", "tolerance", "rename", "outputs", "name")
 
@@ -128,3 +130,22 @@ def test_where_another_model_may_take_it_only_what_is_near_an_option_is_refused(
 
     assert "Did you mean reference=?" in refused(llama, "referense", others_may=True)
     assert "pixel_values= is no option" in refused(llama, "pixel_values")
+
+
+class Plain(nn.Module):
+    def forward(self, ids, sizes=None):
+        return ids, sizes
+
+
+@pytest.mark.parametrize("given", [np.ones((1, 2)), [[1, 2]]])
+def test_what_is_no_tensor_is_refused_with_what_to_write(llama, given):
+    made = "from_numpy" if isinstance(given, np.ndarray) else "tensor"
+    for model, name in ((llama, "input_ids"), (Plain(), "ids")):
+        for args, kwargs in (((given,), {}), ((), {name: given})):
+            with pytest.raises(TFDebugError, match=rf"^{name} is .* takes tensors: give torch\.{made}\({name}\)\.$"):
+                refuse_no_tensors(model, "forward", args, kwargs)
+
+
+def test_lists_that_a_forward_takes_are_left_alone(llama):
+    refuse_no_tensors(Plain(), "forward", (torch.ones(1),), {"sizes": [224, 224]})
+    refuse_no_tensors(llama, "forward", (torch.ones(1, 2).long(),), {"use_cache": False, "logits_to_keep": 0})

@@ -23,6 +23,7 @@ from pytest_tfdebug.tracing.record.signatures import (
     bound,
     method_of,
     parameters_of,
+    refuse_no_tensors,
     refuse_unknown_inputs,
 )
 from pytest_tfdebug.tracing.trace import check_model
@@ -125,6 +126,7 @@ class GoldenChecks:
         reference, name, root, port_inputs = map(own.get, ("reference", "name", "root", "port_inputs"))
         module, method = bound(model)
         check_model(module, {key: value for key, value in own.items() if value is not None}, "check")
+        refuse_no_tensors(module, method, args, kwargs)
         _refuse_itself(module, reference)
         is_built = not (reference is None or isinstance(reference, torch.nn.Module))
         takes = reference if isinstance(reference, torch.nn.Module) else module

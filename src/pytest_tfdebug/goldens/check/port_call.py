@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, a_or_an
-from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, paired
+from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, paired, refuse_no_tensors
 from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def port_call(
             f"it is {a_or_an(type(port_inputs).__name__)}."
         )
     own = ((), dict(port_inputs)) if isinstance(port_inputs, Mapping) else (tuple(port_inputs), {})
+    refuse_no_tensors(port, method, *own)
     if signature is None:
         return PortCall(*own, method=method)
     try:

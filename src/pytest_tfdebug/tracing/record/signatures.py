@@ -193,6 +193,39 @@ def _typed(annotation: Any, kind: type) -> Iterator[str]:  # noqa: ANN401 - what
         yield from getattr(typed, "__annotations__", ())
 
 
+def refuse_no_tensors(model: torch.nn.Module, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a NumPy array, or a list of numbers where a forward says that it takes a tensor."""
+    try:
+        parameters = dict(inspect.signature(method_of(bare(model), method)).parameters)
+    except (TypeError, ValueError):
+        parameters = {}
+    for name, value in [*zip([*parameters, *("" for _ in args)], args, strict=False), *kwargs.items()]:
+        kind = type(value)
+        is_array = kind.__module__ == "numpy" and kind.__name__ == "ndarray"
+        if is_array or (_is_of_numbers(value) and _takes_tensor(parameters.get(name), value)):
+            told, made = ("a NumPy array", "from_numpy") if is_array else ("a list of numbers", "tensor")
+            raise TFDebugError(
+                f"{name or 'An input'} is {told}, and a model takes tensors: give torch.{made}({name or '...'})."
+            )
+
+
+def _takes_tensor(parameter: inspect.Parameter | None, value: object) -> bool:
+    """Tell whether a forward takes a tensor: by its annotation; without one what is nested is meant as a tensor."""
+    if parameter is None or parameter.annotation is inspect.Parameter.empty:
+        return isinstance(value, list) and bool(value) and isinstance(value[0], list)
+    told = str(parameter.annotation)
+    return "Tensor" in told and not any(word in told.lower() for word in ("list", "tuple", "sequence"))
+
+
+def _is_of_numbers(value: object) -> bool:
+    """Tell whether a value is a list of numbers, however nested."""
+    if not isinstance(value, list):
+        return False
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 #: A name that ends in mask: ``bert_for_masked_lm`` and ``mask_features`` are no masks.
 _MASK = re.compile(r"(attention|attn|padding|causal)_?mask(?![a-z])|(masks?|masking)(?![a-z_]|\d[a-z])", re.IGNORECASE)
 #: A name that ends in a bias that is added to attention scores.
