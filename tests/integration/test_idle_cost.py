@@ -23,8 +23,6 @@ ALONE = ("-p", "pytest_tfdebug.plugin", "-p", "no:cacheprovider", "-s")
 #: What the plugin adds to what pytest and its own plugins import. Each module more is paid by every run of pytest: what
 #: the whole costs beside ``import pytest`` is a figure of ``make bench``.
 OWN = {
-    "_contextvars",
-    "contextvars",
     "pytest_tfdebug",
     "pytest_tfdebug.errors",
     "pytest_tfdebug.options",
