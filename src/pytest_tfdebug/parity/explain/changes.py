@@ -235,8 +235,10 @@ def left_out(at: At) -> Iterator[Change]:
         what = f"{at.step.operator} of {forward.described(others[0])}" if others else at.step.operator
         text = f"{what} left out" if is_operand else f"all from {forward.described(index)} on left out"
         cost = 1.5 if is_operand else 2.2
-        edit = partial(_only, index)
-        yield at.change(cost, text, edit, "left out", operands.index(index) if is_operand else ("back", depth))
+        key = operands.index(index) if is_operand else ("back", depth)
+        change = at.change(cost, text, partial(_only, index), "left out", key)
+        change.other = None if is_operand else index
+        yield change
 
 
 # --- operands

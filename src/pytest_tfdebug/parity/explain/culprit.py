@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.values.finding import Finding
-from pytest_tfdebug.parity.values.matching import reordered_axes
+from pytest_tfdebug.parity.values.matching import axes_of, reordered_axes
+from pytest_tfdebug.parity.values.missing import place_of_missing
 from pytest_tfdebug.parity.values.operator_kinds import COPIES
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
@@ -123,33 +124,68 @@ def _is_given_known(proof: Proof, pair: ForwardPair) -> bool:
 def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     """Return who is to blame in the port, where a change of the reference says what is wrong.
 
-    That is where the port has what the changed step is given, or first has what comes of the change. Where the culprit
-    is at neither, it is the former of a step that is left out, and the latter of another.
+    The first value of the port that comes of the change is where it is done; what only changes the place of elements
+    is done where the port moves what the changed step is given, and a step that is left out belongs to what it is
+    nearest to in the reference.
     """
-    mend, port = proof.mends[0], pair.port
+    mend, port, reference = proof.mends[0], pair.port, pair.reference
     if mend.reached is None or not mend.places or named.source is None:
         return named
-    first, changed = port.values[mend.reached], [out for place in mend.places for out in proof.forward.outs_of(place)]
-    given = [
-        port.values[each]
-        for out in changed
-        for operand in proof.forward.operands_of(out)
-        for each in pair.back_matches.within(operand, AGREE)
+    first, changed = port.values[mend.reached], reference.values[proof.forward.outs_of(mend.places[0])[0]]
+    call = port.call_of(first)
+    fault: Fault = "proved"
+    if mend.change.other is not None:
+        call, fault = _chooser(first, mend.change, pair), "operand"
+    elif mend.change.kind in _SHORTENED:
+        (call, beside), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
+        first = beside or first
+    elif changed.is_moved:
+        first = _move_of(first, changed, proof, pair)
+        call = port.call_of(first)
+    found = culprit_of(Finding(fault, call, [first], changed, reference.call_of(changed)), pair)
+    at = found.source
+    return named if at is not None and named.source.holds(at.file, at.first) else found
+
+
+def _chooser(first: Value, change: Change, pair: ForwardPair) -> Call:
+    """Return the innermost call around a value of the port that has what it should take, or made what it takes."""
+    port = pair.port
+    meant, wrong = (
+        () if each is None else pair.back_matches.within(each, AGREE) for each in (change.operand, change.other)
+    )
+    taken = {each for made in first.producers for each in (made, port.computed(port.values[made]).index)}
+    calls = port.with_code(first.call)
+    chose = (
+        call
+        for call in calls
+        if any(port.has(call, each) for each in meant)
+        or not any(port.is_given(call, each) for each in taken.intersection(wrong))
+    )
+    return next(chose, calls[-1])
+
+
+def _move_of(first: Value, changed: Value, proof: Proof, pair: ForwardPair) -> Value:
+    """Return where the port moves what a step of the reference moves: the first view or copy that gives another."""
+    values, port = pair.reference.values, pair.port
+    operands = [values[each] for each in proof.forward.operands_of(changed.index)]
+    given = {each for operand in operands for each in pair.back_matches.within(operand.index, AGREE)}
+    is_part = bool(operands) and changed.print.elements < operands[0].print.elements
+    for made in (first.index, *first.producers):
+        for value in (value for value in reversed(port.moves(made)) if not given.isdisjoint(value.producers)):
+            base = port.values[value.producers[0]]
+            if value.print.elements < base.print.elements if is_part else _is_out_of_place(value, pair):
+                return value
+    return first
+
+
+def _is_out_of_place(value: Value, pair: ForwardPair) -> bool:
+    """Tell whether the elements of a value of the port lie otherwise than where the reference has the same axes."""
+    axes = axes_of(value.print)
+    near = [pair.reference.values[each].print for each in pair.matches.within(value.index, AGREE)]
+    alike = [each for each in near if axes_of(each) == axes] or [
+        each for each in near if not {*axes}.isdisjoint(axes_of(each))
     ]
-    if any(_passes(named, named.source, port, value) for value in (first, *given)):
-        return named
-    before = [value for value in given if value.operator and not value.is_moved and value.index < first.index]
-    is_left_out = mend.change.kind in _SHORTENED and bool(before)
-    here = max(before, key=lambda value: value.index) if is_left_out else first
-    other = pair.reference.values[changed[0]]
-    fault: Fault = "left-out" if is_left_out else "proved"
-    return culprit_of(Finding(fault, port.call_of(here), [here], other, pair.reference.call_of(other)), pair)
-
-
-def _passes(named: Culprit, lines: SourceRange, side: Side, value: Value) -> bool:
-    """Tell whether a value, or a call that it was computed in, came about in the module or the lines of a culprit."""
-    places = side.places(value, side.around(value.call))
-    return side.call_of(value).path == named.path or any(lines.holds(each.file, each.line) for each in places)
+    return bool(alike) and all(reordered_axes(value.print, each) for each in alike)
 
 
 class ProofPlace(NamedTuple):
@@ -307,7 +343,9 @@ def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
 
 
 def _has(side: Side, call: Call, index: int) -> bool:
-    """Tell whether a call has a value: it was given it, or made it, or it is a weight."""
+    """Tell whether a call has a value: it was given it, or made it, or it is a weight, or can be made anywhere."""
+    if not any(side.values[each].origin in ("input", "parameter") for each in side.ancestors(index)):
+        return True
     shown = [*_handed_on(side, index)]
     is_given = not _leaves(side.table.inputs, call).isdisjoint(shown)
     value = side.values[shown[-1]]

@@ -67,10 +67,8 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     budget = Budget(seconds)
     port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
     reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
-    theirs = trial.reference.tape.tensors
-    held = {v.name: theirs[v.index] for v in pair.reference.values if v.origin == "parameter" and v.index in theirs}
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
-    others = Others(pair.weights, lacking, held)
+    others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     searches = [
         _search(port, reference, sure, guessed, others),
         _search(reference, port, _turned(sure), _turned(guessed)),
@@ -92,6 +90,11 @@ class _Way(NamedTuple):
     live: Live
     known: frozenset[str]
     right: Collection[int] = ()
+
+
+def _weights_of(way: _Way) -> dict[str, torch.Tensor]:
+    tensors = way.live.tape.tensors
+    return {v.name: tensors[v.index] for v in way.side.values if v.origin == "parameter" and v.index in tensors}
 
 
 def _turned(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -31,6 +31,7 @@ class Others(NamedTuple):
     pairs: Weights  # which are which
     lacking: Sequence[str]  # names of those that this forward has nowhere
     tensors: Mapping[str, torch.Tensor]  # by name; empty where the other forward cannot be run
+    own: Mapping[str, torch.Tensor]  # those of this forward, by name
 
 
 def changes_of_weights(forward: Forward, near: Collection[int], others: Others | None) -> Iterator[Change]:
@@ -95,6 +96,30 @@ def _of_the_reference(module: str, own: _Tensors, others: Others) -> _Found:
             yield 1.2, text, (_starred(module), _starred(holder)), {name: candidates[taken[name]] for name in taken}
 
 
+def _as_elsewhere(module: str, own: _Tensors, others: Others) -> _Found:
+    """Yield the weights of a module with the reference's numbers laid out as they are in another layer of the port."""
+    laid: _Tensors = {}
+    for name, tensor in own.items():
+        for other, theirs, here in others.pairs.in_other_layers(name, others.tensors):
+            there, new = (torch.cat([others.tensors[each].flatten() for each in names]) for names in (theirs, here))
+            alike = others.own.get(other)  # None where nothing uses it
+            places = None if alike is None or alike.shape != tensor.shape else _places(there, alike)
+            if places is not None:
+                laid[name] = new[places].reshape(tensor.shape)
+                break
+    if laid:
+        text = f"{' and '.join(laid)} laid out as in other layers"
+        yield 1.2, text, (_starred(module), "elsewhere"), laid
+
+
+def _places(numbers: torch.Tensor, laid: torch.Tensor) -> torch.Tensor | None:
+    """Return where each element of a weight stands among some numbers; None where it does not hold just these."""
+    if numbers.numel() != laid.numel() or numbers.dtype != laid.dtype:
+        return None
+    (mine, own_order), (theirs, order) = laid.flatten().sort(), numbers.sort()
+    return order[own_order.argsort()] if torch.equal(mine, theirs) else None
+
+
 def _in_groups(module: str, own: _Tensors, others: Others) -> _Found:
     """Yield the joined weights of a module with the rows of the reference's one after the other, or in turns."""
     partners = {name: others.pairs.partners[name] for name in own if name in others.pairs.joined}
@@ -117,7 +142,7 @@ def _in_groups(module: str, own: _Tensors, others: Others) -> _Found:
             yield 1.2, text, (_starred(module), "groups", groups), laid
 
 
-_OF_OTHERS = (_transposed, _of_the_reference, _in_groups)
+_OF_OTHERS = (_transposed, _of_the_reference, _as_elsewhere, _in_groups)
 
 
 def _starred(path: str) -> str:

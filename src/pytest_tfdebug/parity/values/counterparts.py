@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
 
-#: Likeness from which a value stands for another, and what the first open values have over later ones.
+#: Likeness from which a value stands for another.
 _LEAST = 1.5
-_FIRST = 0.5
+#: As many lines as a value has.
+ALL_LINES = 99
 
 
 class Counterparts:
     """The two forwards at one tolerance."""
 
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
-        self.port, self.reference = pair.port, pair.reference
+        self.pair, self.port, self.reference = pair, pair.port, pair.reference
         self.weights, self.back = pair.weights, pair.back
         self.matches, self.back_matches = pair.matches, pair.back_matches
         self.tolerance = tolerance
@@ -44,16 +45,14 @@ class Counterparts:
         fault: Fault,
         call: Call,
         values: list[Value],
-        reference: Value | None,
+        reference: Value | None = None,
         *,
-        reference_call: Call | None = None,
         weights: tuple[str, ...] = (),
         depth: int = 0,
     ) -> Finding:
-        """Return a finding; the reference's call is the one that computed its value, unless another is given."""
-        if reference is not None and reference_call is None and reference.call is not None:
-            reference_call = self.reference.calls[reference.call]
-        return Finding(fault, call, values, reference, reference_call, weights, depth)
+        """Return a finding; the reference's call is the one that computed its value."""
+        around = None if reference is None or reference.call is None else self.reference.calls[reference.call]
+        return Finding(fault, call, values, reference, around, weights, depth)
 
     def corresponds(self, mine: int, theirs: int) -> bool:
         """Tell whether a value of the port is one of the reference's, or a mask that hides the same share."""
@@ -71,12 +70,11 @@ class Counterparts:
     def counterpart(self, first: Value) -> Value | None:
         """Return the open value of the reference that does most nearly what a value of the port does."""
         best, most = None, 0.0
-        begins = {value.index for value in self.reference_open.first()}
         for index in sorted(self.reference_open.open):
             value = self.reference.values[index]
             if not value.operator:
                 continue
-            score = self.likeness(first, value) + _FIRST * (index in begins)
+            score = self.likeness(first, value)
             if score > most:
                 best, most = value, score
         return best if most >= _LEAST else None
@@ -108,11 +106,6 @@ class Counterparts:
             return [made for made in mine if weighted[made]], [made for made in theirs if reference[made]]
         return mine, theirs
 
-    def shares_parameter(self, first: Value, other: Value) -> bool:
-        """Tell whether two values were computed from the same parameter."""
-        named = [made for made in first.producers if self.port.parameter(made)]
-        return any(self.corresponds(made, each) for made in named for each in other.producers)
-
     def alike_elsewhere(self, value: Value, depth: int = 1) -> Iterator[Value]:
         """Yield values that a line gave in other places of this forward, and that lead to right results.
 
@@ -131,21 +124,6 @@ class Counterparts:
     def agrees_elsewhere(self, value: Value, depth: int = 1) -> bool:
         """Tell whether a line gave what leads to right results in another place of this forward."""
         return next(iter(self.alike_elsewhere(value, depth)), None) is not None
-
-    def meant(self, mine: int, theirs: int) -> list[int]:
-        """Return the port's values that an operand of the reference is, of the form of the one that is used instead."""
-        count = self.port.values[mine].print.elements
-        meant = self.back_matches.within(theirs, self.tolerance)
-        names = self.back.partners.get(self.reference.parameter(theirs), ())
-        meant += [value.index for value in self.port.values if value.origin == "parameter" and value.name in names]
-        counts = {count, *(made.print.elements for made in self.port.moves(mine) if made.print.elements <= count)}
-        alike = any(self.port.values[index].print.elements in counts for index in meant)
-        return meant if alike or names or self.port.parameter(mine) else []
-
-    def may_stand_for(self, mine: list[int], theirs: int) -> bool:
-        """Tell whether the port's operand, if any, has the elements of the reference's, or a multiple of them."""
-        count = self.reference.values[theirs].print.elements
-        return not mine or self.port.values[mine[0]].print.elements % count == 0
 
     def origin(self, index: int) -> Value:
         """Return the first open value of the reference that led to one of its open values."""
@@ -176,18 +154,6 @@ class Counterparts:
         )
 
     def misplaced(self, value: Value) -> tuple[str, ...]:
-        """Return the parameters of a value that lie in another order than those of other layers."""
+        """Return the parameters of a value that hold another place's, or lie in another order than in other layers."""
         names = self.port.parameters_of(value)
         return tuple(name for name in names if name and self.weights.is_misplaced(name))
-
-    def unverified(self, first: Value) -> tuple[str, ...]:
-        """Return the fused parameters behind a value, whose order no fingerprint tells."""
-        behind = [first, *(self.port.computed(self.port.values[made]) for made in first.producers)]
-        names = [name for value in behind for name in self.port.parameters_of(value)]
-        return tuple(
-            name for name in names if name in self.weights.joined | self.weights.reordered | self.weights.transposed
-        )
-
-    def suspect_weights(self, value: Value) -> tuple[str, ...]:
-        """Return the fused parameters behind a value, if its line does right elsewhere."""
-        return self.unverified(value) if self.agrees_elsewhere(value) else ()

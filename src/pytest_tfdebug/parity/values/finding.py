@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Value
 
 #: What is wrong with the first value that nothing explains.
-Fault = Literal["replaced", "operand", "applied", "left-out", "extra", "order", "weights", "taken", "unknown", "proved"]
+Fault = Literal["replaced", "operand", "left-out", "extra", "weights", "unknown", "proved"]
 
 
 @dataclass

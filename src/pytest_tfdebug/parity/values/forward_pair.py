@@ -67,8 +67,15 @@ class ForwardPair:
         theirs = [other for other in theirs if other not in {one for _, one in pairs}]
         guessed += [(own[1], other[1]) for own, other in pairs if own[0] != other[0]]
         differing += [(own[1], other[1]) for own, other in pairs if own[0] == other[0]]
+        if len(mine) == len(theirs) == 1 and self._has_as_many(mine[0][1], theirs[0][1]):  # axes joined or split
+            guessed.append((mine.pop()[1], theirs.pop()[1]))
         left = [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)]
         return ResultPairs(agreeing, differing, guessed, left)
+
+    def _has_as_many(self, mine: int, theirs: int) -> bool:
+        """Tell whether two values have as many elements, and are numbers."""
+        one, other = self.port.values[mine], self.reference.values[theirs]
+        return one.print.elements == other.print.elements and "float" in one.dtype and "float" in other.dtype
 
     def _take_equal(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
         """Take the outputs that both sides return out of the two lists, and return them."""

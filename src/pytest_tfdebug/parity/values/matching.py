@@ -154,14 +154,3 @@ def _by_length(fingerprint: Fingerprint) -> dict[int, list[float]]:
     for length, number in fingerprint.axes:
         found.setdefault(length, []).append(number)
     return found
-
-
-def shared_axes(one: Fingerprint, other: Fingerprint) -> list[int]:
-    """Return the lengths of the axes that two tensors have in common, as often as both have them."""
-    left = [length for length, _ in other.axes]
-    found = []
-    for length, _ in one.axes:
-        if length in left:
-            left.remove(length)
-            found.append(length)
-    return found

@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_tfdebug.values import Value
 
-#: Views that change the order of no axis.
-KEEP_ORDER = frozenset(
-    {"permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "slice", "select", "split", "unbind"}
-)
 #: Operators that copy elements to a place that the code chooses; views and plain copies choose nothing.
 COPIES = frozenset({"cat", "stack", "repeat", "repeat_interleave", "copy_", "index", "index_select", "gather"})
 #: Operators that do the same in another way of writing.
@@ -32,11 +28,6 @@ def kind_of(value: Value) -> str:
         return "move"
     name = value.operator.rstrip("_") or value.operator
     return _KIND_OF.get(name, name)
-
-
-def is_pure(value: Value) -> bool:
-    """Tell whether an operator has no numbers of its own, so that the same operands give the same in any code."""
-    return kind_of(value) == "matmul" or (kind_of(value) in ("scale", "sum") and len(value.producers) > 1)
 
 
 def hidden_share(value: Value) -> float | None:

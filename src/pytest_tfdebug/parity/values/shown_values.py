@@ -12,17 +12,6 @@ if TYPE_CHECKING:
 _AROUND = 3
 
 
-def values_beside(counterparts: Counterparts, first: Value) -> list[Value]:
-    """Return a value, with the first open values of the function that computed it and the views that led to it."""
-    taken = counterparts.port.moves(first.index)[::-1] if first.is_moved else []
-    return [first, *in_same_function([*taken, *counterparts.port_open.first()], first)]
-
-
-def in_same_function(values: list[Value], first: Value) -> list[Value]:
-    """Return the values that the function of one computed in the same call; that one alone where there are none."""
-    return [value for value in values if _is_in_same_function(value, first)] or [first]
-
-
 def open_values_around(counterparts: Counterparts, first: Value) -> list[Value]:
     """Return the open values of the lines around one: with nothing to hold them to, any of them may be wrong."""
     values = [counterparts.port.values[index] for index in sorted(counterparts.port_open.open)]

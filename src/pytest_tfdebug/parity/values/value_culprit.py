@@ -43,14 +43,8 @@ _NOT_IN_ORDER = "what it is computed from has the right numbers, and it is not k
 _TOLD: dict[str, tuple[str, str]] = {
     "replaced": ("computes a value that the reference never does", "what it is computed from agrees."),
     "operand": ("uses the wrong operand here", "the port computes the right one too."),
-    "applied": ("uses a weight with another value than the reference does", ""),
     "left-out": ("skips a step that the reference does", ""),
     "extra": ("does a step that the reference does not", "the reference uses the input of that step instead."),
-    "order": (
-        "puts the elements in another order than the reference",
-        "the numbers are the same. If this layout is meant, the code that uses them is wrong instead.",
-    ),
-    "taken": ("takes another part of a fused tensor than the reference", ""),
     "proved": ("does something else here than the reference", ""),
     "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }

@@ -51,6 +51,10 @@ class Side:
             yield self.calls[index]
             index = self.calls[index].parent
 
+    def with_code(self, index: int | None) -> list[Call]:
+        """Return the calls around that have code of their own, innermost first; the root at least: torch is right."""
+        return [call for call in self.around(index) if call.source is not None] or [self.root]
+
     def places(self, value: Value, calls: Iterable[Call]) -> Iterator[Line | Site]:
         """Yield the lines by which a value came about, and those that made some of the calls around it."""
         yield from value.lines
@@ -125,26 +129,28 @@ class Side:
             value = self.values[value.producers[0]]
         return value
 
-    def computed_operands(self, value: Value) -> list[Value]:
-        """Return what operators computed of the operands of a value, through views and copies."""
-        found, todo = [], list(value.producers)
-        while todo:
-            made = self.values[todo.pop()]
-            if made.is_moved:
-                todo += made.producers
-            elif made.operator:
-                found.append(made)
-        return found
+    def is_given(self, call: Call, index: int) -> bool:
+        """Tell whether a call was given a value, or one that it is a view of."""
+        bases = {value.index for value in self.moves(index)}
+        shown = {index, self.computed(self.values[index]).index, *bases}
+        return not shown.isdisjoint(each for _, each in self.table.inputs.get(call.index, ()))
 
-    def taken(self, index: int) -> Value | None:
-        """Return the view by which a value was taken out of a larger one; None where it was not."""
-        value = self.values[index]
-        while value.is_moved and len(value.producers) == 1:
-            base = self.values[value.producers[0]]
-            if base.print.elements > value.print.elements:
-                return value
-            value = base
-        return None
+    def has(self, call: Call, index: int) -> bool:
+        """Tell whether a call made a value, or was given it."""
+        return self.is_within(self.values[index].call, call) or self.is_given(call, index)
+
+    def is_only_given(self, call: Call, value: Value) -> bool:
+        """Tell whether a call was given a value, and has not made it."""
+        return not self.is_within(value.call, call) and self.is_given(call, value.index)
+
+    def holds(self, call: Call, name: str) -> bool:
+        """Tell whether a parameter is of a module within a call's, whether or not that is called."""
+        return call.parent is None or name.startswith(f"{call.path}.")
+
+    def user_of(self, name: str, otherwise: Call) -> Call:
+        """Return the call that first uses a parameter; another where none does."""
+        users = (user for value in self.values if value.name == name for user in self.users.get(value.index, ()))
+        return next((self.call_of(self.values[user]) for user in users), otherwise)
 
     def leads_to(self, index: int, among: Collection[int]) -> bool:
         """Tell whether one of some values was computed from a value, or from a view or copy of it."""

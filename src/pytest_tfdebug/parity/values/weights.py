@@ -89,6 +89,19 @@ class Weights:
         own = max(usual[self._relation(name, partner)] for partner in self.partners[name])
         return own == 0 or own < usual.most_common(1)[0][1]
 
+    def in_other_layers(
+        self, name: str, among: Collection[str]
+    ) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        """Yield a parameter of another layer, what it holds of the other side, and the same of this layer."""
+        by_place = {(self._other.starred(each), *self._other.layer(each)): each for each in among}
+        for other in self._alike(name):
+            theirs = self.partners[other]
+            here = [by_place.get((self._other.starred(each), *self._own.layer(name))) for each in theirs]
+            there = [by_place.get((self._other.starred(each), *self._own.layer(other))) for each in theirs]
+            found = tuple(each for each in here if each is not None)
+            if len(found) == len(theirs) and tuple(there) == theirs:
+                yield other, theirs, found
+
     def is_sure(self, name: str) -> bool:
         """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it.
 

@@ -1,0 +1,67 @@
+"""Where a port would do a step of the reference that it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.values import Value
+
+
+def place_of_missing(
+    pair: ForwardPair, step: Value, first: Value | None, tolerance: float
+) -> tuple[Call, Value | None]:
+    """Return the innermost call that has all that a step takes, and the value beside which it is missed.
+
+    That is what the port goes on with, or the last that it computes of what the step takes: which of both is nearer to
+    it in the reference. The parameters that it takes place it, too. Its users in calls that are given it are right.
+    """
+    port, reference = pair.port, pair.reference
+    takes = [made for made in step.producers if reference.weighted[made]]
+    taken = [pair.back_matches.within(made, tolerance) for made in takes]
+    names = [pair.back.partners.get(reference.parameter(made), ()) for made in takes]
+    made = [(each, there) for there, alike in zip(takes, taken, strict=True) for each in alike if _is_made(port, each)]
+    last = port.values[max(made)[0]] if made else None
+    beside = last if last is not None and (first is None or _is_nearer(reference, step, max(made)[1])) else first
+    if beside is None:
+        return port.root, None
+    is_before = not any(reference.is_within(step.call, reference.call_of(use)) for use in reference.uses(step.index))
+    having = [
+        call
+        for value in ((beside, first, last) if any(names) else (beside,))
+        for call in (port.with_code(value.call) if value is not None else ())
+        if all(
+            any(port.has(call, each) for each in alike) or any(port.holds(call, name) for name in named)
+            for alike, named in zip(taken, names, strict=True)
+        )
+        and (any(names) or not is_before or last is None or not port.is_only_given(call, last))
+    ]
+    call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
+    return call, beside if last is None or port.is_within(beside.call, call) else last
+
+
+def _is_made(side: Side, index: int) -> bool:
+    value = side.values[index]
+    return bool(value.operator) and value.origin != "view"
+
+
+def _is_nearer(side: Side, step: Value, operand: int) -> bool:
+    """Tell whether a step is nearer to an operand than to all that is computed from it."""
+    from_there = _nearness(side, step, side.values[operand])
+    return all(_nearness(side, step, use) < from_there for use in side.uses(step.index))
+
+
+def _nearness(side: Side, one: Value, other: Value) -> int:
+    """Return how many calls and functions two values came about in together."""
+    mine, theirs = list(_frames(side, one)), list(_frames(side, other))
+    return sum(1 for frame in mine if frame in theirs)
+
+
+def _frames(side: Side, value: Value) -> Iterator[object]:
+    yield from ((line.file, line.function, value.call) for line in value.lines)
+    yield from (call.index for call in side.around(value.call))
