@@ -8,9 +8,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.proof import Live, prove
+from pytest_tfdebug.parity.values.blamed_calls import chooser, place_of_missing
 from pytest_tfdebug.parity.values.finding import Finding
 from pytest_tfdebug.parity.values.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.values.missing import place_of_missing
 from pytest_tfdebug.parity.values.operator_kinds import COPIES
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
@@ -93,7 +93,8 @@ def _of_weights(named: Culprit, finding: Finding, pair: ForwardPair, told: str, 
     if named.kind == "weights":
         return replace(named, certain=named.certain or is_alone, proved=told)
     wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
-    return replace(named, certain=False, proved=told, wrong=wrong, why=why)
+    place = named if named.path == culprit.path else culprit
+    return replace(place, certain=False, proved=told, wrong=wrong, why=why)
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
@@ -148,20 +149,13 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
 
 
 def _chooser(first: Value, change: Change, pair: ForwardPair) -> Call:
-    """Return the innermost call around a value of the port that has what it should take, or made what it takes."""
+    """Return the call that chose an operand of a value of the port, where the reference's is exchanged for another."""
     port = pair.port
     meant, wrong = (
         () if each is None else pair.back_matches.within(each, AGREE) for each in (change.operand, change.other)
     )
     taken = {each for made in first.producers for each in (made, port.computed(port.values[made]).index)}
-    calls = port.with_code(first.call)
-    chose = (
-        call
-        for call in calls
-        if any(port.has(call, each) for each in meant)
-        or not any(port.is_given(call, each) for each in taken.intersection(wrong))
-    )
-    return next(chose, calls[-1])
+    return chooser(port, port.with_code(first.call), taken.intersection(wrong), meant)
 
 
 def _move_of(first: Value, changed: Value, proof: Proof, pair: ForwardPair) -> Value:
@@ -282,8 +276,8 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | 
     if not mend.places:
         values = [side.values[index] for index in change.instead or ()]
         names = tuple(value.name for value in values)
-        user = side.values[side.users[values[0].index][0]]
-        return Finding("weights", side.call_of(user), [user], None, None, names)
+        users = [side.values[side.users[value.index][0]] for value in values]
+        return Finding("weights", _call_around(side, users), users[:1], None, None, names)
     value = _step_of(proof, mend)
     name = side.parameter(change.operand) if change.kind == "form" and change.operand is not None else ""
     if name and name not in known:
@@ -294,6 +288,13 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | 
         return Finding("proved", call, [blamed], None, None)
     reached = reference.values[mend.reached]
     return Finding("proved", call, [blamed], reached, reference.call_of(reached))
+
+
+def _call_around(side: Side, values: Sequence[Value]) -> Call:
+    """Return the innermost call in which all of some values came about."""
+    first, *others = values
+    calls = (call for call in side.around(first.call) if all(side.is_within(each.call, call) for each in others))
+    return next(calls, side.root)
 
 
 def _step_of(proof: Proof, mend: Mend) -> Value:

@@ -13,9 +13,9 @@ import itertools
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.fingerprints import distance
+from pytest_tfdebug.parity.values.blamed_calls import chooser, place_of_missing
 from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts
 from pytest_tfdebug.parity.values.finding import Finding
-from pytest_tfdebug.parity.values.missing import place_of_missing
 from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES
 from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.parity.values.shown_values import open_values_around
@@ -182,7 +182,9 @@ class _AtTolerance:
         if absent:
             return self._left_out(first, pair.origin(absent[0]))
         meant = {own for made in theirs for own in pair.back_matches.within(made, pair.tolerance)}
-        return pair.found("operand", self._chooser(first, mine, meant), [first], other) if mine and meant else None
+        if not mine or not meant:
+            return None
+        return pair.found("operand", chooser(self._port, self._around(first), mine[:1], meant), [first], other)
 
     def _left_out(self, first: Value | None, origin: Value) -> Finding:
         """Blame the innermost call, around where a step is missed, that has all it takes."""
@@ -190,20 +192,11 @@ class _AtTolerance:
         call, beside = place_of_missing(pair.pair, origin, first, pair.tolerance)
         return pair.found("left-out", call, [] if beside is None else [beside], origin)
 
-    def _chooser(self, first: Value, operands: list[int], meant: set[int]) -> Call:
-        """Return the innermost call around a value that chose the first of its operands that is another.
-
-        It made the operand, or has what is meant instead. A line that does right elsewhere chose nothing.
-        """
-        port, calls = self._port, self._port.with_code(first.call)
-        if calls[0].index == first.call and self._counterparts.agrees_elsewhere(first):
-            calls = calls[1:] or calls
-        chose = (
-            call
-            for call in calls
-            if any(port.has(call, each) for each in meant) or not port.is_given(call, operands[0])
-        )
-        return next(chose, calls[0])
+    def _around(self, first: Value) -> list[Call]:
+        """Return the calls around a value, innermost first, without one whose line does right elsewhere."""
+        calls = self._port.with_code(first.call)
+        is_right = calls[0].index == first.call and self._counterparts.agrees_elsewhere(first)
+        return calls[1:] or calls if is_right else calls
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame the lines of a value, unless they do right elsewhere: then their caller, or their weights."""

@@ -1,11 +1,11 @@
-"""Where a port would do a step of the reference that it lacks."""
+"""Which call of a port is to blame: for a step that it lacks, and for an operand that is another."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_graph import Side
@@ -43,6 +43,16 @@ def place_of_missing(
     ]
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     return call, beside if last is None or port.is_within(beside.call, call) else last
+
+
+def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Collection[int]) -> Call:
+    """Return the first of some calls that has what is meant, or is not given what is taken instead."""
+    chose = (
+        call
+        for call in calls
+        if any(side.has(call, each) for each in meant) or not any(side.is_given(call, each) for each in wrong)
+    )
+    return next(chose, calls[-1])
 
 
 def _is_made(side: Side, index: int) -> bool:
