@@ -154,6 +154,7 @@ def test_a_scale_that_no_table_has_is_solved_for():
 
 def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     monkeypatch.delattr(explained.logger, "debug")  # see tests/conftest.py
+
     def raising(*_given):
         raise MemoryError
 
