@@ -147,11 +147,6 @@ class Side:
         """Tell whether a parameter is of a module within a call's, whether or not that is called."""
         return call.parent is None or name.startswith(f"{call.path}.")
 
-    def user_of(self, name: str, otherwise: Call) -> Call:
-        """Return the call that first uses a parameter; another where none does."""
-        users = (user for value in self.values if value.name == name for user in self.users.get(value.index, ()))
-        return next((self.call_of(self.values[user]) for user in users), otherwise)
-
     def leads_to(self, index: int, among: Collection[int]) -> bool:
         """Tell whether one of some values was computed from a value, or from a view or copy of it."""
         for user in self.users.get(index, ()):
