@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -69,6 +69,14 @@ class Budget:
         """Return which share of it is spent."""
         passed = (time.monotonic() - self._begun) / WAITING
         return max(time.thread_time() - self._work, passed) / self._seconds
+
+
+class Reached(NamedTuple):
+    """What a change leads to."""
+
+    value: int | None  # the first value of the other side that appears; None where none does
+    after: int  # how many values after the changed one
+    is_at_end: bool  # whether it led to the end, or to that value
 
 
 @dataclass(frozen=True)
@@ -166,15 +174,21 @@ class Search:
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached, is_at_end = self._reach(change)
-        if reached is None and not is_at_end:
+        reached = self._reach(change)
+        if reached.value is None and not reached.is_at_end:
             return None
         alone = self._mend([change], reached)
-        if alone is not None or reached is None:
+        if alone is not None or reached.value is None:
             return alone
-        return next(filter(None, (self._mend(changes, reached) for changes in self._elsewhere(change))), None)
+        for changes in self._elsewhere(change):
+            mend = self._mend(changes, reached)
+            if mend is not None:  # what comes soonest of one of them tells most
+                others = (self._reach(each) for each in changes[:_LOOKED_AT] if each is not change)
+                soonest = min([reached, *others], key=lambda each: (each.value is None, each.after))
+                return replace(mend, reached=soonest.value)
+        return None
 
-    def _mend(self, changes: Sequence[Change], reached: int | None) -> Mend | None:
+    def _mend(self, changes: Sequence[Change], reached: Reached) -> Mend | None:
         """Return what some changes mend together, told as the first of them; None where an output still differs."""
         edits: dict[int, Edit] = {}
         instead: dict[int, torch.Tensor] = {}
@@ -189,7 +203,7 @@ class Search:
         if residual > self.same:
             return None
         return Mend(
-            min(changes, key=lambda change: change.place), tuple(sorted(edits)), len(changes), residual, reached
+            min(changes, key=lambda change: change.place), tuple(sorted(edits)), len(changes), residual, reached.value
         )
 
     def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
@@ -243,9 +257,9 @@ class Search:
                         found.add(float(f"{factor:.6g}"))
         return found
 
-    def _reach(self, change: Change) -> tuple[int | None, bool]:
-        """Return the first expected value that a change leads to, and whether it led to the end without one."""
-        first: list[int] = []
+    def _reach(self, change: Change) -> Reached:
+        """Return the first expected value that a change leads to."""
+        first: list[tuple[int, int]] = []
         foreign = 0.0
 
         def look(index: int, tensor: torch.Tensor) -> bool:
@@ -255,7 +269,7 @@ class Search:
                 return False
             found = self._find(tensor)
             if found is not None and self._is_missing[found]:
-                first.append(found)
+                first.append((found, index))
                 return True
             foreign += self.foreign * (found is None or not self._is_known[index])
             return foreign > _LOOKED_AT
@@ -265,8 +279,11 @@ class Search:
             if not any(given):
                 self.forward.replay.run(change.edits, change.instead, look)
         except NOT_COMPUTED:
-            return None, False
-        return (first[0] if first else None), foreign <= _LOOKED_AT
+            return Reached(None, 0, is_at_end=False)
+        if not first:
+            return Reached(None, 0, is_at_end=foreign <= _LOOKED_AT)
+        begin = min((out for place in change.edits for out in self.forward.outs_of(place)), default=0)
+        return Reached(first[0][0], first[0][1] - begin, is_at_end=True)
 
     def residual(self, values: Mapping[int, torch.Tensor]) -> float:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""

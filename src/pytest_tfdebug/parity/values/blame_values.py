@@ -102,7 +102,7 @@ class _AtTolerance:
         wrong = self._wrong_weights(self.first)
         if wrong:
             return self._counterparts.found("weights", self._port.call_of(self.first), [self.first], weights=wrong)
-        other = self._counterparts.counterpart(self.first) or self._step_before(self.first)
+        other = self._counterparts.counterpart(self.first) or self._first_missing(self.first)
         return (
             self._wrong_constant(self.first, other)
             or self._one_too_many(self.first)
@@ -110,11 +110,13 @@ class _AtTolerance:
             or self._of_code("unknown", self.first, self.missing[0] if self.missing else None)
         )
 
-    def _step_before(self, first: Value) -> Value | None:
-        """Return the first step that the port lacks, if the reference does with its result what the port does first."""
+    def _first_missing(self, first: Value) -> Value | None:
+        """Return the first step that the port lacks, if it takes what the port's first does, or comes before that."""
         step = self.missing[0] if self.missing else None
-        does_same = step is not None and any(kind_of(use) == kind_of(first) for use in self._reference.uses(step.index))
-        return step if does_same else None
+        if step is None:
+            return None
+        comes_before = any(kind_of(use) == kind_of(first) for use in self._reference.uses(step.index))
+        return step if comes_before or self._counterparts.operands(first, step) == ([], []) else None
 
     def _choose(self, values: list[Value]) -> Value | None:
         """Return the value to blame: the first with wrong weights, or else the first."""
@@ -144,7 +146,8 @@ class _AtTolerance:
             found = pair.port_open.first(self._port.ancestors(made))
             if found:
                 missing = pair.reference_open.first(alike)
-                return pair.found("unknown", self._port.call_of(found[0]), found[:1], missing[0] if missing else None)
+                fault: Fault = "replaced" if share is None and not found[0].is_moved else "unknown"
+                return pair.found(fault, self._port.call_of(found[0]), found[:1], missing[0] if missing else None)
         return None
 
     def _one_too_many(self, first: Value) -> Finding | None:
