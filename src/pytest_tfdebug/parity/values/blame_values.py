@@ -115,8 +115,12 @@ class _AtTolerance:
         step = self.missing[0] if self.missing else None
         if step is None:
             return None
-        comes_before = any(kind_of(use) == kind_of(first) for use in self._reference.uses(step.index))
-        return step if comes_before or self._counterparts.operands(first, step) == ([], []) else None
+        is_like = self._comes_before(step, first) or self._counterparts.operands(first, step) == ([], [])
+        return step if is_like else None
+
+    def _comes_before(self, step: Value, first: Value) -> bool:
+        """Tell whether the reference does with the result of a step what the port does first."""
+        return any(kind_of(use) == kind_of(first) for use in self._reference.uses(step.index))
 
     def _choose(self, values: list[Value]) -> Value | None:
         """Return the value to blame: the first with wrong weights, or else the first."""
@@ -174,7 +178,7 @@ class _AtTolerance:
         pair = self._counterparts
         mine, theirs = pair.operands(first, other)
         is_of_one_kind = kind_of(other) == kind_of(first)
-        if not is_of_one_kind and any(kind_of(use) == kind_of(first) for use in self._reference.uses(other.index)):
+        if not is_of_one_kind and self._comes_before(other, first):
             return self._left_out(first, other)  # the reference does this step after another one
         if not mine and not theirs:
             return self._of_code("replaced", first, other)
@@ -202,14 +206,14 @@ class _AtTolerance:
         return calls[1:] or calls if is_right else calls
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
-        """Blame the lines of a value, unless they do right elsewhere: then their caller, or their weights."""
+        """Blame the lines of a value, unless they do right elsewhere: then how they are used."""
         if self._counterparts.agrees_elsewhere(first):
             return self._of_use(fault, first, other)
         shown = [first] if fault == "replaced" else open_values_around(self._counterparts, first)
         return self._counterparts.found(fault, self._port.call_of(first), shown, other)
 
     def _of_use(self, fault: Fault, first: Value, other: Value | None) -> Finding:
-        """Blame how a line that does right elsewhere is used here: its caller, or its weights."""
+        """Blame how a line that does right elsewhere is used here."""
         pair, call = self._counterparts, self._port.call_of(first)
         is_in_other_call = any(
             value.call != first.call and self._port.call_of(value).path == call.path

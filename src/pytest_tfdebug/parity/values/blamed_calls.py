@@ -25,6 +25,7 @@ def place_of_missing(
     takes = [made for made in step.producers if reference.weighted[made]]
     taken = [pair.back_matches.within(made, tolerance) for made in takes]
     names = [pair.back.partners.get(reference.parameter(made), ()) for made in takes]
+    is_placed = any(names)
     made = [(each, there) for there, alike in zip(takes, taken, strict=True) for each in alike if _is_made(port, each)]
     last = port.values[max(made)[0]] if made else None
     beside = last if last is not None and (first is None or _is_nearer(reference, step, max(made)[1])) else first
@@ -33,13 +34,13 @@ def place_of_missing(
     is_before = not any(reference.is_within(step.call, reference.call_of(use)) for use in reference.uses(step.index))
     having = [
         call
-        for value in ((beside, first, last) if any(names) else (beside,))
+        for value in ((beside, first, last) if is_placed else (beside,))
         for call in (port.with_code(value.call) if value is not None else ())
         if all(
             any(port.has(call, each) for each in alike) or any(port.holds(call, name) for name in named)
             for alike, named in zip(taken, names, strict=True)
         )
-        and (any(names) or not is_before or last is None or not port.is_only_given(call, last))
+        and (is_placed or not is_before or last is None or not port.is_only_given(call, last))
     ]
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     return call, beside if last is None or port.is_within(beside.call, call) else last

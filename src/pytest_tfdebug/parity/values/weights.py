@@ -14,7 +14,7 @@ from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 #: Parameters are copied, not computed: nothing but the rounding of the sums over them may differ, and a cast to half
 #: precision (see :data:`_CAST`).
@@ -89,15 +89,20 @@ class Weights:
         own = max(usual[self._relation(name, partner)] for partner in self.partners[name])
         return own == 0 or own < usual.most_common(1)[0][1]
 
+    def by_layer(self, names: Iterable[str]) -> dict[tuple[str, ...], str]:
+        """Return parameters of the other side by what they are called in every layer, and the layer."""
+        return {(self._other.starred(each), *self._other.layer(each)): each for each in names}
+
     def in_other_layers(
-        self, name: str, among: Collection[str]
+        self, name: str, by_layer: Mapping[tuple[str, ...], str]
     ) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
         """Yield a parameter of another layer, what it holds of the other side, and the same of this layer."""
-        by_place = {(self._other.starred(each), *self._other.layer(each)): each for each in among}
         for other in self._alike(name):
             theirs = self.partners[other]
-            here = [by_place.get((self._other.starred(each), *self._own.layer(name))) for each in theirs]
-            there = [by_place.get((self._other.starred(each), *self._own.layer(other))) for each in theirs]
+            here, there = (
+                [by_layer.get((self._other.starred(each), *self._own.layer(own))) for each in theirs]
+                for own in (name, other)
+            )
             found = tuple(each for each in here if each is not None)
             if len(found) == len(theirs) and tuple(there) == theirs:
                 yield other, theirs, found
