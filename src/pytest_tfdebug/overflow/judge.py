@@ -1,7 +1,7 @@
-"""One outermost call as it happens: each tensor is reduced as it is met, and the judge finds the first fault.
+"""One outermost call as it happens: each tensor is reduced as it is met, and the first fault is found.
 
-The judge reads calls and numbers in the order in which they happened and looks at no tensor: it may be told of a call
-while the call is under way, or of a whole forward once its numbers were read back from the device.
+Calls and numbers are judged in the order in which they happened, and no tensor is looked at for that: as the call is
+under way, or once the numbers of a whole forward were read back from the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     import torch
 
@@ -35,102 +35,12 @@ if TYPE_CHECKING:
 class _Open:
     """A call under way."""
 
-    call: Call  # the call
-    inputs: list[Frame]  # frames of its inputs; the report lists them when the call ends
+    call: Call
+    parent: _Open | None  # the call around it
+    masks: list[torch.Tensor]  # among its inputs
+    inputs: list[Frame] = field(default_factory=list)  # the report lists them when the call ends
     children: list[Call] = field(default_factory=list)  # its child calls so far
     holds_ignored: bool = False  # a module inside it is ignored and gave values that are not finite
-
-
-class Judge:
-    """Follows the calls of one outermost call."""
-
-    def __init__(self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom) -> None:
-        self.fault: Fault | None = None
-        self._history = history
-        self._ignore = ignore
-        self._headroom = headroom
-        self._open: list[_Open] = []
-
-    def enter(self, call: Call, frames: list[Frame]) -> None:
-        """A call begins."""
-        bad = self._first_bad(frames)
-        if bad is not None:
-            parent = self._open[-1] if self._open else None
-            if parent is None:
-                self._blame(bad, "inputs", call, None, frames)
-            else:
-                before = parent.children[-1] if parent.children else None
-                source = glue_lines(parent.call, before, call, parent.children)
-                self._blame(bad, "glue", parent.call, source, frames)
-        self._open.append(_Open(call, frames))
-
-    def leave(self, call: Call, frames: list[Frame]) -> None:
-        """A call has returned."""
-        ended = self.close(call)
-        if ended is None or self.fault is not None:
-            return
-        shown = [*ended.inputs, *frames]
-        if ended.holds_ignored:  # the values of the ignored module may flow into the result
-            for frame in frames:
-                frame.extremes.is_exempt |= not frame.extremes.is_finite
-        bad = self._first_bad(frames)
-        if bad is None:
-            self._history.extend(shown)
-            if not is_ignored(call.path, self._ignore):
-                self._headroom.see(call, shown, is_leaf=not ended.children)
-        elif ended.children:
-            source = glue_lines(call, ended.children[-1], None, ended.children)
-            self._blame(bad, "glue", call, source, shown)
-        else:
-            kind: FaultKind = "module" if all(item.extremes.is_finite for item in ended.inputs) else "excused"
-            self._blame(bad, kind, call, call.source, shown)
-
-    def close(self, call: Call) -> _Open | None:
-        """Close a call that has ended, and the calls inside it that an exception left; return it if it was open."""
-        while self._open:
-            ended = self._open.pop()
-            if self._open:
-                self._open[-1].children.append(ended.call)
-                self._open[-1].holds_ignored |= ended.holds_ignored
-            if ended.call is call:
-                return ended
-        return None
-
-    def _first_bad(self, frames: Iterable[Frame]) -> Frame | None:
-        if self.fault is not None:
-            return None
-        for frame in frames:
-            if not frame.extremes.is_finite and not self._is_excused(frame):
-                return frame
-        return None
-
-    def _is_excused(self, frame: Frame) -> bool:
-        extremes = frame.extremes
-        if extremes.is_exempt:
-            return True
-        if is_ignored(frame.path, self._ignore):
-            extremes.is_exempt, extremes.note = True, f"ignored: {frame.path}"
-            for enclosing in self._open:
-                enclosing.holds_ignored = True
-            return True
-        if extremes.is_mask and extremes.is_only_low:
-            extremes.note = "a mask"
-            return True
-        if extremes.unmasked.is_finite:
-            extremes.note = "-inf only where a mask is"
-            return True
-        return False
-
-    def _blame(self, frame: Frame, kind: FaultKind, owner: Call, source: SourceRange | None, last: list[Frame]) -> None:
-        self._history.extend(last)
-        frames = tuple(self._history)
-        self.fault = Fault(frame, kind, owner.path, owner.class_name, source, frames, called_at=owner.called_at)
-
-
-@lru_cache(maxsize=16384)
-def is_ignored(path: str, globs: tuple[str, ...]) -> bool:
-    """Tell whether a module path matches one of the globs."""
-    return matches_any(path, globs)
 
 
 class Pass:
@@ -147,42 +57,35 @@ class Pass:
     ) -> None:
         self.number = number
         self.root = root
+        #: The first value that is not finite, if there is one; not known before :meth:`settle` off the CPU.
+        self.fault: Fault | None = None
         self.history: deque[Frame] = deque(history, maxlen=settings.frames)
         self.tensors = 0
         self.reducer = Reducer(settings)
-        self._ignore = settings.ignore
-        self._judge = Judge(self.history, settings.ignore, headroom)
-        self._gradients = gradients
-        self._running: list[tuple[Call, list[torch.Tensor]]] = []
+        self._ignore, self._headroom, self._gradients = settings.ignore, headroom, gradients
+        self._innermost: _Open | None = None
         self._queue: list[Callable[[], object]] = []
-
-    @property
-    def fault(self) -> Fault | None:
-        """The first value that is not finite, if there is one; not known before :meth:`settle` off the CPU."""
-        return self._judge.fault
 
     def enter(self, call: Call, leaves: list[Leaf]) -> None:
         """A call begins."""
-        if self.fault is not None:
-            return
-        masks = [leaf.tensor for leaf in leaves if is_mask_input(leaf.path, call.parameters)]
-        self._running.append((call, masks))
-        frames = self._frames(call, "input", leaves)
-        self._tell(lambda: self._judge.enter(call, frames))
+        if self.fault is None:
+            masks = [leaf.tensor for leaf in leaves if is_mask_input(leaf.path, call.parameters)]
+            self._innermost = entered = _Open(call, self._innermost, masks)
+            entered.inputs = self._frames(call, "input", leaves)
+            self._tell(lambda: self._judge_inputs(entered))
 
     def leave(self, call: Call, leaves: list[Leaf]) -> None:
         """A call has returned."""
-        if self.fault is not None:
-            return
-        frames = self._frames(call, "output", leaves)
-        self._tell(lambda: self._judge.leave(call, frames))
-        self._drop(call)
+        if self.fault is None:
+            frames = self._frames(call, "output", leaves)
+            ended = self._ended(call)
+            self._tell(lambda: self._judge_outputs(ended, call, frames))
 
     def fail(self, call: Call) -> None:
         """An exception left a call."""
         if self.fault is None:
-            self._tell(lambda: self._judge.close(call))
-            self._drop(call)
+            ended = self._ended(call)
+            self._tell(lambda: self._close(ended))
 
     def settle(self) -> None:
         """Read back the numbers that wait on a device, and judge by them."""
@@ -194,22 +97,20 @@ class Pass:
             self._diagnose()
 
     def _tell(self, event: Callable[[], object]) -> None:
-        """Tell the judge of an event now, or in its turn if numbers before it are still on their device."""
+        """Judge an event now, or in its turn if numbers before it are still on their device."""
         if self._queue or self.reducer.is_waiting:
             self._queue.append(event)
         else:
             event()
             self._diagnose()
 
-    def _diagnose(self) -> None:
-        fault = self.fault
-        if fault is None or fault.details is not None:
-            return
-        tensor = fault.frame.tensor()
-        if tensor is not None:
-            fault.details = details(tensor)
-        fault.facts.extend(weight_facts(modules_by_path(self.root).get(fault.owner, self.root)))
-        fault.hints.extend(hints(fault, self._masks()))
+    def _ended(self, call: Call) -> list[_Open]:
+        """Return what ends with a call: the calls inside it that an exception left, and then the call."""
+        ended: list[_Open] = []
+        while self._innermost is not None and (not ended or ended[-1].call is not call):
+            ended.append(self._innermost)
+            self._innermost = self._innermost.parent
+        return ended
 
     def _frames(self, call: Call, direction: FrameDirection, leaves: list[Leaf]) -> list[Frame]:
         frames = []
@@ -229,8 +130,89 @@ class Pass:
         return frames
 
     def _masks(self) -> list[torch.Tensor]:
-        return [mask for _, masks in self._running for mask in masks]
+        return [mask for each in _outwards(self._innermost) for mask in each.masks]
 
-    def _drop(self, call: Call) -> None:
-        while self._running and self._running.pop()[0] is not call:
-            pass
+    def _judge_inputs(self, entered: _Open) -> None:
+        bad, parent = self._first_bad(entered.inputs, entered.parent), entered.parent
+        if bad is not None and parent is None:
+            self._blame(bad, "inputs", entered.call, None, entered.inputs)
+        elif bad is not None and parent is not None:
+            before = parent.children[-1] if parent.children else None
+            source = glue_lines(parent.call, before, entered.call, parent.children)
+            self._blame(bad, "glue", parent.call, source, entered.inputs)
+
+    def _judge_outputs(self, ended: list[_Open], call: Call, frames: list[Frame]) -> None:
+        self._close(ended)
+        if self.fault is not None or not ended or ended[-1].call is not call:
+            return
+        own = ended[-1]
+        shown = [*own.inputs, *frames]
+        if own.holds_ignored:  # the values of the ignored module may flow into the result
+            for frame in frames:
+                frame.extremes.is_exempt |= not frame.extremes.is_finite
+        bad = self._first_bad(frames, own.parent)
+        if bad is None:
+            self.history.extend(shown)
+            if not is_ignored(call.path, self._ignore):
+                self._headroom.see(call, shown, is_leaf=not own.children)
+        elif own.children:
+            self._blame(bad, "glue", call, glue_lines(call, own.children[-1], None, own.children), shown)
+        else:
+            kind: FaultKind = "module" if all(item.extremes.is_finite for item in own.inputs) else "excused"
+            self._blame(bad, kind, call, call.source, shown)
+
+    def _close(self, ended: list[_Open]) -> None:
+        for each in ended:
+            if each.parent is not None:
+                each.parent.children.append(each.call)
+                each.parent.holds_ignored |= each.holds_ignored
+
+    def _first_bad(self, frames: list[Frame], around: _Open | None) -> Frame | None:
+        if self.fault is not None:
+            return None
+        return next(
+            (each for each in frames if not each.extremes.is_finite and not self._is_excused(each, around)), None
+        )
+
+    def _is_excused(self, frame: Frame, around: _Open | None) -> bool:
+        extremes = frame.extremes
+        if extremes.is_exempt:
+            return True
+        if is_ignored(frame.path, self._ignore):
+            extremes.is_exempt, extremes.note = True, f"ignored: {frame.path}"
+            for enclosing in _outwards(around):
+                enclosing.holds_ignored = True
+        elif extremes.is_mask and extremes.is_only_low:
+            extremes.note = "a mask"
+        elif extremes.unmasked.is_finite:
+            extremes.note = "-inf only where a mask is"
+        else:
+            return False
+        return True
+
+    def _blame(self, frame: Frame, kind: FaultKind, owner: Call, source: SourceRange | None, last: list[Frame]) -> None:
+        self.history.extend(last)
+        frames = tuple(self.history)
+        self.fault = Fault(frame, kind, owner.path, owner.class_name, source, frames, called_at=owner.called_at)
+
+    def _diagnose(self) -> None:
+        fault = self.fault
+        if fault is None or fault.details is not None:
+            return
+        tensor = fault.frame.tensor()
+        if tensor is not None:
+            fault.details = details(tensor)
+        fault.facts.extend(weight_facts(modules_by_path(self.root).get(fault.owner, self.root)))
+        fault.hints.extend(hints(fault, self._masks()))
+
+
+def _outwards(call: _Open | None) -> Iterator[_Open]:
+    while call is not None:
+        yield call
+        call = call.parent
+
+
+@lru_cache(maxsize=16384)
+def is_ignored(path: str, globs: tuple[str, ...]) -> bool:
+    """Tell whether a module path matches one of the globs."""
+    return matches_any(path, globs)
