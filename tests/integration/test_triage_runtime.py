@@ -278,4 +278,4 @@ def test_out_of_memory_says_how_much_was_asked_for(triage_of):
     finding = triage_of(lambda: torch.empty(2**48, dtype=torch.float32))
 
     assert finding.rule == "cpu-out-of-memory"
-    assert finding.what == "the machine has no 1048576.00 GiB for one more tensor."
+    assert finding.what == "the machine has no 1125899906842624 bytes for one more tensor."

@@ -1,8 +1,7 @@
-"""What the tensors of a failed forward are: ids without a row, another dtype or width than a module takes; memory."""
+"""What the tensors of a failed forward are: ids without a row, another dtype or width than a module takes."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,6 +13,7 @@ from pytest_tfdebug.triage.failure import is_a
 from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
+    import re
     from types import FrameType
 
     from pytest_tfdebug.triage.failure import Failure, Link
@@ -106,16 +106,6 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
                 if name in _ARGUMENTS:
                     model_name = name
     return model_name
-
-
-_GIB = 2**30
-
-
-def read_memory(_failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
-    """Say how much was asked for."""
-    asked = re.search(r"[Tt]ried to allocate ([\d.]+ [KMGT]i?B|\d+(?= bytes))", link.message)
-    size = asked[1] if asked is not None else ""
-    return Facts({"asked": f"{int(size) / _GIB:.2f} GiB" if size.isdigit() else size})
 
 
 @dataclass(frozen=True)

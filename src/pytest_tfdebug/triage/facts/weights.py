@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import is_zipfile
 
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.rules import Facts
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _HEAD = 512
-_HEADER_LIMIT = 100_000_000
-_LENGTH_BYTES = 8
 _CACHED = re.compile(
     r"(?P<kind>model|dataset|space)s--(?P<repo>[^/\\]+)[/\\](?:snapshots[/\\](?P<revision>[^/\\]+)[/\\](?P<file>.+)|blobs)"
 )
@@ -79,37 +77,22 @@ def verdict_of(path: Path) -> str | None:
     elif re.match(rb"\s*<(!doctype|html|\?xml)", head, re.IGNORECASE):
         verdict = f"a web page (HTML), {size} bytes: the download got an error or login page"
     elif path.suffix == ".safetensors":
-        verdict = _truncation(head, size, path)
-    elif head.startswith(b"PK") and not _has_directory(path, size):
-        verdict = f"truncated: a zip archive of {size} bytes without its central directory"
+        refused = _refused(path)
+        verdict = refused and f"damaged or cut off at {size} bytes ({refused})"
+    elif head.startswith(b"PK") and not is_zipfile(path):
+        verdict = f"cut off: a zip archive of {size} bytes without its central directory"
     return verdict
 
 
-def _truncation(head: bytes, size: int, path: Path) -> str | None:
-    """Compare the file's size with the one that its header declares.
+def _refused(path: Path) -> str | None:
+    """Return what safetensors finds wrong with a file; None if nothing."""
+    from safetensors import SafetensorError, safe_open
 
-    Source:
-        https://github.com/huggingface/safetensors#format
-    """
-    length = int.from_bytes(head[:_LENGTH_BYTES], "little")
-    if length > _HEADER_LIMIT:
-        return f"not a safetensors file: its first bytes are {head[:16]!r}"
-    least = _LENGTH_BYTES + length
-    if size < least:
-        return f"truncated inside its header: {size} bytes of at least {least}"
     try:
-        header = json.loads(path.read_bytes()[_LENGTH_BYTES:least])
-        end = max((entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"), default=0)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-        return "its header is not the JSON of a safetensors file"
-    kind = "truncated" if size < least + end else "too long"
-    return None if size == least + end else f"{kind}: {size} bytes, its header declares {least + end}"
-
-
-def _has_directory(path: Path, size: int) -> bool:
-    with path.open("rb") as file:
-        file.seek(max(0, size - 65_557))
-        return b"PK\x05\x06" in file.read()
+        with safe_open(path, "np"):
+            return None
+    except SafetensorError as error:
+        return text.value(error)
 
 
 def _files(failure: Failure) -> Iterator[Path]:
