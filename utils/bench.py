@@ -2,8 +2,8 @@
 
     python utils/bench.py [--only core,goldens] [--check]
 
-Candidates run in turns, in a new order each round, each beside a bare forward of its own; printed are the medians and
-quartiles of these pairs. ``--check`` exits with 1 and names each budget that is exceeded twice, the second time with
+Candidates run in turns, in a new order each round, each beside a bare forward of its own; printed are the medians of
+these pairs. ``--check`` exits with 1 and names each budget that is exceeded twice, the second time with
 three times the rounds.
 """
 

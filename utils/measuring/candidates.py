@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from transformers import model_addition_debugger_context
 from transformers.debug_utils import DebugUnderflowOverflow
 
@@ -164,18 +163,11 @@ def _torchlens(work: Work, _folder: Path) -> Run:
     return run
 
 
-def _save_file(work: Work, folder: Path) -> Run:
-    """Return what writes each distinct tensor of a trace once, from memory of its own: what a golden holds."""
-    distinct = {id(record.tensor): record.tensor for record in traced(work).records() if record.tensor is not None}
-    tensors = {str(number): tensor.contiguous().clone() for number, tensor in enumerate(distinct.values())}
-    return lambda: save_file(tensors, folder / "same")
-
-
 @dataclass(frozen=True)
 class Kind:
     """One way to do a thing, and the most that it may cost on the Llama of 8 layers.
 
-    ``floor``: names of others that together cannot be undercut. The limit is 1.2 times their sum where that is more.
+    ``floor``: the name of one that cannot be undercut. The limit is 1.2 times its figure where that is more.
     """
 
     section: str
@@ -183,12 +175,12 @@ class Kind:
     make: Callable[[Work, Path], Run]  # gets ready, may write to a folder, and returns what is timed
     limit: float | None = None
     reason: str = ""
-    floor: tuple[str, ...] = ()
+    floor: str = ""
     is_ours: bool = True
 
 
 _Peer = partial(Kind, is_ours=False)
-BARE, SAME_BYTES = "bare forward", "save_file of the same bytes"
+BARE = "bare forward"
 #: The least that a trace can cost: a tensor that is kept cannot lend its memory to the next one.
 KEEPING = "hooks that keep references"
 _TRACED = "tensors are captured copy-on-write: nothing is copied"
@@ -198,16 +190,15 @@ _LET_GO = "looks at a call's tensors and lets them go"
 # fmt: off
 KINDS: tuple[Kind, ...] = (
     *(Kind(section, BARE, _bare) for section in ("core", "goldens", "explaining", "overflow")),
-    Kind("core", "trace", _trace, 1.15, _TRACED, (KEEPING,)),
+    Kind("core", "trace", _trace, 1.15, _TRACED, KEEPING),
     Kind("core", "trace and compare", _trace_and_compare, 2.0, "reads every tensor of both sides, equality first"),
     _Peer("core", KEEPING, partial(_hooks, keep=lambda tensor: tensor)),
     _Peer("core", "hooks that clone", partial(_hooks, keep=torch.clone)),
     _Peer("core", "transformers debugger", _transformers_debugger),
     _Peer("core", "pytest-torch localize_divergence", _localize_divergence),
     _Peer("core", "torchlens trace", _torchlens),
-    Kind("goldens", "golden, update", _update, 6.0, _READ, (BARE, SAME_BYTES)),
+    Kind("goldens", "golden, update", _update, 6.0, _READ),
     Kind("goldens", "golden, check", _check, 2.5, "the file is mapped, and read as the forward goes"),
-    _Peer("goldens", SAME_BYTES, _save_file),
     *(Kind("explaining", f"golden, check that {what}", partial(_explain, fails=fails, renamed=renamed), 10.0, _SEARCH)
       for what, fails, renamed in (("fails", True, False), ("fails, no name shared", True, True),
                                    ("agrees, no name shared", False, True))),

@@ -1,16 +1,16 @@
-"""What is measured, as numbers beside their budgets, and how: in turns with a floor, and to the byte."""
+"""A figure beside its budget, and how it is measured: in turns with a floor, and to the byte."""
 
 from __future__ import annotations
 
 import gc
 import os
 import random
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
@@ -21,19 +21,16 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of one run: of what, on which work, with the quartiles of its rounds where it has some."""
+    """One number of one run."""
 
     section: str
-    work: str
+    work: str  # on what it was measured
     name: str
     value: float | None  # None where it could not be measured
     unit: str
-    low: float | None = None
-    high: float | None = None
-    milliseconds: float | None = None
-    note: str = ""  # why it could not be measured
     limit: float | None = None  # its budget: the most that it may be
     reason: str = ""  # of the budget
+    note: str = ""  # beside it: a time, or why it could not be measured
 
     @property
     def is_exceeded(self) -> bool:
@@ -42,17 +39,11 @@ class Figure:
 
     @property
     def cell(self) -> str:
-        """The figure with its quartiles, its time, and its budget if it has one."""
+        """The figure with its note, and its budget if it has one."""
         if self.value is None:
             return self.note
-        parts = [f"{self.value:.2f}"]
-        if self.low is not None and self.high is not None:
-            parts.append(f"({self.low:.2f} to {self.high:.2f})")
-        if self.milliseconds is not None:
-            parts.append(f"{self.milliseconds:.1f} ms")
-        if self.limit is not None:
-            parts.append(f"**{'EXCEEDS' if self.is_exceeded else '<='} {self.limit:.2f}**")
-        return " ".join(parts)
+        budget = "" if self.limit is None else f"**{'EXCEEDS' if self.is_exceeded else '<='} {self.limit:.2f}**"
+        return " ".join(filter(None, (f"{self.value:.2f}", self.note, budget)))
 
     def __str__(self) -> str:
         what = f"{self.section}: {self.name} ({self.work})"
@@ -61,24 +52,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Settings:
-    """How much to measure.
-
-    Args:
-        rounds: Times that each candidate runs, if it is not a slow one.
-        patience: Seconds after which a slow candidate stops, once it has run three times.
-    """
+    """How often each candidate runs, and the seconds after which a slow one stops, once it has run three times."""
 
     rounds: int = 5
     patience: float = 1.5
-
-
-def of_rounds(
-    key: tuple[str, str, str], values: Sequence[float], unit: str, seconds: Sequence[float] = (), **budget: Any
-) -> Figure:
-    """Return the figure of several rounds, by section, work and name: their median, the quartiles, the median time."""
-    low, _, high = statistics.quantiles(values, method="inclusive") if len(values) > 1 else 3 * list(values)
-    milliseconds = statistics.median(seconds) * 1e3 if seconds else None
-    return Figure(*key, statistics.median(values), unit, low, high, milliseconds, **budget)
 
 
 @dataclass
@@ -89,9 +66,14 @@ class Timed:
     base: list[float] = field(default_factory=list)
 
     @property
-    def ratios(self) -> list[float]:
-        """Each run over the run of the floor just before it."""
-        return [mine / floor for mine, floor in zip(self.seconds, self.base, strict=True)]
+    def ratio(self) -> float:
+        """The median of each run over the run of the floor just before it."""
+        return median(mine / floor for mine, floor in zip(self.seconds, self.base, strict=True))
+
+    @property
+    def note(self) -> str:
+        """The median time."""
+        return f"{median(self.seconds) * 1e3:.1f} ms"
 
 
 def stopwatch(run: Callable[[], object]) -> float:
@@ -106,25 +88,23 @@ def stopwatch(run: Callable[[], object]) -> float:
 def alternate(
     base: Callable[[], object],
     candidates: Mapping[str, Callable[[], object]],
-    rounds: int,
+    settings: Settings,
     *,
     settle: Callable[[], object] = lambda: None,
     timer: Callable[[Callable[[], object]], float] = stopwatch,
-    patience: float = 2.5,
 ) -> dict[str, Timed]:
     """Run every candidate in every round, in a new order each time: settle, the floor, the candidate.
 
     What the candidate before it left behind (a grown heap, cold caches, garbage) falls on the settling, and the floor
-    is as near in time as it can be. What runs for the first time is slow: run it before. A candidate that took
-    ``patience`` seconds runs no more, once it has run :data:`LEAST` times.
+    is as near in time as it can be. What runs for the first time is slow: run it before.
     """
     timed, names = {name: Timed() for name in candidates}, list(candidates)
     shuffle = random.Random(0).shuffle  # noqa: S311 - the same orders every time
-    for _ in range(rounds):
+    for _ in range(settings.rounds):
         shuffle(names)
         for name in names:
             times = timed[name]
-            if len(times.seconds) < LEAST or sum(times.seconds) <= patience:
+            if len(times.seconds) < LEAST or sum(times.seconds) <= settings.patience:
                 settle()
                 times.base.append(timer(base))
                 times.seconds.append(timer(candidates[name]))

@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import pytest_tfdebug
 from measuring.candidates import KINDS, Kind, Run, traced
-from measuring.figures import Figure, Settings, alternate, of_rounds, peak
-from measuring.work import WORKS, Work, growing
+from measuring.figures import Figure, Settings, alternate, peak
+from measuring.work import LLAMA, WORKS, Work, growing
 
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
 _WARM = 0.02
@@ -29,7 +30,7 @@ def measure(section: str, settings: Settings) -> Iterator[Figure]:
 
 def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[Figure]:
     """Yield the figures of candidates on one model."""
-    unit, candidates, refusals = "x bare forward", dict[str, Run](), dict[str, str]()
+    candidates, refusals = dict[str, Run](), dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
             try:
@@ -48,15 +49,13 @@ def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[F
             while perf_counter() - began < _WARM:
                 work.forward()
 
-        timed = alternate(work.forward, candidates, settings.rounds, settle=settle, patience=settings.patience)
-    found = {name: of_rounds(("", work.name, name), times.ratios, unit, times.seconds) for name, times in timed.items()}
+        found = alternate(work.forward, candidates, settings, settle=settle)
     for kind in kinds:
-        missing = Figure("", work.name, kind.name, None, unit, note=refusals.get(kind.name, ""))
-        figure, limit = found.get(kind.name, missing), kind.limit
-        if limit is not None and all(name in found for name in kind.floor):
-            limit = max(limit, _ABOVE_FLOOR * sum(found[name].value or 0 for name in kind.floor))
-        is_judged = work.name == "Llama, 8 layers"
-        yield replace(figure, section=kind.section, limit=limit if is_judged else None, reason=kind.reason)
+        times, limit = found.get(kind.name), kind.limit if work.name == LLAMA else None
+        if limit is not None and kind.floor in found:
+            limit = max(limit, _ABOVE_FLOOR * found[kind.floor].ratio)
+        ratio, note = (None, refusals[kind.name]) if times is None else (times.ratio, times.note)
+        yield Figure(kind.section, work.name, kind.name, ratio, "x bare forward", limit, kind.reason, note)
 
 
 def measure_padding(settings: Settings) -> Iterator[Figure]:
@@ -73,7 +72,7 @@ def measure_padding(settings: Settings) -> Iterator[Figure]:
             beside.append((perf_counter() - start - sum(took)) / took[0])
             assert len(took) > 1  # it must have repeated something
         name, reason = "padding_invariant, beside its forwards", "records nothing unless it fails, reads outputs once"
-        yield of_rounds(("padding", work.name, name), beside[1:], "bare forwards more", limit=0.3, reason=reason)
+        yield Figure("padding", work.name, name, median(beside[1:]), "bare forwards more", 0.3, reason)
 
 
 def measure_growth(settings: Settings) -> Iterator[Figure]:
@@ -86,7 +85,7 @@ def measure_growth(settings: Settings) -> Iterator[Figure]:
     of, unit = f"{DEPTHS[-1]} layers over {DEPTHS[0]}", "x the ratio at the smallest"
     for kind in kinds:
         grown = ends[1][kind.name] / ends[0][kind.name]
-        yield Figure("growth", of, kind.name, grown, unit, limit=kind.limit, reason=kind.reason)
+        yield Figure("growth", of, kind.name, grown, unit, kind.limit, kind.reason)
 
 
 def measure_memory(_settings: Settings) -> Iterator[Figure]:
@@ -96,7 +95,7 @@ def measure_memory(_settings: Settings) -> Iterator[Figure]:
     for kind in (kind for kind in KINDS if kind.section == "memory"):
         with tempfile.TemporaryDirectory() as folder:
             layers = (peak(kind.make(work, Path(folder))) - bare) / layer
-        yield Figure("memory", work.name, kind.name, layers, "layers of tensors", limit=kind.limit, reason=kind.reason)
+        yield Figure("memory", work.name, kind.name, layers, "layers of tensors", kind.limit, kind.reason)
 
 
 def _bytes_of_a_layer(work: Work) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
-from measuring.figures import Figure, Settings, alternate, of_rounds, stopwatch
+from measuring.figures import Figure, Settings, alternate, stopwatch
 from scan_tree import generate
 
 _PEAK = (
@@ -30,7 +30,7 @@ _IMPORT = (
 SCRIPT = Path(__file__).resolve().parents[1] / "regex_scan.py"
 #: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
 _MORE, _MODELS, _SIZES = 5, 394, (50, 400)
-#: What is read, and what a scan of one test may cost beside the script for it.
+#: What a scan may cost beside the script, and what is read.
 _LIMITS = {
     "scan, cold": (8.0, "each different text is read by libcst once, and only if it may skip"),
     "scan, warm": (0.3, "an answer whose files have not changed is not looked into"),
@@ -59,9 +59,12 @@ class Python:
             check=False,
         )
         if done.returncode:
-            command = " ".join(("python", *self.arguments))
-            raise SystemExit(f"{command} exited with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise SystemExit(f"{self.arguments} exited with {done.returncode}:\n{done.stdout}{done.stderr[-2000:]}")
         return done.stdout
+
+    def on(self, *more: str) -> Python:
+        """Return the run with more arguments."""
+        return replace(self, arguments=(*self.arguments, *more))
 
     def megabytes(self) -> float:
         """Run it and return its peak memory.
@@ -79,11 +82,11 @@ def measure_idle(settings: Settings) -> Iterator[Figure]:
         outputs = [run().split() for _ in range(3 * settings.rounds + 1)]
     pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
     heavy = sorted(HEAVY & set(outputs[0][2:]))
-    shares, seconds = [100 * own / pytests for own, pytests in pairs], [own for own, _ in pairs]
+    share, note = median(100 * own / other for own, other in pairs), f"{median(own for own, _ in pairs) * 1e3:.1f} ms"
     reason = "every run of pytest pays it: 5 ms of 110"
-    yield of_rounds(("idle", "pytest", "import"), shares, "% of import pytest", seconds, limit=4.5, reason=reason)
+    yield Figure("idle", "pytest", "import", share, "% of import pytest", 4.5, reason, note)
     reason = f"torch alone takes a second to import ({', '.join(heavy)})"
-    yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", limit=0, reason=reason)
+    yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", 0, reason)
 
 
 def measure_scanner(settings: Settings) -> Iterator[Figure]:
@@ -91,46 +94,39 @@ def measure_scanner(settings: Settings) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         generate(folder / "tree", _MODELS)
-        yield from _beside_the_script(folder / "tree", folder, settings)
+        yield from _beside_the_script(folder / "tree", folder, replace(settings, patience=_MORE * settings.patience))
         medians = []
         for size in _SIZES:
             generate(folder / str(size), size)
             ways = _ways(folder / str(size), folder / f"of {size}")
-            medians.append([statistics.median(stopwatch(run) for _ in range(3)) for run in ways.values()])
+            medians.append([median(stopwatch(run) for _ in range(3)) for run in ways.values()])
         for name, small, large in zip(ways, *medians, strict=True):
             work, grown = f"{_SIZES[1]} files over {_SIZES[0]}", large / small / (_SIZES[1] / _SIZES[0])
             reason = "a file is read once, whatever came before"
-            yield Figure("scanner, growth", work, name, grown, "x linear growth", limit=1.25, reason=reason)
+            yield Figure("scanner, growth", work, name, grown, "x linear growth", 1.25, reason)
 
 
 def _ways(tree: Path, folder: Path) -> dict[str, Python]:
     """Return a scan without a cache and one with; both ran once, so that the cache is full."""
     warm = Python(("-m", "pytest_tfdebug.scan", "--output_dir", str(folder)), tree, folder / "cache")
-    ways = {"scan, cold": replace(warm, arguments=(*warm.arguments, "--no_cache")), "scan, warm": warm}
+    ways = {"scan, cold": warm.on("--no_cache"), "scan, warm": warm}
     for run in ways.values():
         run()
     return ways
 
 
 def _beside_the_script(tree: Path, folder: Path, settings: Settings) -> Iterator[Figure]:
-    work, ways, patience = f"{_MODELS} files", _ways(tree, folder), _MORE * settings.patience
-    base = Python((str(SCRIPT), "--output_dir", str(folder / "other")), tree, folder)
+    ways, base = _ways(tree, folder), Python((str(SCRIPT), "--output_dir", str(folder / "other")), tree, folder)
     base()
-    named = {"regex script": base}
-    for name, times in alternate(base, {**named, **ways}, settings.rounds, patience=patience).items():
-        limit, reason = _LIMITS.get(name, (None, ""))
-        yield of_rounds(
-            ("scanner", work, name), times.ratios, "x regex script", times.seconds, limit=limit, reason=reason
-        )
-        limit, reason = (300.0, "a process keeps what it has read of its models") if limit else (None, "")
-        megabytes = {**named, **ways}[name].megabytes()
-        yield Figure("scanner", work, f"{name}: memory", megabytes, "MB", limit=limit, reason=reason)
     report = json.loads((folder / "all_tests_scan_result.json").read_text(encoding="utf-8"))
     one = ("--test_method_name", max(report, key=lambda test: len(report[test]["tests"])))  # as a user would ask about
-    name, cold = "scan of one test, cold", ways["scan, cold"]
-    base, run = (replace(each, arguments=(*each.arguments, *one)) for each in (base, cold))
-    run()
-    times = alternate(base, {name: run}, settings.rounds, patience=patience)[name]
-    limit, reason = _LIMITS[name]
-    unit = "x regex script for it"
-    yield of_rounds(("scanner", work, name), times.ratios, unit, times.seconds, limit=limit, reason=reason)
+    pairs = [(base, {"regex script": base, **ways})]
+    pairs += [(base.on(*one), {"scan of one test, cold": ways["scan, cold"].on(*one)})]
+    for script, candidates in pairs:
+        for name, times in alternate(script, candidates, settings).items():
+            limit, reason = _LIMITS.get(name, (None, ""))
+            work = f"{_MODELS} files"
+            yield Figure("scanner", work, name, times.ratio, "x regex script", limit, reason, times.note)
+            limit, reason = (300.0, "a process keeps what it has read of its models") if limit else (None, "")
+            megabytes = candidates[name].megabytes()
+            yield Figure("scanner", work, f"{name}: memory", megabytes, "MB", limit, reason)

@@ -61,8 +61,10 @@ def minilm() -> Work:
     return Work("all-MiniLM-L6-v2", BertModel.from_pretrained(folder).eval(), inputs)
 
 
+#: The work that budgets judge.
+LLAMA = "Llama, 8 layers"
 WORKS: dict[str, Callable[[], Work]] = {
-    "llama": partial(llama, "Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
+    "llama": partial(llama, LLAMA, hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
     "minilm": minilm,
 }
 #: A Llama of any depth, for growth.
