@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -53,17 +54,24 @@ def from_folder(read: Callable[[Path], Any], *, is_version_4: bool) -> Callable[
     """Return what loads a port from a folder that ``save_pretrained`` writes."""
 
     def load(port: SimpleNamespace, reference: torch.nn.Module) -> None:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            reference.save_pretrained(folder)  # type: ignore[operator] # a model of transformers
-            port.config.architectures = [type(reference).__name__]
-            port.config.save_pretrained(folder)
-            if is_version_4:
-                file = folder / "config.json"
-                file.write_text(json.dumps(as_version_4(json.loads(file.read_text()))))
+        with saved(reference, port.config, is_version_4=is_version_4) as folder:
             port.model = read(folder)
 
     return load
+
+
+@contextmanager
+def saved(reference: Any, config: Any, *, is_version_4: bool = True) -> Iterator[Path]:
+    """Give a folder with a model as ``save_pretrained`` writes it, its configuration as transformers 4 would."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        reference.save_pretrained(folder)
+        config.architectures = [type(reference).__name__]
+        config.save_pretrained(folder)
+        if is_version_4:
+            file = folder / "config.json"
+            file.write_text(json.dumps(as_version_4(json.loads(file.read_text()))))
+        yield folder
 
 
 def as_version_4(config: dict[str, Any]) -> dict[str, Any]:

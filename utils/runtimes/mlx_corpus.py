@@ -8,12 +8,11 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlx.core as mx
 import torch
-from mlx_lm.utils import _get_classes
+from mlx_lm.utils import load_model
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -21,6 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 import command
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.mlx import arrays
+from sweep_ports import saved
 
 # fmt: off
 _SIZES = {
@@ -82,39 +82,18 @@ def reference(kind: str, **more: Any) -> PreTrainedModel:
     return model
 
 
-def mlx_config(model: PreTrainedModel) -> dict[str, Any]:
-    """Return a model's configuration as transformers 4 writes it and mlx-lm reads it: rotary parameters at the top."""
-    config: dict[str, Any] = {"num_hidden_layers": model.config.num_hidden_layers, **model.config.to_dict()}
-    rope = config.get("rope_parameters") or {}
-    if "full_attention" in rope:  # one for each kind of layer
-        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
-        rope = rope["full_attention"]
-    for key, value in rope.items():
-        if key != "rope_type":
-            config.setdefault(key, value)
-    if rope:
-        config["rope_scaling"] = None if rope["rope_type"] == "default" else {**rope, "type": rope["rope_type"]}
-    return config
-
-
 def mlx_model(model: PreTrainedModel, module: Any = None, *, dtype: str = "float32") -> Any:
-    """Return mlx-lm's model with the weights of a reference, through its own ``sanitize``.
+    """Return mlx-lm's model with the weights of a reference, through its own loader.
 
     Args:
         model: The reference.
         module: The module that holds its classes; that of mlx-lm without one.
         dtype: Name of the dtype of its weights.
     """
-    config = mlx_config(model)
-    kind, arguments = _get_classes(config) if module is None else (module.Model, module.ModelArgs)
-    port = kind(arguments.from_dict(config))
-    with TemporaryDirectory() as folder:  # the names of the checkpoint are not always those of the model
-        model.save_pretrained(folder)
-        weights = mx.load(str(Path(folder) / "model.safetensors"))
-    if hasattr(port, "sanitize"):
-        weights = port.sanitize(weights)
-    port.load_weights([(name, held.astype(getattr(mx, dtype))) for name, held in weights.items()])
-    port.eval()
+    classes = {} if module is None else {"get_model_classes": lambda **_: (module.Model, module.ModelArgs)}
+    with saved(model, model.config) as folder:
+        port, *_ = load_model(folder, **classes)
+    port.set_dtype(getattr(mx, dtype))
     mx.eval(port.parameters())
     return port
 
