@@ -168,7 +168,6 @@ def _end_at_the_users_line(error: BaseException) -> None:
 
 
 def _before(error: BaseException) -> BaseException | None:
-    """Return what an exception is said to come from."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
@@ -272,7 +271,6 @@ def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:
-    """Write a section, if it has lines."""
     if lines:
         terminalreporter.section(title)
         terminalreporter.write_line(_leaving()("\n".join(lines), keep="\n"))
@@ -292,7 +290,6 @@ def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module,
 
 
 def _register(config: pytest.Config, module: str) -> None:
-    """Register a module's hooks, once."""
     if not config.pluginmanager.has_plugin(module):
         config.pluginmanager.register(import_module(module), module)
 

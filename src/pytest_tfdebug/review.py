@@ -43,7 +43,6 @@ def _text(file: Path) -> Iterator[str]:
 
 
 def _differences(revision: str) -> Iterator[str]:
-    """Yield a block of lines for each golden that is not as it was, then how many there are."""
     total = 0
     for name, blob in _changed(revision):
         total += 1

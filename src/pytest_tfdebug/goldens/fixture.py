@@ -121,7 +121,6 @@ class GoldenChecks:
         kwargs: dict[str, Any],
         own: dict[str, Any],
     ) -> ParityReport | None:
-        """Hold a forward to the golden of this test, with the options of :meth:`check` by name."""
         __tracebackhide__ = True
         reference, name, root, port_inputs = map(own.get, ("reference", "name", "root", "port_inputs"))
         module, method = bound(model)
@@ -205,7 +204,6 @@ class GoldenChecks:
         return check_arrays(self._item, place, arrays, tolerance=tolerance, again=again)
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
-        """Return what a golden of this call cannot see, as far as that is known."""
         return () if present_group() is not None else tuple(blind_spots(model, called))
 
     def check_logprobs(

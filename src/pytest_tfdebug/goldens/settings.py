@@ -111,7 +111,6 @@ def parse_size(text: object, name: str) -> int:
 
 
 def _checked(given: Mapping[str, Any]) -> Tolerances:
-    """Refuse values of one place that make no sense, and return its tolerances."""
     wrong = list(_problems(given))
     if wrong:
         raise TFDebugError("\n".join(wrong))
@@ -120,7 +119,6 @@ def _checked(given: Mapping[str, Any]) -> Tolerances:
 
 
 def _problems(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the values of one place, in sentences."""
     for key, choices in _CHOICES.items():
         if given.get(key) not in (None, *choices):
             yield f"{key}={given[key]!r} is not one of {', '.join(map(repr, choices))}."

@@ -40,8 +40,6 @@ class Unclaimed:
 
 @dataclass
 class _TestFile:
-    """A test file that was collected whole."""
-
     path: Path
     nodeid: str
     tests: set[str] = field(default_factory=set)

@@ -113,7 +113,6 @@ def _rewrite(
 
 
 def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - the lines of an entry
-    """Yield the lines of an entry with the error's text replaced by its answer."""
     for line in lines:
         if line.startswith(_FAIL):
             indent = len(line) - len(line[1:].lstrip()) - 1

@@ -74,7 +74,6 @@ class Publisher:
 
     @cached_property
     def _site(self) -> Pages | None:
-        """The pages; None if none are asked for."""
         if self._html is None:
             return None
         return Pages(self._html)
@@ -106,7 +105,6 @@ class Publisher:
             self._link(report, records)
 
     def _link(self, report: pytest.TestReport | pytest.CollectReport, records: list[CheckRecord]) -> None:
-        """Give pytest-html the pages of a test."""
         if self._html is None or not self._config.pluginmanager.hasplugin("html"):
             return
         from pytest_html import extras
@@ -174,7 +172,6 @@ class Publisher:
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:
-    """Describe the run."""
     arguments = [redact(str(argument)) for argument in config.invocation_params.args]
     described: dict[str, Any] = plain(
         {

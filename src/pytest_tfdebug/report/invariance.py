@@ -76,7 +76,6 @@ def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
 
 
 def _place(culprit: Culprit, found: Located) -> Iterator[str]:
-    """Yield the first tensor that differs, and its first token."""
     if culprit.divergence is not None:
         yield from facts_of(culprit.divergence)
     tokens = found.tokens

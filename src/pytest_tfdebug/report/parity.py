@@ -78,7 +78,6 @@ def rename_argument(rules: Mapping[str, str]) -> str:
 
 
 def _code(culprit: Culprit) -> Iterator[str]:
-    """Yield the lines of both sides, and how the forward comes to them."""
     inside = f" in {culprit.function}" if culprit.function else ""
     for side, lines in (
         (f"here, {culprit.source}{inside}{_called(culprit)}", culprit.source),
@@ -167,7 +166,6 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
 
 
 def _worst(item: CallComparison) -> LeafComparison:
-    """Return the output that a call's row shows: the first that fails, or else the first."""
     return next((leaf for leaf in item.outputs if leaf.problem in FAILING), item.outputs[0])
 
 

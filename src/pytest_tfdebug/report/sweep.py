@@ -42,7 +42,6 @@ def sweep_text(report: SweepReport) -> CheckText:
 
 
 def _answer(report: SweepReport) -> str:
-    """Return the first line: how many fields there are of each verdict, and which fail."""
     worst: dict[str, str] = {}
     for row in report.rows:  # of several rows of a field the worst comes first
         worst.setdefault(row.field, row.verdict)

@@ -33,7 +33,6 @@ def render_tree(calls: Iterable[Call], notes: Iterable[str] = ()) -> Iterator[st
 
 
 def _told_of(call: Call) -> str:
-    """Return what became of a call: its outputs, or that there are none."""
     if call.error is not None:
         return f"raised {call.error}"
     if call.outputs is None:

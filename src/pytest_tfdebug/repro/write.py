@@ -76,7 +76,6 @@ def write_repro(
 
 
 def _write_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Write the tensors of a call under their leaf paths, and a line for each input."""
     from safetensors.torch import save_file
 
     tensors = {leaf.path: leaf.tensor for leaf in walk_inputs(args, kwargs)}

@@ -205,7 +205,6 @@ def _lines(skips: tuple[Skip, ...], rows: list[Row], left: int) -> Iterator[str]
 
 
 def _most(reasons: Sequence[str]) -> str:
-    """Return the most frequent reasons, each with its number."""
     counts = Counter(reason.partition("\n")[0] or "(no reason)" for reason in reasons)
     named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     told = [f"{count} {reason[:_LONGEST]}" for reason, count in named[:_NAMED]]

@@ -82,7 +82,6 @@ class Cache:
 
 
 def _text(value: object) -> bytes:
-    """Return the text of the file: a checksum and JSON."""
     text = json.dumps(value, separators=(",", ":")).encode()
     return b"%08x %b" % (zlib.crc32(text), text)
 

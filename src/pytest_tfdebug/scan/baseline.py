@@ -144,7 +144,6 @@ def without_reason(now: Mapping[str, Any]) -> list[SkipChange]:
 
 
 def _change(test: str, was: _Entry | None, entry: _Entry, *, strict_reasons: bool) -> Iterator[SkipChange]:
-    """Yield how a skip differs from what it was."""
     reason, state = entry["reason"], entry["state"]
     if was is None:
         yield SkipChange("empty" if state == "empty" else "new", test, entry)

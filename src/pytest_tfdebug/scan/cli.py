@@ -99,7 +99,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _fix(options: argparse.Namespace) -> int:
-    """Show, or make, the changes to the source that are asked for."""
     for name in _NOT_WITH_FIX:
         if getattr(options, name.replace("-", "_")):
             raise ScanError(f"--{name} cannot be combined with --fix.")
@@ -122,7 +121,6 @@ def _fix(options: argparse.Namespace) -> int:
 
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the report to compare with. It is read before anything is scanned or written."""
     if options.baseline is not None:
         from pathlib import Path
 
@@ -141,7 +139,6 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _target(options: argparse.Namespace, found: Answer) -> str | None:
-    """Return where the JSON report goes; a comparison writes none unless it is told where."""
     if options.output_dir is None and (options.baseline or options.base):
         return None
     target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.name}.json")
@@ -163,7 +160,6 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
 
 
 def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]) -> int:
-    """Print what has changed, and return the exit code; ScanError if the earlier report is not of the same tests."""
     from pytest_tfdebug.scan import baseline
 
     file, test, now = options.baseline, options.test_method_name, found.report
@@ -182,7 +178,6 @@ def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str,
 
 
 def _show_report(options: argparse.Namespace, found: Answer) -> int:
-    """Print the summary or the report, and the skips without a reason where they matter."""
     from pytest_tfdebug.scan import render
 
     if options.format is None:

@@ -170,14 +170,12 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
         return self._findings.get((self.get_metadata(PositionProvider, node).start.line, name))
 
     def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name
-        """Take a function out."""
         if self._finding(original_node, original_node.name.value) is None:
             return updated_node
         self._removed.append(original_node)
         return cst.RemoveFromParent()
 
     def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
-        """Give a decorator a reason."""
         finding = self._finding(original_node)
         if finding is None:
             return updated_node

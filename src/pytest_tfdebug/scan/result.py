@@ -274,7 +274,6 @@ def chunks(tests: Mapping[str, CommonTest]) -> Iterator[str]:
 
 
 def _listed(items: list[str]) -> str:
-    """Return a JSON list of encoded items, one a line."""
     return "[\n      " + ",\n      ".join(items) + "\n    ]" if items else "[]"
 
 

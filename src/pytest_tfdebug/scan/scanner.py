@@ -231,7 +231,6 @@ def _scanner(work: Work) -> Scanner:
 
 
 def _progress(items: Iterable[_T], count: int) -> Iterable[_T]:
-    """Show a progress bar on a terminal, and nothing in a pipe."""
     if not sys.stderr.isatty():
         return items
     from tqdm import tqdm

@@ -170,8 +170,6 @@ def _keep(model: torch.nn.Module, *, is_sampled: bool = False, is_part: bool = F
 
 
 class _Keeper:
-    """The consumer that keeps a forward."""
-
     def __init__(
         self,
         trace: Trace,

@@ -39,7 +39,6 @@ def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecor
 
 
 def _read(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors whose elements can be read."""
     for name, tensor in tensors:
         held = readable(tensor.detach())
         if held is not None:

@@ -123,7 +123,6 @@ class GoldenCheck:
         return golden
 
     def _check_rules(self, golden: TraceFile) -> None:
-        """Refuse rules of the check that match nothing."""
         __tracebackhide__ = True
         globs, paths = self.settings.own_globs, paths_of(golden.trace)
         check_rules(self.settings.rename, globs, names_of(self.model), paths)

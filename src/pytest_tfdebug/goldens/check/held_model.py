@@ -142,7 +142,6 @@ class _Forwards:
         self._model, self._method, self._settings, self._group = model, called.method, settings, group
 
     def held_again(self, tried: dict[str, str]) -> Compared | None:
-        """Run the model again under further names; None where that cannot be done."""
         rename = self._settings.rename
         if callable(rename):
             return None
@@ -154,7 +153,6 @@ class _Forwards:
     def held_under(
         self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
     ) -> tuple[Comparator, Any]:
-        """Run the model, and return what was compared and the output."""
         settings, modules = self._settings, modules_of(self._model)
         known = renamed(names, modules.by_path)
         picked = Selection(
@@ -230,7 +228,6 @@ def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
-    """Return a culprit whose weights are to blame."""
     why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
     why += f" So do {others} more of the model." if others else ""
     return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
@@ -244,7 +241,6 @@ def _recorded_shape(golden_file: TraceFile, name: str) -> tuple[int, ...]:
 
 
 def _values_of(golden_file: TraceFile) -> Values | None:
-    """Return what the operators of the recorded forward computed; None where the golden does not hold that."""
     return None if golden_file.trace.again is None else golden_file.trace.again.values()
 
 

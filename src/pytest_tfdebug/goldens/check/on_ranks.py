@@ -29,8 +29,6 @@ _Result = TypeVar("_Result")
 
 
 class _HeldByRank(NamedTuple):
-    """What a rank holds of a tensor."""
-
     tensor: torch.Tensor
     part: Part | None
 
@@ -95,7 +93,6 @@ def fingerprint_on_ranks(
 
 
 def _held(model: torch.nn.Module) -> dict[str, _HeldByRank]:
-    """Return what this rank holds of a model's parameters and buffers."""
     found = {}
     for name, given in named_tensors(model):
         if not torch.nn.parameter.is_lazy(given):

@@ -115,7 +115,6 @@ def _on(
 
 
 def _still_gives(reference: Rerun, golden: Trace) -> bool:
-    """Tell whether a reference gives the outputs that were recorded."""
     values = None if golden.again is None else golden.again.values()
     found = recorded_forward(reference.model, *reference.inputs(), Selection(among=()), method=reference.method)
     outputs = found.calls[0].outputs or ()

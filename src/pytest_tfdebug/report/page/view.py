@@ -74,7 +74,6 @@ def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[st
 
 
 def _promises(cards: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the card of each promise by its model and its name."""
     found: dict[str, dict[str, Any]] = {}
     for each in cards:
         if each["kind"] == KINDS["conformance"]:

@@ -155,7 +155,6 @@ _BINDERS = (
 
 
 def _names(node: Any) -> Iterator[str]:
-    """Yield the names that a node binds."""
     if isinstance(node, cst.ImportAlias):
         if node.asname is None:
             yield node.evaluated_name.partition(".")[0]
@@ -234,7 +233,6 @@ def _does_nothing(text: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """Return the libcst node of an expression; None where it cannot be read."""
     with suppress(BadSourceError):
         return syntax.expression(text)
     return None

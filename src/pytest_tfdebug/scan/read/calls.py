@@ -46,5 +46,4 @@ def calls_that(may_skip: Callable[[str], bool], source: str) -> frozenset[str]:
 
 
 def _called(text: str) -> Iterator[str]:
-    """Return the dotted names before a bracket, anywhere in a text."""
     return (piece.rpartition(" ")[2] for piece in text.translate(_NO_NAMES).split("(")[:-1])

@@ -188,7 +188,6 @@ def depths(marks: bytes) -> tuple[int, int]:
 
 
 def _quote(text: str, at: int) -> str:
-    """Return the quotes that a string begins with."""
     return text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
 
 

@@ -80,7 +80,6 @@ def check(text: str) -> None:
 
 
 def _bind_all(statements: list[Statement], scope: _BlockScope, source: Source, *, weak: bool) -> None:
-    """Bind what the statements of a block bind."""
     decorators: list[Decorator] = []
     never = False
     for statement in statements:

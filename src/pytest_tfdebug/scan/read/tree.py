@@ -202,7 +202,6 @@ class GitTree:
 
 
 def _contents(told: bytes) -> dict[str, bytes]:
-    """Return each blob that ``git cat-file --batch`` has written, by its name."""
     found: dict[str, bytes] = {}
     at = 0
     while at < len(told):

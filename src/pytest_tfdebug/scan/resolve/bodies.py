@@ -308,7 +308,6 @@ class Runner:
         return self._may[key]
 
     def _evaluate(self, node: Any, line: int, frame: BodyFrame) -> End:
-        """Follow the calls of an expression that could skip."""
         if isinstance(node, cst.Call):
             return self._call(node, line, frame)
         if isinstance(node, cst.BooleanOperation):
@@ -373,7 +372,6 @@ class Runner:
         return found if skips or any(each[-1] != name for each in dependencies) else None
 
     def _helper(self, dotted: str, args: Sequence[Argument], frame: BodyFrame) -> End:
-        """Follow a function of the repository, or a method called through its class."""
         symbol = self._workspace.resolve(frame.scope.file, dotted)
         file, function = symbol if isinstance(symbol, Found) else (frame.scope.file, None)
         is_other = not frame.is_decorator and dotted.partition(".")[0] not in frame.scope.local
@@ -415,7 +413,6 @@ class Runner:
     def _entered(
         self, file: File, function: BoundFunction, args: Sequence[Argument], frame: BodyFrame, *, is_method: bool
     ) -> End:
-        """Follow a call, with the parameters bound."""
         scope = Scope(file, frame.scope.cls, function=function)
         is_idle = self._is_idle(function, scope) if is_method else not function.callees
         if frame.depth >= _DEPTH or is_idle or function.body is None:
@@ -452,7 +449,6 @@ class Runner:
 
 
 def _guard(node: Any, *, holds: bool) -> str:
-    """Return the text of an operand that decides whether the next operand is evaluated."""
     text = syntax.describe(node)
     return text if holds else negated(text)
 

@@ -66,7 +66,6 @@ class ClassStates:
         return [skip for skips in found for skip in skips]
 
     def _on_setup(self, cls: Linked) -> Applied:
-        """Return the skips of the methods that run before each test of a class."""
         skips: list[GuardedSkip] = []
         for name in _SETUPS if cls.inherited.is_test_case else _PLAIN_SETUPS:
             if (found := cls.helper(name)) is not None:
@@ -116,7 +115,6 @@ def _marks(names: dict[str, Binding]) -> list[Decorator]:
 
 
 def _named(state: State, cls: Linked) -> State:
-    """Return a state whose reason has the name of the class."""
     has_name = CLASS_NAME in state.reason
     return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if has_name else state
 

@@ -142,7 +142,6 @@ class Decorators:
         return [] if dotted in scope.local else [GuardedSkip("", (last + _given(args),), "", 0)]
 
     def _defined(self, symbol: Symbol | None, args: Sequence[Argument], scope: Scope) -> list[GuardedSkip]:
-        """Return the skips of a decorator that the repository defines."""
         file, binding = symbol if isinstance(symbol, Found) else (scope.file, None)
         if isinstance(binding, BoundFunction) and args:
             return self.follow(file, binding, self._evaluator.bind(binding.params, args, scope), scope.depth)

@@ -117,7 +117,6 @@ class Definitions:
         return Applied("decorator", tuple(skip for skips in found for skip in skips))
 
     def _function(self, definer: Linked, value: BoundValue) -> _Target | None:
-        """Return the function that a name is bound to by assignment; None if it is bound to no function."""
         node = self._workspace.node(definer.file, value)
         is_not = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not)
         is_attribute = isinstance(node, cst.Call) and makes_no_function(syntax.dotted(node.func))
@@ -196,7 +195,6 @@ def _expansion(
 
 
 def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:
-    """Return the names that ``expand`` gives, or one that stands for the names of these parameters."""
     args = syntax.arguments(node)
     unknown = (f"{base}_*{syntax.source(args[0].value) if args else ''}",)
     if len(args) != 1 or args[0].keyword not in {"", "input"}:

@@ -120,7 +120,6 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
 
 
 def _check_header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> None:
-    """Hold the header of a file to its format, and the tensors to their checksums."""
     if text is None and _DOCUMENT in tensors:
         raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\n{ADVICE}")
     if text is None:

@@ -161,7 +161,6 @@ class TensorReader:
 
 
 def _named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return a tensor of the file that stands under a name of its own."""
     if name not in tensors:
         raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
     tensor = tensors[name]

@@ -187,7 +187,6 @@ def _decode_floors(held: torch.Tensor, count: int) -> list[float]:
 
 
 def _decode(table: Table, numbers: Iterator[float]) -> Values:
-    """Return the values of a table."""
     before: set[int] = set()
     for call in table.calls:
         if call.parent is not None and call.parent not in before:

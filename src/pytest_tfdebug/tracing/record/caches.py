@@ -92,7 +92,6 @@ def _counts(tensors: dict[str, torch.Tensor]) -> list[int]:
 
 
 def _view(value: Any) -> Iterable[object]:  # noqa: ANN401
-    """Return what a nested value holds, also as it changes."""
     if isinstance(value, (list, tuple)):
         return value
     if isinstance(value, Mapping):

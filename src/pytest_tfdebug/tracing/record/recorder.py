@@ -222,7 +222,6 @@ class Recorder:
             self.unrecorded += (path,) if path in self.modules.by_path else ()
 
     def _around(self, hooked: _Hooked, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that is recorded as a call of a module."""
 
         def recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             self._begin(hooked, args, kwargs)
@@ -243,7 +242,6 @@ class Recorder:
         return stack
 
     def _is_of_others(self) -> bool:
-        """Tell whether a call belongs to another thread than the one that makes the forward."""
         return self._runner not in (None, threading.get_ident())
 
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

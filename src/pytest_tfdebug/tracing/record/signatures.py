@@ -178,7 +178,6 @@ def _taken(kind: type) -> frozenset[str]:
 
 
 def _unwrapped(forward: Any) -> Iterator[Any]:  # noqa: ANN401 - a function, in its decorators
-    """Yield the functions of a forward: its decorators, and itself."""
     while forward is not None:
         if hasattr(forward, "__code__"):
             yield forward
@@ -218,7 +217,6 @@ def _takes_tensor(parameter: inspect.Parameter | None, value: object) -> bool:
 
 
 def _is_of_numbers(value: object) -> bool:
-    """Tell whether a value is a list of numbers, however nested."""
     if not isinstance(value, list):
         return False
     while isinstance(value, list) and value:

@@ -124,7 +124,6 @@ class _Attributes:
 
 
 def _refill(value: Any, content: Any) -> None:  # noqa: ANN401 - a list, dict or set and a copy of it
-    """Make a collection hold what it held."""
     if len(value) == len(content) and all(map(operator.is_, _items(value), _items(content))):
         return
     value.clear()

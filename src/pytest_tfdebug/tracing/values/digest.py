@@ -198,7 +198,6 @@ def _picked(flat: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def _signs(first: int, count: int) -> torch.Tensor:
-    """Return the seeded signs of some rows, float64."""
     return torch.from_numpy(1.0 - 2.0 * (_scrambled(0, count, first) >> np.uint64(63)).astype(np.float64))
 
 

@@ -155,8 +155,6 @@ def measure_floors(trace: Trace) -> Floors:
 
 
 class _Beside:
-    """The consumer that holds a forward in float64 beside the recorded one."""
-
     def __init__(self, trace: Trace) -> None:
         self._calls = {(call.path, call.call): call for call in trace.calls}
         self._records = list(trace.records())
@@ -186,7 +184,6 @@ class _Beside:
                 self._floors[id(record.held)] = _floor(record, values), call.path
 
     def finish(self) -> Floors:
-        """Write the floors into the records, and return them."""
         floors = Floors()
         usual = median([floor for floor, _ in self._floors.values() if floor <= _OF_ROUNDING] or [0.0])
         seen: set[int] = set()

@@ -43,8 +43,6 @@ _MAX_FRAMES = 24
 
 
 class _Made(NamedTuple):
-    """How a value came about; see :class:`Value`."""
-
     operator: str
     producers: tuple[int, ...]
     lines: tuple[Line, ...]
@@ -176,11 +174,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
     def _ref(self, given: Any, otherwise: Any = None) -> Any:  # noqa: ANN401 - any argument
-        """Return what stands for a tensor on a tape."""
         return Ref(self._read(given)) if isinstance(given, torch.Tensor) and is_plain(given) else otherwise
 
     def _made(self, tensor: torch.Tensor, made: _Made) -> None:
-        """Note a tensor that an operator gave."""
         memory = self._memory(tensor)
         is_view = memory is not None and not made.is_written
         if memory is None:
@@ -221,7 +217,6 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return value.origin == "parameter"
 
     def _read(self, tensor: torch.Tensor, origin: tuple[Origin, str] | None = None) -> int:
-        """Return the value that a tensor shows now."""
         memory = self._memory(tensor)
         geometry = geometry_of(tensor)
         if memory is None:
@@ -264,7 +259,6 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tuple(found[:end])
 
     def finish(self) -> None:
-        """Add the fingerprints of the parameters to the table."""
         seen = {value.name: value.print for value in self._table.values if value.origin == "parameter"}
         named: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in self._weights:
@@ -368,7 +362,6 @@ def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
 
 
 def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors that an operator writes to."""
     schema = func._schema  # noqa: SLF001 - it has no public name
     if not schema.is_mutable:
         return []

@@ -151,7 +151,6 @@ def _extents(tree: ast.Module, kinds: tuple[type[ast.stmt], ...]) -> list[tuple[
 
 
 def _assigned(statement: ast.AST) -> set[str]:
-    """Return the names, and attributes of ``self``, that a statement gives another value."""
     return {
         name
         for node in ast.walk(statement)
@@ -196,7 +195,6 @@ def _own_name(node: ast.AST) -> str | None:
 
 
 def _is_form(node: ast.AST) -> bool:
-    """Tell whether a node is a tensor's shape, device or dtype."""
     return isinstance(node, ast.Attribute) and node.attr in _FORM
 
 

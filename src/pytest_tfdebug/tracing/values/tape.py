@@ -180,7 +180,6 @@ class Tape:
 
 
 def _places(given: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401 - any
-    """Yield all that stands in nested arguments, with how to reach it."""
     if isinstance(given, (list, tuple)) and not isinstance(given, (Target, Geometry, torch.Size)):
         for place, each in enumerate(given):
             yield from _places(each, (*at, place))
