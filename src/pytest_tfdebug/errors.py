@@ -54,68 +54,47 @@ class CheckError(_Shown, AssertionError):
 
     Args:
         message: The report: text, or a ``CheckText``.
+        found: What the check found: the attributes that the class declares, in their order or by name.
 
     Attributes:
         text: The ``CheckText``, from which pytest shows as much as is wanted; None where the message is all there is.
         answer: What is wrong, in a line.
     """
 
-    def __init__(self, message: Any) -> None:  # noqa: ANN401 - of a higher room
+    def __init__(self, message: Any, *found: Any, **named: Any) -> None:  # noqa: ANN401 - of higher rooms
         from pytest_tfdebug.redaction import printable
 
         super().__init__(str(message))
         self.text = None if isinstance(message, str) else message
         self.answer = str(self).partition("\n")[0] if self.text is None else printable(self.text.answer)
+        vars(self).update(zip(type(self).__annotations__, found, strict=False), **named)
 
 
-class _ReportedError(CheckError):
-    """A check failed that has a report beside its text.
-
-    Args:
-        message: The report as text.
-        report: The report: of parity a ``ParityReport``, of a sweep a ``SweepReport``.
-    """
-
-    def __init__(self, message: Any, report: Any = None) -> None:  # noqa: ANN401 - of higher rooms
-        super().__init__(message)
-        self.report = report
-
-
-class ParityError(_ReportedError):
+class ParityError(CheckError):
     """A forward differs from what it is held to."""
 
+    report: Any = None  # the ``ParityReport``
 
-class SweepError(_ReportedError):
+
+class SweepError(CheckError):
     """A port does not follow a field of its configuration, or follows one that is known not to be followed."""
+
+    report: Any = None  # the ``SweepReport``
 
 
 class ActivationOverflowError(CheckError):
-    """A value is not finite, or too close to the end of its dtype's range, or nothing was watched.
+    """A value is not finite, or too close to the end of its dtype's range, or nothing was watched."""
 
-    Args:
-        message: The report.
-        fault: The ``Fault``: where the first value arose that is not finite; None where all are.
-        tightest: The ``Tight`` modules, those that come closest to the end of the range first, if that was asked for.
-    """
-
-    def __init__(self, message: Any, fault: Any = None, tightest: Any = ()) -> None:  # noqa: ANN401 - of higher rooms
-        super().__init__(message)
-        self.fault, self.tightest = fault, list(tightest)
+    fault: Any = None  # the ``Fault``: where the first value arose that is not finite; None where all are
+    tightest: Any = ()  # the ``Tight`` modules, those closest to the end of the range first, if that was asked for
 
 
 class InvarianceError(CheckError):
-    """A model gives another answer when it is asked in another way, or nothing could be asked again.
+    """A model gives another answer when it is asked in another way, or nothing could be asked again."""
 
-    Args:
-        message: The report.
-        culprit: The ``Culprit``: where the difference arises; None where that is not known.
-        call: The observed call whose answer changed, from which a repro is written; None outside pytest.
-        outcome: All that the check found; None where nothing could be asked again.
-    """
-
-    def __init__(self, message: Any, culprit: Any = None, call: Any = None, outcome: Any = None) -> None:  # noqa: ANN401 - of higher rooms
-        super().__init__(message)
-        self.culprit, self.call, self.outcome = culprit, call, outcome
+    culprit: Any = None  # the ``Culprit``: where the difference arises; None where that is not known
+    call: Any = None  # the observed call whose answer changed, from which a repro is written; None outside pytest
+    outcome: Any = None  # all that the check found; None where nothing could be asked again
 
 
 class CleanLoadError(CheckError):
@@ -123,18 +102,15 @@ class CleanLoadError(CheckError):
 
 
 class ConformanceError(CheckError):
-    """A model class breaks one of its promises, or keeps one that it is declared to break.
+    """A model class breaks one of its promises, or keeps one that it is declared to break."""
 
-    Args:
-        message: The report.
-        verdict: The ``PromiseVerdict``: model, promise, state.
-        finding: What was found, with the ``Culprit`` where one is known.
-    """
+    verdict: Any = None  # the ``PromiseVerdict``: model, promise, state
+    finding: Any = None  # what was found, with the ``Culprit`` where one is known
 
-    def __init__(self, message: str, verdict: Any = None, finding: Any = None) -> None:  # noqa: ANN401 - of higher rooms
-        super().__init__(message)
-        self.verdict, self.finding = verdict, finding
-        self.culprit = getattr(finding, "culprit", None)
+    @property
+    def culprit(self) -> Any:  # noqa: ANN401 - as above
+        """The ``Culprit``; None where none is known."""
+        return getattr(self.finding, "culprit", None)
 
 
 class TFDebugWarning(_Shown, UserWarning):
