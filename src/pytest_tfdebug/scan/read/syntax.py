@@ -5,7 +5,8 @@ Positions are never asked for: they would triple the time, and the outline knows
 
 from __future__ import annotations
 
-from contextlib import suppress
+import re
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read.outline import blank, depths, squeeze
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Names and signs without a comma, brackets in brackets, and characters of a statement that libcst is given. A chain
 #: of operators takes it quadratic time, nested brackets cubic time, and longer ones more stack than there is.
@@ -50,10 +51,17 @@ def parse(text: str) -> Any:
     """Return the libcst module of a text whose statements have a checked size; BadSourceError if it is not Python."""
     if text.count("elif") > _BRANCHES:
         raise BadSourceError("more branches than can be read")
-    try:
+    with _told(lambda error: f"line {error.raw_line}: invalid syntax"):
         return cst.parse_module(text)
+
+
+@contextmanager
+def _told(syntax: Callable[[Any], str]) -> Iterator[None]:
+    """Turn what libcst raises into a BadSourceError."""
+    try:
+        yield
     except cst.ParserSyntaxError as error:
-        raise BadSourceError(f"line {error.raw_line}: invalid syntax") from error
+        raise BadSourceError(syntax(error)) from error
     except (RecursionError, MemoryError, ValueError) as error:
         raise BadSourceError(f"cannot be read: {error}") from error
 
@@ -62,16 +70,12 @@ def parse(text: str) -> Any:
 def expression(text: str) -> Any:
     """Return the libcst node of an expression's source, or raise as :func:`parse` does."""
     check_size(text)
-    try:
+    with _told(lambda _: f"invalid syntax: {squeeze(text)[:80]}"):
         if "\n" not in text and "#" not in text:
             with suppress(cst.ParserSyntaxError):  # such as a ``yield``, which only stands in brackets
                 return cst.parse_expression(text)
         node = cst.parse_expression(f"({text}\n)")
         return node.with_changes(lpar=node.lpar[1:], rpar=node.rpar[:-1])
-    except cst.ParserSyntaxError as error:
-        raise BadSourceError(f"invalid syntax: {squeeze(text)[:80]}") from error
-    except (RecursionError, MemoryError, ValueError) as error:
-        raise BadSourceError(f"cannot be read: {error}") from error
 
 
 @cache
@@ -111,9 +115,7 @@ def check_size(text: str) -> None:
 
 def _is_chain(text: str) -> bool:
     """Tell whether text has more operators, names and brackets than libcst is given."""
-    words = "".join(mark if mark.isalnum() or mark == "_" else " " for mark in text)
-    signs = sum(not (mark.isspace() or mark.isalnum() or mark == "_") for mark in text)
-    return len(text) > _LONGEST_CHAIN and len(words.split()) + signs > _LONGEST_CHAIN
+    return len(text) > _LONGEST_CHAIN and len(re.findall(r"\w+|[^\w\s]", text)) > _LONGEST_CHAIN
 
 
 @cache
