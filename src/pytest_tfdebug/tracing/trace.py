@@ -88,7 +88,7 @@ class Trace:
     def __str__(self) -> str:
         from pytest_tfdebug.report.tables import render_tree
 
-        self._summarize()
+        summarize(self.records())
         return "\n".join(render_tree(self.calls, self.notes))
 
     def _repr_html_(self) -> str:
@@ -114,7 +114,7 @@ class Trace:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
         from pytest_tfdebug.report.tables import COLUMNS, table, trace_rows
 
-        self._summarize()
+        summarize(self.records())
         return table(trace_rows(self.calls), COLUMNS)
 
     def save(self, path: str | os.PathLike[str], *, dtypes: tuple[str, ...] = ()) -> None:
@@ -149,9 +149,6 @@ class Trace:
         from pytest_tfdebug.tracing.file.codec import read
 
         return read(path, cls).trace
-
-    def _summarize(self) -> None:
-        summarize(self.records())
 
 
 #: Returns what is kept of a leaf of a call, which is its ``input``, ``output`` or ``write``.

@@ -134,7 +134,11 @@ class TensorReader:
         return record
 
     def _digest(self, record: TensorRecord, where: DigestEntry) -> tuple[Digest, Statistics]:
-        dtype, (_, count) = _stored_dtype(record.dtype), where.kept
+        kind = COMPLEX.get(record.dtype, getattr(torch, record.dtype, None))
+        if not isinstance(kind, torch.dtype):
+            raise TypeError(f"{record.dtype!r} is no dtype")
+        dtype, (_, count) = dtype_name(kind), where.kept
+        sums = (("float32", BUCKETS), ("float64", BUCKETS)) if kind.is_floating_point else (("int64", EXACT_BUCKETS),)
         *numbers, non_finite, norm = self._part("float64", where.numbers, _NUMBERS).tolist()
         tops, places, rows = where.tops
         total = math.prod(record.shape) * (2 if record.dtype in COMPLEX else 1)
@@ -143,7 +147,7 @@ class TensorReader:
             total <= 0
             or count <= 0
             or (rows and not 0 <= int(top_places.min()) <= int(top_places.max()) < total)
-            or (where.sums[0], where.sums[2]) not in _sums_of(dtype)
+            or (where.sums[0], where.sums[2]) not in sums
             or not (math.isfinite(norm) and norm >= 0 and math.isfinite(non_finite))
         ):
             raise ValueError(f"the digest of a tensor of shape {list(record.shape)} is not of its form")
@@ -173,19 +177,6 @@ def _named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tens
             f"{held}{list(tensor.shape)}."
         )
     return tensor
-
-
-def _stored_dtype(dtype: str) -> str:
-    stored = dtype_name(COMPLEX[dtype]) if dtype in COMPLEX else dtype
-    if not isinstance(getattr(torch, stored, None), torch.dtype):
-        raise TypeError(f"{dtype!r} is no dtype")
-    return stored
-
-
-def _sums_of(dtype: str) -> tuple[tuple[str, int], ...]:
-    """Return the dtypes and numbers of sums that a digest of a tensor of this dtype may have."""
-    is_inexact = getattr(torch, dtype).is_floating_point
-    return (("float32", BUCKETS), ("float64", BUCKETS)) if is_inexact else (("int64", EXACT_BUCKETS),)
 
 
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:

@@ -34,8 +34,10 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
 def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.Tensor | None, bool]:
     """As :func:`capture`, and whether the tensor shares its storage with what was captured; never an owned storage."""
     values = readable(tensor)
+    if values is not None and values.dtype == torch.uint8 != tensor.dtype:  # bytes are read where they lie
+        return values.clone(), False
     if values is not tensor:
-        return _own(values, tensor), False
+        return values, False
     detached = tensor.detach()
     if _lazy_clone is not None and type(tensor) in PLAIN:
         try:
@@ -49,11 +51,6 @@ def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.T
 def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the identities of the storages of tensors, for ``owned`` of :func:`captured`."""
     return {storage_id(tensor) for tensor in tensors if type(tensor) in PLAIN and is_plain(tensor)}
-
-
-def _own(values: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return values that no write to a tensor changes: bytes are read where they lie."""
-    return values.clone() if values is not None and values.dtype == torch.uint8 != tensor.dtype else values
 
 
 class SeenTensors(Generic[_T]):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import msgspec
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import SUPPORTED_NODES
 
 from pytest_tfdebug.redaction import MASK, is_secret, redact
 
@@ -111,7 +112,7 @@ def _of_array(value: object) -> Iterator[torch.Tensor]:
 
 
 def _open_registered(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    node = _registry()[type(value)]
+    node = SUPPORTED_NODES[type(value)]
     if node.flatten_with_keys_fn is not None:
         yield from ((str(key), child) for key, child in node.flatten_with_keys_fn(value)[0])
     else:
@@ -166,14 +167,7 @@ def opener(kind: type) -> Opener | None:
 
 def is_registered(kind: type) -> bool:
     """Tell whether a class is opened by what was registered with ``torch.utils._pytree``, and by nothing else."""
-    return kind in _registry() and _listed_opener(kind) is None
-
-
-def _registry() -> dict[type, Any]:
-    from torch.utils import _pytree
-
-    registry: dict[type, Any] = _pytree.SUPPORTED_NODES
-    return registry
+    return _listed_opener(kind) is None and kind in SUPPORTED_NODES
 
 
 def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401
@@ -242,13 +236,12 @@ def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()
     except Exception:  # noqa: BLE001 - as in ``_collect``
         items = None
     if items is not None:
-        return {"items": {name: _named(name, child, positions, within) for name, child in items.items()}}
+        shown = {
+            name: repr(MASK) if isinstance(child, str) and is_secret(name, child) else _bare(child, positions, within)
+            for name, child in items.items()
+        }
+        return {"items": shown}
     return _ADDRESS.sub("at 0xXXXXXXXX", safe(_text(value)))
-
-
-def _named(name: str, value: object, positions: dict[int, int], within: tuple[int, ...]) -> Any:  # noqa: ANN401
-    is_hidden = isinstance(value, str) and is_secret(name, value)
-    return repr(MASK) if is_hidden else _bare(value, positions, within)
 
 
 @lru_cache(maxsize=4096)  # the same few texts are handed from layer to layer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import torch
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, TracebackType
 
-    from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
 
     from pytest_tfdebug.records import SourceRange
@@ -126,7 +126,7 @@ class Recorder:
         self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
-        self._handles: list[RemovableHandle | _Swapped] = []
+        self._undo: list[Callable[[], object]] = []
 
     def __enter__(self) -> Self:
         self._runner = threading.get_ident() if self._runs_once else None
@@ -150,8 +150,8 @@ class Recorder:
             ) from error
 
     def _remove(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        while self._undo:
+            self._undo.pop()()
 
     def _pick(self, selection: Selection) -> dict[str, torch.nn.Module]:
         adapted = adapted_paths(self.model)
@@ -178,12 +178,17 @@ class Recorder:
             codes_of(own),
         )
         if is_compiled_in_place(module):  # torch would compile its hooks
-            self._handles.append(_Swapped(module, lambda call: self._around(hooked, call)))
+            compiled = module.__dict__["_compiled_call_impl"]
+            module.__dict__["_compiled_call_impl"] = self._around(hooked, compiled)
+            self._undo.append(partial(module.__dict__.__setitem__, "_compiled_call_impl", compiled))
             return
         is_root = path == self.root_name
 
         def in_compiler() -> None:
-            self._compiled_away(path)
+            note = f"{path} runs in compiled code of its caller and cannot be seen there."
+            if note not in self.notes:
+                self.notes.append(note)
+                self.unrecorded += (path,) if path in self.modules.by_path else ()
 
         in_compiler._dynamo_marked_constant = True  # type: ignore[attr-defined] # noqa: SLF001 - run as code is compiled
 
@@ -199,8 +204,8 @@ class Recorder:
             if not torch.compiler.is_compiling():
                 self._end(path, output)
 
-        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+        self._undo.append(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+        self._undo.append(module.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
 
     def run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Call a method of the model; one that is not the forward is recorded as the root's call."""
@@ -214,12 +219,6 @@ class Recorder:
             return self._around(hooked, function)(*args, **kwargs)
         finally:
             self._is_in_method = False
-
-    def _compiled_away(self, path: str) -> None:
-        note = f"{path} runs in compiled code of its caller and cannot be seen there."
-        if note not in self.notes:
-            self.notes.append(note)
-            self.unrecorded += (path,) if path in self.modules.by_path else ()
 
     def _around(self, hooked: _Hooked, call: Callable[..., Any]) -> Callable[..., Any]:
 
@@ -326,15 +325,3 @@ def watched_forward(
     recorder = Recorder(model, consumer, selection, on_write)
     with preserved(model), torch.no_grad(), recorder:
         return recorder.run(method, *inputs), recorder
-
-
-class _Swapped:
-    """What stands for the compiled call of a module that was compiled in place, until it is removed."""
-
-    def __init__(self, module: torch.nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self._module, self._compiled = module, module.__dict__["_compiled_call_impl"]
-        module.__dict__["_compiled_call_impl"] = around(self._compiled)
-
-    def remove(self) -> None:
-        """Put the compiled call back."""
-        self._module.__dict__["_compiled_call_impl"] = self._compiled

@@ -18,7 +18,7 @@ from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tracing.record.wrappers import bare, class_of, hidden_by_compiler, named_modules, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 
 #: The dialect in a message.
@@ -51,7 +51,7 @@ def matches(path: str, glob: str) -> bool:
         >>> matches("layers", "layers.**"), matches("layers.0.mlp", "layers.**"), matches("lm_head", "**.lm_head")
         (True, True, True)
     """
-    return _compiled(glob).fullmatch(dotted(path)) is not None
+    return re.fullmatch(expression(glob), dotted(path)) is not None
 
 
 def matches_any(path: str, globs: Iterable[str]) -> bool:
@@ -61,7 +61,13 @@ def matches_any(path: str, globs: Iterable[str]) -> bool:
 
 def expression(glob: str) -> str:
     """Return a glob as a regular expression over dotted paths, with a group for each ``*`` and ``**``."""
-    return "".join(map(_expression_of_part, glob.split("."))) if glob else ""
+    parts = (
+        _ANY_PARTS
+        if part == "**"
+        else r"\." + ("([^.]+)" if part == "*" else "([^.]*)".join(map(re.escape, part.split("*"))))
+        for part in glob.split(".")
+    )
+    return "".join(parts) if glob else ""
 
 
 def dotted(path: str) -> str:
@@ -75,18 +81,6 @@ def nearest(glob: str, paths: Iterable[str]) -> str:
     near = get_close_matches(glob, known, n=1, cutoff=0.3)
     near = near or [path for path in known if path.rpartition(".")[2] == glob.rpartition(".")[2]]
     return f" Nearest path: {near[0]!r}." if near else ""
-
-
-@lru_cache(maxsize=4096)
-def _compiled(glob: str) -> re.Pattern[str]:
-    return re.compile(expression(glob))
-
-
-def _expression_of_part(part: str) -> str:
-    if part == "**":
-        return _ANY_PARTS
-    text = "([^.]+)" if part == "*" else "([^.]*)".join(map(re.escape, part.split("*")))
-    return rf"\.{text}"
 
 
 Level = Literal["all", "leaves", "layers"]
@@ -118,7 +112,9 @@ class Selection:
 
     def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
         """Return the picked ones of a model's submodules; what runs as compiled code cannot be picked."""
-        layers = {id(item) for item in _items_of_containers(model)} if self.level == "layers" else set()
+        kinds = (torch.nn.ModuleList, torch.nn.Sequential)
+        holders = (each for _, _, each in named_modules(model) if isinstance(each, kinds))
+        layers = {id(bare(item)) for holder in holders for item in holder.children()}
         hidden = hidden_by_compiler(root_of(model), modules)
         names = {path: self.names.get(path, path) for path in modules}
         known = [*names.values(), *self.elsewhere]
@@ -168,9 +164,3 @@ def root_name(model: torch.nn.Module) -> str:
 def names_of(model: torch.nn.Module) -> set[str]:
     """Return every path of a model's modules, and the root's name."""
     return {root_name(model), *(named.path for named in named_modules(model) if named.path)}
-
-
-def _items_of_containers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    for _, _, module in named_modules(model):
-        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
-            yield from map(bare, module.children())

@@ -100,18 +100,15 @@ def _site(frame: FrameType) -> Site:
     code, instruction = frame.f_code, frame.f_lasti
     known = _places.get((id(code), instruction))
     if known is None:
-        site = _resolve(code, instruction, frame.f_lineno or code.co_firstlineno)
+        line = end_line = frame.f_lineno or code.co_firstlineno
+        function = code.co_name
+        if sys.version_info >= (3, 11):
+            function = code.co_qualname
+            start, end, _, _ = next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
+            line, end_line = start or line, end or line
+        site = Site(code.co_filename, line, end_line, function, *_extent(code))
         known = _places[id(code), instruction] = (code, site)
     return known[1]
-
-
-def _resolve(code: CodeType, instruction: int, line: int) -> Site:
-    end_line, function = line, code.co_name
-    if sys.version_info >= (3, 11):
-        function = code.co_qualname
-        start, end, _, _ = next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
-        line, end_line = start or line, end or line
-    return Site(code.co_filename, line, end_line, function, *_extent(code))
 
 
 @lru_cache(maxsize=4096)

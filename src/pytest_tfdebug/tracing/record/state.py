@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,7 +20,7 @@ from pytest_tfdebug.tensors import is_plain
 from pytest_tfdebug.tracing.record.wrappers import wrapped_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 
 #: The models that are put back when a forward of theirs has ended, and the thread that waits for it.
@@ -120,23 +120,15 @@ class _Attributes:
             {name: value for name, value in self._before.items() if self._now.get(name, self) is not value}
         )
         for value, content in self._contents:
-            _refill(value, content)
+            now, before = (chain(each, each.values()) if isinstance(each, dict) else each for each in (value, content))
+            if len(value) != len(content) or not all(map(operator.is_, now, before)):
+                value.clear()
+                (value.extend if isinstance(value, list) else value.update)(content)
 
 
-def _refill(value: Any, content: Any) -> None:  # noqa: ANN401 - a list, dict or set and a copy of it
-    if len(value) == len(content) and all(map(operator.is_, _items(value), _items(content))):
-        return
-    value.clear()
-    (value.extend if isinstance(value, list) else value.update)(content)
-
-
-def _items(value: Any) -> Iterable[object]:  # noqa: ANN401
-    return chain(value, value.values()) if isinstance(value, dict) else value
-
-
-def _put_back(buffer: torch.Tensor, values: torch.Tensor | None) -> None:
+def _put_back(buffer: torch.Tensor, values: torch.Tensor) -> None:
     """Write the old values where the buffer holds others; compared, for ``.data`` writes are not counted by torch."""
-    if values is None or (buffer.shape == values.shape and torch.equal(buffer, values)):
+    if buffer.shape == values.shape and torch.equal(buffer, values):
         return
     with torch.inference_mode(buffer.is_inference()), torch.no_grad():
         if buffer.shape != values.shape:

@@ -52,16 +52,14 @@ def statistics(tensors: list[torch.Tensor]) -> list[Statistics]:
 def _summary(tensor: torch.Tensor) -> Statistics:
     pieces = torch.split(tensor.reshape(-1), _PIECE)
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
-    lows, highs, sums, finite = torch.stack([_read(_wide(piece)) for piece in pieces]).unbind(1)
+    lows, highs, sums, finite = torch.stack(
+        [torch.stack([*torch.aminmax(wide), wide.sum(), wide.isfinite().sum()]) for wide in map(_wide, pieces)]
+    ).unbind(1)
     mean = sums.sum() / count
     squares = torch.stack([(_wide(piece) - mean).square().sum() for piece in pieces]).sum()
     lowest, highest, middle, spread = torch.stack([lows.min(), highs.max(), mean, squares]).tolist()
     std = math.sqrt(spread / (count - 1)) if count > 1 and math.isfinite(spread) else _NAN
     return Statistics(lowest, highest, middle, std, count - int(finite.sum()))
-
-
-def _read(wide: torch.Tensor) -> torch.Tensor:
-    return torch.stack([*torch.aminmax(wide), wide.sum(), wide.isfinite().sum()])
 
 
 def _wide(piece: torch.Tensor) -> torch.Tensor:
@@ -74,7 +72,6 @@ BUCKETS, EXACT_BUCKETS = 32, 4
 _PIECE = 2**19
 #: Numbers that stand in a sum for nan, inf and -inf: one that moves changes two sums.
 _HOLES = {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}
-_MASK = (1 << 64) - 1
 #: Bytes of an element -> a dtype of whole numbers that every operator takes.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FLOAT32_MAX = 3e38
@@ -166,8 +163,8 @@ def _norm(rows: torch.Tensor) -> float:
 def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
     sums = torch.zeros(EXACT_BUCKETS, dtype=torch.int64, device=flat.device)
     for start, piece in _pieces(flat, EXACT_BUCKETS):
-        factors = _factors(start // EXACT_BUCKETS, len(piece)).to(flat.device)
-        sums += (piece.to(torch.int64) * factors[:, None]).sum(0)
+        odd = _scrambled(0, len(piece), start // EXACT_BUCKETS) | np.uint64(1)
+        sums += (piece.to(torch.int64) * torch.from_numpy(odd.astype(np.int64)).to(flat.device)[:, None]).sum(0)
     return sums
 
 
@@ -201,15 +198,11 @@ def _signs(first: int, count: int) -> torch.Tensor:
     return torch.from_numpy(1.0 - 2.0 * (_scrambled(0, count, first) >> np.uint64(63)).astype(np.float64))
 
 
-def _factors(first: int, count: int) -> torch.Tensor:
-    return torch.from_numpy((_scrambled(0, count, first) | np.uint64(1)).astype(np.int64))
-
-
 def _scrambled(seed: int, count: int, first: int = 0) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return numbers of SplitMix64 (Steele, Lea, Flood 2014), which no version of a library changes."""
     with np.errstate(over="ignore"):
         steps = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-        state = np.uint64(seed & _MASK) + steps * np.uint64(0x9E3779B97F4A7C15)
+        state = np.uint64(seed) + steps * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         scrambled: np.ndarray[tuple[int], np.dtype[np.uint64]] = state ^ (state >> np.uint64(31))

@@ -85,13 +85,11 @@ def _of_outputs(trace: Trace, values: Values, outputs: object) -> list[float]:
     for leaf, _ in values.results:
         one, other = records.get(leaf), low.get(leaf)
         is_known = one is not None and other is not None and one.shape == other.shape and one.is_floating_point()
-        found.append(_relative(one, other) if is_known and one is not None and other is not None else 0.0)
+        apart = 0.0
+        if is_known and one is not None and other is not None:
+            apart = float((other.double() - one.double()).norm() / one.double().norm().clamp_min(1e-30))
+        found.append(apart if math.isfinite(apart) else 0.0)
     return found
-
-
-def _relative(one: torch.Tensor, other: torch.Tensor) -> float:
-    apart = float((other.double() - one.double()).norm() / one.double().norm().clamp_min(1e-30))
-    return apart if math.isfinite(apart) else 0.0
 
 
 def _named(table: Values) -> Iterator[tuple[Any, Value]]:

@@ -17,7 +17,7 @@ from pytest_tfdebug.tracing.values.attributes import plain_attributes
 from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_tfdebug.tracing.values.tape import Tape
     from pytest_tfdebug.values import Values
@@ -81,7 +81,9 @@ class Rerun:
                         model, self.method, args, kwargs, progress, is_written_out=is_written_out, tape=tape
                     )
                 values.is_widened = is_widened
-                if outputs is None or _is_same(values, outputs, _SAME_WIDENED if is_widened else _SAME):
+                given = (Fingerprint.of(each) for each in outputs or () if each is not None and each.numel())
+                made = [values.values[index].print for _, index in values.results]
+                if are_among(given, made, _SAME_WIDENED if is_widened else _SAME):
                     return values
         except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
             return None
@@ -109,8 +111,3 @@ class Recorded:
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in _LOW else tensor
-
-
-def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
-    given = (Fingerprint.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
-    return are_among(given, [values.values[index].print for _, index in values.results], bound)

@@ -113,8 +113,9 @@ class Tape:
     def ran(self, func: torch._ops.OpOverload, given: tuple[Any, Any], outs: Sequence[int | None]) -> None:
         """Note an operator that only reads; what draws random numbers, or gives none, is not run again."""
         name = func.overloadpacket.__name__
+        is_trusting = name.startswith(_INTERNAL) and not name.startswith(_CHECKED)  # most of these check nothing
         if "empty" not in name and torch.Tag.nondeterministic_seeded not in func.tags:
-            run = partial(_as_recorded, func, mapped(given, self._form_of)) if _is_trusting(name) else func
+            run = partial(_as_recorded, func, mapped(given, self._form_of)) if is_trusting else func
             self._add(Step(name, run, *given, tuple(outs)))
 
     def will_write(self, tensors: Sequence[torch.Tensor]) -> dict[int, Target]:
@@ -197,11 +198,6 @@ def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN40
     if isinstance(given, dict):
         return {name: mapped(each, replacement) for name, each in given.items()}
     return replacement(given)
-
-
-def _is_trusting(name: str) -> bool:
-    """Tell whether an operator is an internal one: most of these check nothing, and may end the process."""
-    return name.startswith(_INTERNAL) and not name.startswith(_CHECKED)
 
 
 def _as_recorded(func: Callable[..., Any], form: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
