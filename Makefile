@@ -84,7 +84,7 @@ sweep: $(VENV)/.ports $(VENV)/.runtimes  ## which fields of configurations matte
 
 $(VENV)/.unseen $(VENV)/.tried: $(VENV)/.%: $(VENV)/.ports
 	rm -rf $(VENV)/$* # a set that was unseen is tried later; a folder that two packages have is kept as the first leaves it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/$* --group $*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --target $(VENV)/$* --group $*
 	touch $@
 
 first-try: $(VENV)/.unseen  ## random edits of ports that the tool was not built on

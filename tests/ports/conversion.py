@@ -51,3 +51,12 @@ def fused(weights, parts, whole):
 def picture(size, channels=3, batch=2):
     """Return seeded pixels, ``(batch, channels, size, size)``."""
     return torch.randn(batch, channels, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def experienced(model):
+    """Return a model whose running statistics are none of a new one."""
+    generator = torch.Generator().manual_seed(2)
+    for name, buffer in model.named_buffers():
+        if "running" in name:
+            buffer.add_(torch.rand(buffer.shape, generator=generator))
+    return model

@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 
 STUBBED = (
@@ -82,6 +83,7 @@ STUBBED = (
     "sacremoses",
     "sentencepiece",
     "shapely",
+    "simple_parsing",
     "soundfile",
     "spacy",
     "structlog",
@@ -96,9 +98,11 @@ STUBBED = (
     "torchdata",
     "torchlibrosa",
     "torchmetrics",
+    "torchtitan.distributed.minimal_async_ep",
     "torchvision",
     "trainer",
     "tsdb",
+    "tyro",
     "utilsforecast",
     "validators",
     "wandb",
@@ -176,3 +180,10 @@ def stubbed():
         for name in [name for name in sys.modules if _is_stubbed(name)]:
             del sys.modules[name]
         sys.modules.update(real)
+
+
+def bare(*names):
+    """Let parts of packages be imported without what the ``__init__`` of these packages imports."""
+    for name in names:
+        if name not in sys.modules:
+            sys.modules[name] = module_from_spec(find_spec(name))

@@ -371,3 +371,146 @@ def llama3(load):
     ids = tokens(64)
     port = carried(package.Transformer(settings), reference, names, cut)
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids, 0))
+
+
+def qwen3_moe(load):
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        norm_topk_prob=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
+    reference = shaken(Qwen3MoeForCausalLM(config))
+    sizes = {"vocab_size": 64, "context_length": 32, "emb_dim": 32, "n_heads": 4, "n_layers": 2, "head_dim": 8}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    settings = {**sizes, **experts, "qk_norm": True, "n_kv_groups": 2, "rope_base": 10000.0, "dtype": torch.float32}
+    port = load("llms_from_scratch.qwen3").Qwen3Model(settings).to_empty(device="cpu")
+    port.cos, port.sin = load("llms_from_scratch.qwen3").compute_rope_params(8, 10000.0, 32)  # no weights, so emptied
+    names = [
+        (r"^model\.embed_tokens", "tok_emb"),
+        (r"^model\.norm\.weight", "final_norm.scale"),
+        (r"^lm_head", "out_head"),
+        (r"^model\.layers", "trf_blocks"),
+        (r"input_layernorm\.weight", "norm1.scale"),
+        (r"post_attention_layernorm\.weight", "norm2.scale"),
+        (r"self_attn\.o_proj", "att.out_proj"),
+        (r"self_attn\.(q|k)_norm\.weight", r"att.\1_norm.scale"),
+        (r"self_attn\.q_proj", "att.W_query"),
+        (r"self_attn\.k_proj", "att.W_key"),
+        (r"self_attn\.v_proj", "att.W_value"),
+        (r"mlp\.", "ff."),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if "experts" in name]:
+            parts = weights.pop(name).chunk(2, 1) if "gate_up" in name else (weights.pop(name),)
+            at = name.partition("experts")[0]
+            for place, part in enumerate(parts, 1 if "gate_up" in name else 3):
+                weights |= {f"{at}fc{place}.{n}.weight": each for n, each in enumerate(part)}
+        return weights
+
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names, cut), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def mixtral(load):
+    from transformers import MixtralConfig, MixtralModel
+
+    config = MixtralConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
+    reference = shaken(MixtralModel(config))
+    settings = load("eole.config.models").TransformerDecoderConfig(
+        hidden_size=32,
+        layers=2,
+        heads=4,
+        heads_kv=2,
+        transformer_ff=48,
+        moe_transformer_ff=48,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_softmax_after=True,
+        mlp_activation_fn="gated-silu",
+        layer_norm="rms",
+        norm_eps=1e-5,
+        position_encoding_type="Rotary",
+        rope_config={"rotary_interleave": False, "rotary_theta": 10000},
+    )
+    running = SimpleNamespace(dropout=[0.0], attention_dropout=[0.0], parallel_gpu=1, self_attn_backend="pytorch")
+    port = load("eole.decoders.transformer").TransformerDecoder(settings, running)
+    names = [
+        (r"^layers", "transformer_layers"),
+        (r"^norm", "layer_norm"),
+        (r"self_attn\.q_proj", "self_attn.linear_query"),
+        (r"self_attn\.k_proj", "self_attn.linear_keys"),
+        (r"self_attn\.v_proj", "self_attn.linear_values"),
+        (r"self_attn\.o_proj", "self_attn.final_linear"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if "experts" in name]:
+            at, is_down = name.partition("experts")[0], name.endswith("down_proj")
+            for place, both in enumerate(weights.pop(name)):
+                parts = (
+                    {"down_proj": both}
+                    if is_down
+                    else dict(zip(("gate_up_proj", "up_proj"), both.chunk(2), strict=True))
+                )
+                weights |= {f"{at}experts.{place}.{part}.weight": each for part, each in parts.items()}
+        return weights
+
+    embedded = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(1))
+    hidden = torch.zeros(2, 1, 12, dtype=torch.bool)
+    port = carried(port, reference, names, cut)
+    return Case(
+        reference,
+        port,
+        (),
+        {"inputs_embeds": embedded, "use_cache": False},
+        (embedded,),
+        {"tgt_pad_mask": hidden},
+    )
+
+
+def mamba2(load):
+    from transformers import Mamba2Config
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    config = Mamba2Config(
+        hidden_size=32,
+        expand=2,
+        num_heads=8,
+        head_dim=8,
+        state_size=8,
+        n_groups=2,
+        conv_kernel=4,
+        chunk_size=4,
+        num_hidden_layers=1,
+        vocab_size=64,
+    )
+    reference = shaken(Mamba2Mixer(config, layer_idx=0))
+    settings = load("niverel_mamba").Mamba2Config(
+        d_model=32, d_state=8, d_conv=4, expand=2, headdim=8, ngroups=2, chunk_size=4, norm_before_gate=False
+    )
+    port = load("niverel_mamba.torch_ops").Mamba2(settings)
+    hidden = torch.randn(2, 14, 32, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, [(r"^", "")])
+    return Case(reference, port, (), {"hidden_states": hidden}, (hidden,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -438,3 +439,117 @@ def pegasus_encoder(load):
     port = carried(port, reference, names, cut)
     inputs = {"inputs_embeds": embedded, "attention_mask": seen.long()}
     return Case(reference, port, (), inputs, (embedded, torch.tensor([[12, 0], [9, 0]])))
+
+
+def fnet(load):
+    from transformers import FNetConfig, FNetModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "vocab_size": 64}
+    sizes |= {"max_position_embeddings": 16, "type_vocab_size": 2, "pad_token_id": 0, "layer_norm_eps": 1e-12}
+    reference = shaken(FNetModel(FNetConfig(**sizes, hidden_act="gelu")))
+    port = load("fnet").FNet({**sizes, "embedding_size": 32, "dropout_rate": 0.0, "fourier": "fft"})
+    names = [
+        (r"embeddings\.LayerNorm", "embeddings.layer_norm"),
+        (r"embeddings\.projection", "embeddings.hidden_mapping"),
+        (r"fourier\.output\.LayerNorm", "mixing_layer_norm"),
+        (r"intermediate\.dense", "feed_forward"),
+        (r"output\.dense", "output_dense"),
+        (r"output\.LayerNorm", "output_layer_norm"),
+    ]
+    ids, kinds = tokens(64), torch.arange(12).ge(5).long().expand(2, 12)
+    inputs = {"input_ids": ids, "token_type_ids": kinds}
+    return Case(reference, carried(port, reference, names), (), inputs, (ids, kinds))
+
+
+def clip_text(load):
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = CLIPTextConfig(**sizes, vocab_size=64, max_position_embeddings=16, eos_token_id=2, bos_token_id=1)
+    reference = shaken(CLIPTextModel(config))
+    layers = load("refiners.fluxion.layers")
+    port = load("refiners.foundationals.clip.text_encoder").CLIPTextEncoder(
+        embedding_dim=32,
+        max_sequence_length=16,
+        vocabulary_size=64,
+        num_layers=2,
+        num_attention_heads=4,
+        feedforward_dim=64,
+        use_quick_gelu=True,
+        tokenizer=layers.Identity(),
+    )
+    names = [
+        (r"^text_model\.", ""),
+        (r"^embeddings\.token_embedding", "Sum.TokenEncoder"),
+        (r"^embeddings\.position_embedding", "Sum.PositionalEncoder.Embedding"),
+        (r"^encoder\.layers\.(\d)", lambda m: f"TransformerLayer_{int(m[1]) + 1}"),
+        (r"layer_norm(\d)", r"Residual_\1.LayerNorm"),
+        (r"self_attn\.out_proj", "Residual_1.SelfAttention.Linear"),
+        (r"self_attn\.([qkv])_proj", lambda m: f"Residual_1.SelfAttention.Distribute.Linear_{'qkv'.index(m[1]) + 1}"),
+        (r"mlp\.fc(\d)", r"Residual_2.FeedForward.Linear_\1"),
+        (r"^final_layer_norm", "LayerNorm"),
+    ]
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names), (), {"input_ids": ids}, (ids,))
+
+
+def allennlp_t5(load):
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
+    sizes |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 128}
+    config = T5Config(**sizes, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
+    reference = shaken(T5ForConditionalGeneration(config))
+    sys.modules["allennlp.common.push_to_hf"] = SimpleNamespace(push_to_hf=None)  # of an older hub
+    package, attention = load("allennlp.modules.transformer.t5"), load("allennlp.modules.transformer.attention_module")
+    later = lambda made: SimpleNamespace(construct=made)  # noqa: E731 - its own imports every trainer
+    sizes = {"hidden_size": 32, "key_value_proj_dim": 8, "num_heads": 4}
+    blocks = {
+        "num_blocks": 2,
+        "block_self_attention": later(
+            lambda **more: attention.T5Attention(**sizes, **more, relative_attention_num_buckets=8)
+        ),
+        "block_ff": later(
+            lambda: package.T5LayerFF(package.T5DenseGatedGeluDense(32, 64), package.T5LayerNorm(32)),
+        ),
+    }
+    across = later(lambda **more: attention.T5Attention(**sizes, **more))
+    port = package.T5(
+        encoder=later(
+            lambda token_embeddings, **_: package.T5EncoderStack.basic_encoder(
+                token_embeddings, **blocks, final_layer_norm=package.T5LayerNorm(32)
+            )
+        ),
+        decoder=later(
+            lambda token_embeddings, **_: package.T5DecoderStack.basic_decoder(
+                token_embeddings, **blocks, block_cross_attention=across, final_layer_norm=package.T5LayerNorm(32)
+            )
+        ),
+        vocab_size=64,
+        model_dim=32,
+        beam_search=later(lambda **_: SimpleNamespace(search=lambda *_: (None, None))),
+    )
+    names = [
+        (r"shared|embed_tokens", "token_embeddings"),
+        (r"\.block\.", ".blocks."),
+        (r"SelfAttention", "self_attention"),
+        (r"EncDecAttention", "enc_dec_attention"),
+        (r"DenseReluDense", "ff_proj"),
+        (r"attention\.q\.", "attention.query."),
+        (r"attention\.k\.", "attention.key."),
+        (r"attention\.v\.", "attention.value."),
+        (r"attention\.o\.", "attention.output."),
+    ]
+    ids, seen, said = tokens(64), torch.ones(2, 12, dtype=torch.long), tokens(64).flip(1)[:, :8].contiguous()
+    ids[1, 9:], seen[1, 9:] = 0, 0
+    inputs = {"input_ids": ids, "attention_mask": seen, "labels": said}
+    return Case(
+        reference,
+        carried(port, reference, names),
+        (),
+        {**inputs, "use_cache": False},
+        (),
+        {**inputs, "attention_mask": seen.bool()},
+        arranged=lambda out: out.logits,
+        main=lambda out: out.logits,
+    )

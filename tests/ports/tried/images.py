@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import torch
 from cases import Case, shaken, tokens
-from conversion import carried, fused, picture
+from conversion import carried, experienced, fused, picture
 
 from tried.past import with_pkg_resources
 
@@ -457,3 +460,358 @@ def doctr_vit(load):
     ]
     pixels = picture(32)
     return Case(reference, carried(port, reference, names), (), {"pixel_values": pixels}, (pixels,))
+
+
+def conditional_detr(load):
+    from transformers import ConditionalDetrConfig, ConditionalDetrForObjectDetection, ResNetConfig
+
+    backbone = ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", out_features=["stage2"]
+    )
+    sizes = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes |= {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": 32, "num_queries": 6, "num_labels": 5}
+    reference = experienced(
+        shaken(ConditionalDetrForObjectDetection(ConditionalDetrConfig(backbone_config=backbone, **sizes)))
+    )
+    package = load("mmdet.models.detectors.conditional_detr")
+    layers = load("mmdet.models.layers.transformer.conditional_detr_layers")
+    layers.coordinate_to_encoding = partial(layers.coordinate_to_encoding, num_feats=16)  # the package has 128 always
+    attention, between = {"embed_dims": 32, "num_heads": 4}, {"embed_dims": 32, "feedforward_channels": 48}
+    port = package.ConditionalDETR(
+        backbone={
+            "type": load("mmdet.models.backbones.resnet").ResNet,
+            "depth": 18,
+            "num_stages": 2,
+            "strides": (1, 2),
+            "dilations": (1, 1),
+            "out_indices": (1,),
+            "stem_channels": 8,
+            "base_channels": 8,
+        },
+        neck={
+            "type": load("mmdet.models.necks.channel_mapper").ChannelMapper,
+            "in_channels": [16],
+            "kernel_size": 1,
+            "out_channels": 32,
+            "act_cfg": None,
+        },
+        encoder={"num_layers": 1, "layer_cfg": {"self_attn_cfg": attention, "ffn_cfg": between}},
+        decoder={
+            "num_layers": 2,
+            "return_intermediate": False,
+            "layer_cfg": {
+                "self_attn_cfg": attention,
+                "cross_attn_cfg": {**attention, "cross_attn": True},
+                "ffn_cfg": between,
+            },
+        },
+        positional_encoding={"num_feats": 16, "normalize": True},
+        bbox_head={
+            "type": load("mmdet.models.dense_heads.conditional_detr_head").ConditionalDETRHead,
+            "num_classes": 5,
+            "embed_dims": 32,
+            "loss_cls": {"type": load("mmdet.models.losses").FocalLoss, "use_sigmoid": True},
+            "loss_bbox": {"type": load("mmdet.models.losses").L1Loss},
+            "loss_iou": {"type": load("mmdet.models.losses").GIoULoss},
+        },
+        num_queries=6,
+    )
+    names = [
+        (r"^model\.", ""),
+        (r"^backbone\.model\.embedder\.embedder\.convolution", "backbone.conv1"),
+        (r"^backbone\.model\.embedder\.embedder\.normalization", "backbone.bn1"),
+        (r"^backbone\.model\.encoder\.stages\.(\d)\.layers", lambda m: f"backbone.layer{int(m[1]) + 1}"),
+        (r"layer\.(\d)\.convolution", lambda m: f"conv{int(m[1]) + 1}"),
+        (r"layer\.(\d)\.normalization", lambda m: f"bn{int(m[1]) + 1}"),
+        (r"shortcut\.convolution", "downsample.0"),
+        (r"shortcut\.normalization", "downsample.1"),
+        (r"^query_position_embeddings", "query_embedding"),
+        (r"^input_projection", "neck.convs.0.conv"),
+        (r"^encoder(.*)self_attn\.in_proj\.", r"encoder\1self_attn.attn.in_proj_"),
+        (r"^encoder(.*)self_attn\.o_proj", r"encoder\1self_attn.attn.out_proj"),
+        (r"^decoder(.*)(q|k)_(content|pos|pos_sine)_proj", r"decoder\1\2\3_proj"),
+        (r"o_proj", "out_proj"),
+        (r"encoder_attn_layer_norm", "norms.1"),
+        (r"encoder_attn", "cross_attn"),
+        (r"self_attn_layer_norm", "norms.0"),
+        (r"^encoder(.*)final_layer_norm", r"encoder\1norms.1"),
+        (r"final_layer_norm", "norms.2"),
+        (r"mlp\.fc1", "ffn.layers.0.0"),
+        (r"mlp\.fc2", "ffn.layers.1"),
+        (r"decoder\.layernorm", "decoder.post_norm"),
+        (r"^class_labels_classifier", "bbox_head.fc_cls"),
+        (r"^bbox_predictor\.layers\.0", "bbox_head.reg_ffn.layers.0.0"),
+        (r"^bbox_predictor\.layers\.1", "bbox_head.reg_ffn.layers.1"),
+        (r"^bbox_predictor\.layers\.2", "bbox_head.fc_reg"),
+    ]
+    cut = lambda weights: fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")  # noqa: E731
+    pixels, seen = picture(32), torch.ones(2, 32, 32, dtype=torch.long)
+    seen[1, :, 24:] = 0
+    samples = [SimpleNamespace(batch_input_shape=(32, 32), img_shape=(32, width)) for width in (32, 24)]
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"pixel_values": pixels, "pixel_mask": seen},
+        (pixels, samples),
+        arranged=lambda out: out[0][-1],
+        main=lambda out: out.logits,
+    )
+
+
+def d_fine(load):
+    from transformers import DFineConfig, DFineForObjectDetection, HGNetV2Config
+
+    backbone = HGNetV2Config(
+        stem_channels=[3, 8, 8],
+        stage_in_channels=[8, 16, 16],
+        stage_mid_channels=[8, 8, 8],
+        stage_out_channels=[16, 16, 32],
+        stage_num_blocks=[1, 1, 1],
+        stage_downsample=[False, True, True],
+        stage_downsample_strides=[2, 2, 2],
+        stage_light_block=[False, False, True],
+        stage_kernel_size=[3, 3, 5],
+        stage_numb_of_layers=[2, 2, 2],
+        depths=[1, 1, 1],
+        hidden_sizes=[16, 16, 32],
+        out_features=["stage2", "stage3"],
+        use_learnable_affine_block=True,
+    )
+    config = DFineConfig(
+        backbone_config=backbone,
+        encoder_hidden_dim=32,
+        encoder_in_channels=[16, 32],
+        feat_strides=[8, 16],
+        encoder_layers=1,
+        encoder_ffn_dim=48,
+        encoder_attention_heads=4,
+        encode_proj_layers=[1],
+        d_model=32,
+        num_queries=6,
+        decoder_in_channels=[32, 32],
+        decoder_ffn_dim=48,
+        num_feature_levels=2,
+        decoder_n_points=[3, 3],
+        decoder_layers=2,
+        decoder_attention_heads=4,
+        max_num_bins=8,
+        hidden_expansion=0.5,
+        depth_mult=0.34,
+        num_labels=5,
+    )
+    reference = experienced(shaken(DFineForObjectDetection(config)))
+    package = load("easydetect.nn.ednet")
+    load("easydetect.nn.hgnetv2").HGNetv2.arch_configs["tiny"] = {
+        "stem_channels": [3, 8, 8],
+        "stage_config": {
+            "stage1": [8, 8, 16, 1, False, False, 3, 2],
+            "stage2": [16, 8, 16, 1, True, False, 3, 2],
+            "stage3": [16, 8, 32, 1, True, True, 5, 2],
+        },
+        "url": "",
+    }
+    sizes = {"feat_strides": [8, 16], "hidden_dim": 32, "dim_feedforward": 48, "nhead": 4}
+    package.SIZE_CFG["tiny"] = {
+        "backbone": {"name": "tiny", "return_idx": [1, 2], "freeze_at": -1, "freeze_norm": False, "use_lab": True},
+        "encoder": {**sizes, "in_channels": [16, 32], "use_encoder_idx": [1], "expansion": 0.5, "depth_mult": 0.34},
+        "decoder": {
+            **sizes,
+            "feat_channels": [32, 32],
+            "num_levels": 2,
+            "num_layers": 2,
+            "num_points": [3, 3],
+            "num_queries": 6,
+            "reg_max": 8,
+            "reg_scale": 4.0,
+        },
+    }
+    port = package.EDNet("tiny", 5, pretrained_backbone=False)
+    names = [
+        (r"^model\.backbone\.model\.embedder", "backbone.stem"),
+        (r"^model\.backbone\.model\.encoder", "backbone"),
+        (r"convolution", "conv"),
+        (r"normalization", "bn"),
+        (r"^model\.encoder_input_proj\.(\d)\.0", r"encoder.input_proj.\1.conv"),
+        (r"^model\.encoder_input_proj\.(\d)\.1", r"encoder.input_proj.\1.norm"),
+        (r"^model\.encoder\.aifi", "encoder.encoder"),
+        (r"^model\.encoder", "encoder"),
+        (r"_blocks\.(\d)\.csp_rep(\d)", lambda m: f"_blocks.{m[1]}.cv{int(m[2]) + 1}.0"),
+        (r"_blocks\.(\d)\.conv(1|4)", r"_blocks.\1.cv\2"),
+        (r"_blocks\.(\d)\.conv(2|3)", r"_blocks.\1.cv\2.1"),
+        (r"downsample_convs\.(\d)\.conv", r"downsample_convs.\1.0.cv"),
+        (r"^(?:model\.decoder\.)?class_embed", "decoder.dec_score_head"),
+        (r"^(?:model\.decoder\.)?bbox_embed", "decoder.dec_bbox_head"),
+        (r"^model\.decoder\.(query_pos|pre_bbox)_head", r"decoder.\1_head"),
+        (r"^model\.decoder\.", "decoder.decoder."),
+        (r"^model\.enc_output\.0", "decoder.enc_output.proj"),
+        (r"^model\.enc_output\.1", "decoder.enc_output.norm"),
+        (r"^model\.", "decoder."),
+        (r"self_attn\.in_proj\.", "self_attn.in_proj_"),
+        (r"o_proj", "out_proj"),
+        (r"encoder_attn", "cross_attn"),
+        (r"self_attn_layer_norm", "norm1"),
+        (r"^encoder(.*)final_layer_norm", r"encoder\1norm2"),
+        (r"final_layer_norm", "norm3"),
+        (r"mlp\.layers\.0", "linear1"),
+        (r"mlp\.layers\.1", "linear2"),
+    ]
+
+    def cut(weights):
+        weights |= {f"decoder.{name}": weights[f"model.decoder.{name}"] for name in ("up", "reg_scale")}
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
+
+    pixels = picture(64)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"pixel_values": pixels},
+        (pixels,),
+        arranged=lambda out: out["pred_logits"],
+        main=lambda out: out.logits,
+    )
+
+
+def beit_upernet(load):
+    from transformers import BeitConfig, BeitForSemanticSegmentation
+
+    config = BeitConfig(
+        hidden_size=32,
+        num_hidden_layers=5,  # what comes out of the last is not used
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=32,
+        patch_size=8,
+        out_indices=[2, 3, 4, 5],
+        num_labels=5,
+        pool_scales=[1, 2],
+        use_auxiliary_head=False,
+        use_relative_position_bias=True,
+        use_mask_token=False,
+        layer_norm_eps=1e-5,
+    )
+    reference = experienced(shaken(BeitForSemanticSegmentation(config)))
+    models, norm = load("mmseg.models"), {"type": "BN"}
+    port = load("mmseg.models.segmentors.encoder_decoder").EncoderDecoder(
+        backbone={
+            "type": models.BEiT,
+            "img_size": (32, 32),
+            "patch_size": 8,
+            "embed_dims": 32,
+            "num_layers": 4,
+            "num_heads": 4,
+            "mlp_ratio": 2,
+            "out_indices": (0, 1, 2, 3),
+        },
+        neck={"type": models.Feature2Pyramid, "embed_dim": 32, "norm_cfg": norm},
+        decode_head={
+            "type": models.UPerHead,
+            "in_channels": [32] * 4,
+            "in_index": [0, 1, 2, 3],
+            "pool_scales": (1, 2),
+            "channels": 32,
+            "num_classes": 5,
+            "norm_cfg": norm,
+            "align_corners": False,
+        },
+    )
+    names = [
+        (r"^beit\.embeddings\.cls_token", "backbone.cls_token"),
+        (r"^beit\.embeddings\.patch_embeddings", "backbone.patch_embed"),
+        (r"^beit\.", "backbone."),
+        (r"lambda", "gamma"),
+        (r"attention\.(q|v)_proj\.bias", r"attn.\1_bias"),
+        (r"attention\.o_proj", "attn.proj"),
+        (r"attention\.", "attn."),
+        (r"relative_position_bias\.", "attn."),
+        (r"layernorm_before", "ln1"),
+        (r"layernorm_after", "ln2"),
+        (r"mlp\.fc1", "ffn.layers.0.0"),
+        (r"mlp\.fc2", "ffn.layers.1"),
+        (r"^fpn\.fpn1\.conv_transpose1", "neck.upsample_4x.0"),
+        (r"^fpn\.fpn1\.normalization", "neck.upsample_4x.1"),
+        (r"^fpn\.fpn1\.conv_transpose2", "neck.upsample_4x.3"),
+        (r"^fpn\.fpn2", "neck.upsample_2x.0"),
+        (r"convolution", "conv"),
+        (r"normalization", "bn"),
+        (r"psp_modules\.blocks\.(\d)\.conv\.", r"psp_modules.\1.1."),
+        (r"psp_bottleneck", "bottleneck"),
+        (r"classifier", "conv_seg"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if "q_proj.weight" in name]:
+            parts = [weights.pop(name.replace("q_proj", f"{kind}_proj")) for kind in "qkv"]
+            weights[name.replace("q_proj", "qkv")] = torch.cat(parts)
+        return weights
+
+    pixels = picture(32)
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
+def grounding_dino(load):
+    from transformers import GroundingDinoConfig
+    from transformers.models.grounding_dino.modeling_grounding_dino import GroundingDinoEncoder
+
+    config = GroundingDinoConfig(
+        d_model=32,
+        encoder_layers=2,
+        encoder_ffn_dim=64,
+        encoder_attention_heads=4,
+        num_feature_levels=2,
+        encoder_n_points=2,
+    )
+    reference = shaken(GroundingDinoEncoder(config))
+    port = (
+        load("groundingdino.models.GroundingDINO.transformer")
+        .Transformer(
+            d_model=32,
+            nhead=4,
+            num_encoder_layers=2,
+            num_decoder_layers=0,
+            dim_feedforward=64,
+            num_feature_levels=2,
+            enc_n_points=2,
+            learnable_tgt_init=True,
+            use_text_enhancer=True,
+            use_fusion_layer=True,
+            text_dropout=0.0,
+            fusion_dropout=0.0,
+            return_intermediate_dec=True,
+        )
+        .encoder
+    )
+    names = [
+        (r"^layers\.(\d)\.text_enhancer_layer", r"text_layers.\1"),
+        (r"^layers\.(\d)\.fusion_layer", r"fusion_layers.\1"),
+        (r"^layers\.(\d)\.deformable_layer", r"layers.\1"),
+        (r"self_attn\.in_proj\.", "self_attn.in_proj_"),
+        (r"fc(\d)", r"linear\1"),
+        (r"layer_norm_before|self_attn_layer_norm", "norm1"),
+        (r"layer_norm_after|final_layer_norm", "norm2"),
+        (r"vision_param", "gamma_v"),
+        (r"text_param", "gamma_l"),
+        (r"vision", "v"),
+        (r"fusion_layers(.*)text", r"fusion_layers\1l"),
+    ]
+    cut = lambda weights: fused(  # noqa: E731
+        weights, [f"self_attn.{kind}" for kind in ("query", "key", "value")], "self_attn.in_proj"
+    )
+    generator = torch.Generator().manual_seed(1)
+    seen, placed = (torch.randn(2, 20, 32, generator=generator) for _ in range(2))
+    said, spoken = (torch.randn(2, 7, 32, generator=generator) for _ in range(2))
+    unseen, unsaid = torch.zeros(2, 20, dtype=torch.bool), torch.zeros(2, 7, dtype=torch.bool)
+    unseen[1, [3, 7, 11, 15, 17, 19]] = unsaid[1, 5:] = True
+    words = torch.block_diag(torch.ones(3, 3), torch.ones(4, 4)).bool().expand(2, 7, 7)
+    ratios = torch.tensor([[[1.0, 1.0], [1.0, 1.0]], [[0.75, 1.0], [0.5, 1.0]]])
+    shapes, starts = torch.tensor([[4, 4], [2, 2]]), torch.tensor([0, 16])
+    both = {"spatial_shapes": shapes, "level_start_index": starts, "valid_ratios": ratios}
+    both["text_attention_mask"] = unsaid
+    theirs = {"vision_features": seen, "vision_attention_mask": unseen, "vision_position_embedding": placed}
+    theirs |= {"spatial_shapes_list": [(4, 4), (2, 2)], "text_features": said, "text_position_embedding": spoken}
+    theirs["text_self_attention_masks"] = ~words  # its model hands them on the other way round
+    own = {"src": seen, "pos": placed, "key_padding_mask": unseen, "memory_text": said, "pos_text": spoken}
+    own["text_self_attention_masks"] = words
+    return Case(reference, carried(port, reference, names, cut), (), {**theirs, **both}, (), {**own, **both})

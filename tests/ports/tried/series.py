@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from types import SimpleNamespace
@@ -226,3 +227,56 @@ def timesformer(load):
         (frames.transpose(1, 2),),
         main=lambda out: out.last_hidden_state[:, 0],
     )
+
+
+def patchtst_encoder(load):
+    from transformers import PatchTSTConfig, PatchTSTModel
+
+    config = PatchTSTConfig(
+        num_input_channels=16,  # the port takes as many channels as features
+        context_length=24,
+        patch_length=6,
+        patch_stride=3,
+        num_hidden_layers=2,
+        d_model=16,
+        num_attention_heads=4,
+        ffn_dim=32,
+        norm_type="layernorm",
+        norm_eps=1e-6,
+        activation_function="relu",
+        pre_norm=False,
+        use_cls_token=False,
+        scaling=None,
+        do_mask_input=False,
+        positional_encoding_type="random",
+    )
+    reference = shaken(PatchTSTModel(config))
+    with torch.no_grad():  # the port has none
+        for name, parameter in reference.named_parameters():
+            if "input_embedding.bias" in name or ("self_attn" in name and name.endswith("bias")):
+                parameter.zero_()
+    sys.modules["pypots.utils.logging"] = SimpleNamespace(logger=logging.getLogger("pypots"), logger_creator=None)
+    port = torch.nn.Sequential(
+        load("pypots.nn.modules.patchtst").PatchEmbedding(16, 6, 3, 0, 0.0),
+        load("pypots.nn.modules.patchtst").PatchtstEncoder(2, 16, 4, 4, 4, 32, 0.0, 0.0),
+    )
+    names = [
+        (r"^encoder\.embedder\.input_embedding", "0.value_embedding"),
+        (r"^encoder\.positional_encoder\.position_enc", "0.positional_embedding.pos_table"),
+        (r"^encoder\.layers", "1.encoder.enc_layer_stack"),
+        (r"self_attn\.([qkv])_proj", r"slf_attn.w_\1s"),
+        (r"self_attn\.out_proj", "slf_attn.fc"),
+        (r"norm_sublayer1", "layer_norm"),
+        (r"norm_sublayer3", "pos_ffn.layer_norm"),
+        (r"ff\.0", "pos_ffn.linear_1"),
+        (r"ff\.3", "pos_ffn.linear_2"),
+    ]
+
+    def cut(weights):  # the port's table is longer
+        at = "encoder.positional_encoder.position_enc"
+        return {**weights, at: torch.nn.functional.pad(weights[at], (0, 0, 0, 1000 - len(weights[at])))[None]}
+
+    series = torch.randn(2, 24, 16, generator=torch.Generator().manual_seed(1)).cumsum(1)
+    port = carried(port, reference, names, cut)
+    turned = lambda out: out[0].transpose(2, 3)  # noqa: E731
+    return Case(reference, port, (), {"past_values": series}, (series.transpose(1, 2),), arranged=turned)

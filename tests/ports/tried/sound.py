@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 
 import torch
 from cases import Case, shaken, tokens
-from conversion import carried, fused
+from conversion import carried, experienced, fused
 
 
 def bark_fine(load):
@@ -500,3 +501,110 @@ def data2vec(load):
     sound = torch.randn(2, 800, generator=torch.Generator().manual_seed(1))
     port = carried(port, reference, names, kept=("mask_emb",))
     return Case(reference, port, (), {"input_values": sound}, (sound, torch.tensor([800, 800])))
+
+
+def clap_audio(load):
+    from transformers import ClapAudioConfig, ClapAudioModel
+
+    config = ClapAudioConfig(
+        window_size=4,
+        num_mel_bins=16,
+        spec_size=32,
+        depths=[2, 2],
+        num_attention_heads=[2, 4],
+        patch_embeds_hidden_size=16,
+        hidden_size=32,
+        enable_fusion=True,
+        fusion_type="aff_2d",
+    )
+    reference = experienced(shaken(ClapAudioModel(config)))
+    sys.modules["laion_clap.hook"] = SimpleNamespace(CLAP_Module=None)  # it asks the hub for tokenizers
+    sound = SimpleNamespace(mel_bins=16, window_size=64, hop_size=16, sample_rate=16000, fmin=50, fmax=8000)
+    port = load("laion_clap.clap_module.htsat").HTSAT_Swin_Transformer(
+        spec_size=32,
+        patch_stride=(4, 4),
+        num_classes=5,
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+        config=sound,
+        enable_fusion=True,
+        fusion_type="aff_2d",
+    )
+    names = [
+        (r"^audio_encoder\.", ""),
+        (r"^batch_norm", "bn0"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"attention\.self\.", "attn."),
+        (r"attention\.output\.dense", "attn.proj"),
+        (r"intermediate\.dense", "mlp.fc1"),
+        (r"output\.dense", "mlp.fc2"),
+    ]
+    kinds = [f"attention.self.{kind}" for kind in ("query", "key", "value")]
+    cut = lambda weights: fused(weights, kinds, "attention.self.qkv")  # noqa: E731
+    mel, longer = torch.randn(2, 4, 60, 16, generator=torch.Generator().manual_seed(1)), torch.tensor([[True], [False]])
+    return Case(
+        reference,
+        carried(port, reference, names, cut, kept=("tscam_conv", "head")),
+        (),
+        {"input_features": mel, "is_longer": longer},
+        ({"mel_fusion": mel, "longer": longer},),
+        arranged=lambda out: out["embedding"],
+        main=lambda out: out.pooler_output,
+    )
+
+
+def encodec(load):
+    from transformers import EncodecConfig, EncodecModel
+
+    config = EncodecConfig(
+        sampling_rate=1600,
+        num_filters=4,
+        upsampling_ratios=[4, 2],
+        hidden_size=16,
+        codebook_size=16,
+        codebook_dim=16,
+        target_bandwidths=[2.4],
+        num_lstm_layers=1,
+    )
+    reference = shaken(EncodecModel(config))
+    generator = torch.Generator().manual_seed(2)
+    for name, buffer in reference.named_buffers():
+        if name.endswith("embed"):
+            buffer.copy_(torch.randn(buffer.shape, generator=generator))
+    sys.modules["audiocraft.models.multibanddiffusion"] = SimpleNamespace(MultiBandDiffusion=None)  # it takes a trainer
+    sizes = {"dimension": 16, "n_filters": 4, "n_residual_layers": 1, "ratios": [4, 2], "norm": "weight_norm"}
+    sizes |= {"causal": True, "lstm": 1, "true_skip": False}
+    sys.modules["xformers"] = SimpleNamespace(ops=None)  # its attention takes it, and this model has none
+    seanet, books = load("audiocraft.modules.seanet"), load("audiocraft.quantization")
+    del sys.modules["xformers"]  # another package looks whether it is there
+    port = load("audiocraft.models.encodec").EncodecModel(
+        seanet.SEANetEncoder(**sizes),
+        seanet.SEANetDecoder(**sizes),
+        books.ResidualVectorQuantizer(dimension=16, n_q=3, bins=16, kmeans_init=False),
+        frame_rate=200,
+        sample_rate=1600,
+        channels=1,
+        causal=True,
+    )
+    names = [
+        (r"^(en|de)coder\.layers", r"\1coder.model"),
+        (r"^decoder\.model\.(3|6)\.conv\.", r"decoder.model.\1.convtr.convtr."),
+        (r"\.conv\.", ".conv.conv."),
+        (r"parametrizations\.weight\.original0", "weight_g"),
+        (r"parametrizations\.weight\.original1", "weight_v"),
+        (r"^quantizer\.layers\.(\d)\.codebook", r"quantizer.vq.layers.\1._codebook"),
+    ]
+    sound = torch.randn(2, 1, 66, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, names)
+    return Case(
+        reference,
+        port,
+        (),
+        {"input_values": sound},
+        (sound,),
+        arranged=lambda out: out.x,
+        main=lambda out: out.audio_values,
+    )

@@ -5,816 +5,727 @@ None of them was used to build the tool. ``Port.reloaded`` names the packages wh
 
 from __future__ import annotations
 
-import logging
+import os
 import sys
+import tempfile
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import torch
 from cases import Case, shaken, to_edit, tokens
-from conversion import carried, fused, picture
+from conversion import carried, experienced, fused, picture
+from stubs import bare
 
 
-def qwen3_moe(load):
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+def gpt_oss(load):
+    from transformers import GptOssConfig, GptOssForCausalLM
 
-    config = Qwen3MoeConfig(
-        vocab_size=64,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_intermediate_size=24,
-        norm_topk_prob=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )
-    reference = shaken(Qwen3MoeForCausalLM(config))
-    sizes = {"vocab_size": 64, "context_length": 32, "emb_dim": 32, "n_heads": 4, "n_layers": 2, "head_dim": 8}
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-    settings = {**sizes, **experts, "qk_norm": True, "n_kv_groups": 2, "rope_base": 10000.0, "dtype": torch.float32}
-    port = load("llms_from_scratch.qwen3").Qwen3Model(settings).to_empty(device="cpu")
-    port.cos, port.sin = load("llms_from_scratch.qwen3").compute_rope_params(8, 10000.0, 32)  # no weights, so emptied
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 4}
+    yarn = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
+    yarn |= {"original_max_position_embeddings": 4096, "truncate": False}
+    config = GptOssConfig(**sizes, num_local_experts=4, num_experts_per_tok=2, rope_parameters=yarn)
+    reference = shaken(GptOssForCausalLM(config))
+    settings = load("gpt_oss.torch.model").ModelConfig(**sizes, num_experts=4, experts_per_token=2)
+    port = load("gpt_oss.torch.model").Transformer(settings).float()
     names = [
-        (r"^model\.embed_tokens", "tok_emb"),
-        (r"^model\.norm\.weight", "final_norm.scale"),
-        (r"^lm_head", "out_head"),
-        (r"^model\.layers", "trf_blocks"),
-        (r"input_layernorm\.weight", "norm1.scale"),
-        (r"post_attention_layernorm\.weight", "norm2.scale"),
-        (r"self_attn\.o_proj", "att.out_proj"),
-        (r"self_attn\.(q|k)_norm\.weight", r"att.\1_norm.scale"),
-        (r"self_attn\.q_proj", "att.W_query"),
-        (r"self_attn\.k_proj", "att.W_key"),
-        (r"self_attn\.v_proj", "att.W_value"),
-        (r"mlp\.", "ff."),
+        (r"^model\.embed_tokens", "embedding"),
+        (r"^model\.norm\.weight", "norm.scale"),
+        (r"^model\.layers", "block"),
+        (r"^lm_head", "unembedding"),
+        (r"input_layernorm\.weight", "attn.norm.scale"),
+        (r"post_attention_layernorm\.weight", "mlp.norm.scale"),
+        (r"self_attn\.o_proj", "attn.out"),
+        (r"self_attn", "attn"),
+        (r"mlp\.router", "mlp.gate"),
+        (r"experts\.gate_up_proj$", "mlp1_weight"),
+        (r"experts\.gate_up_proj_bias", "mlp1_bias"),
+        (r"experts\.down_proj$", "mlp2_weight"),
+        (r"experts\.down_proj_bias", "mlp2_bias"),
     ]
 
     def cut(weights):
-        for name in [name for name in weights if "experts" in name]:
-            parts = weights.pop(name).chunk(2, 1) if "gate_up" in name else (weights.pop(name),)
-            at = name.partition("experts")[0]
-            for place, part in enumerate(parts, 1 if "gate_up" in name else 3):
-                weights |= {f"{at}fc{place}.{n}.weight": each for n, each in enumerate(part)}
-        return weights
+        turned = {name: w.transpose(1, 2) if w.ndim == 3 else w for name, w in weights.items()}
+        return fused(turned, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv")
+
+    ids = tokens(64, batch=1)
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids[0],), arranged=lambda out: out[None])
+
+
+def xlm_roberta(load):
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = XLMRobertaConfig(
+        **sizes, vocab_size=64, max_position_embeddings=20, type_vocab_size=1, layer_norm_eps=1e-5
+    )
+    reference = shaken(XLMRobertaModel(config, add_pooling_layer=False))
+    bare("pytext", "pytext.models")
+    package = load("pytext.models.representations.transformer")
+    layers = [
+        package.TransformerLayer(
+            32, package.MultiheadSelfAttention(32, 4, scaling=8**-0.5), package.ResidualMLP(32, hidden_dims=[48])
+        )
+        for _ in range(2)
+    ]
+    port = package.SentenceEncoder(package.Transformer(64, 32, 1, 20, layers))
+    names = [
+        (r"^embeddings\.word_embeddings", "transformer.token_embedding"),
+        (r"^embeddings\.position_embeddings", "transformer.positional_embedding.embedding"),
+        (r"^embeddings\.LayerNorm", "transformer.embedding_layer_norm"),
+        (r"^encoder\.layer", "transformer.layers"),
+        (r"attention\.output\.dense", "attention.output_projection"),
+        (r"attention\.output\.LayerNorm", "attention_layer_norm"),
+        (r"attention\.self", "attention"),
+        (r"intermediate\.dense", "residual_mlp.mlp.0"),
+        (r"output\.dense", "residual_mlp.mlp.3"),
+        (r"output\.LayerNorm", "final_layer_norm"),
+    ]
+
+    def cut(weights):  # the port has no kinds of tokens
+        at = "embeddings.word_embeddings.weight"
+        weights[at] = weights[at] + weights.pop("embeddings.token_type_embeddings.weight")
+        return fused(weights, [f"self.{kind}" for kind in ("query", "key", "value")], "self.input_projection")
 
     ids = tokens(64)
-    return Case(reference, carried(port, reference, names, cut), (), {"input_ids": ids, "use_cache": False}, (ids,))
+    ids[1, 9:] = 1
+    inputs = {"input_ids": ids, "attention_mask": ids.ne(1).long()}
+    real = lambda out: out[ids.ne(1)]  # noqa: E731 - the port does not say what a padding token is
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), inputs, (ids,), arranged=real, main=lambda out: real(out.last_hidden_state))
 
 
-def clip_text(load):
-    from transformers import CLIPTextConfig, CLIPTextModel
+def t5(load):
+    from transformers import T5Config, T5ForConditionalGeneration
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = CLIPTextConfig(**sizes, vocab_size=64, max_position_embeddings=16, eos_token_id=2, bos_token_id=1)
-    reference = shaken(CLIPTextModel(config))
-    layers = load("refiners.fluxion.layers")
-    port = load("refiners.foundationals.clip.text_encoder").CLIPTextEncoder(
-        embedding_dim=32,
-        max_sequence_length=16,
-        vocabulary_size=64,
-        num_layers=2,
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
+    near = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 16}
+    reference = shaken(T5ForConditionalGeneration(T5Config(**sizes, **near)))
+    bare("torchtext", "torchtext.models", "torchtext.models.t5")  # its extension is compiled for another torch
+    package = load("torchtext.models.t5.model")
+    sizes = {"embedding_dim": 32, "qkv_dim": 8, "num_attention_heads": 4, "ffn_dimension": 48, "vocab_size": 64}
+    settings = package.T5Conf(**sizes, **near, num_encoder_layers=2, num_decoder_layers=2, linear_head=True)
+    names = [
+        (r"^shared", "token_embeddings"),
+        (r"^encoder\.embed_tokens", "encoder.token_embeddings"),
+        (r"\.block\.", ".layers."),
+        (r"final_layer_norm", "norm"),
+        (r"layer\.0\.SelfAttention", "self_attn"),
+        (r"layer\.1\.EncDecAttention", "cross_attn"),
+        (r"attn\.([qkv])\.", r"attn.\1_proj_"),
+        (r"attn\.o\.", "attn.out_proj."),
+        (r"layer\.0\.layer_norm", "norm1"),
+        (r"decoder(.*)layer\.1\.layer_norm", r"decoder\1norm3"),
+        (r"layer\.[12]\.(layer_norm|norm)", "norm2"),
+        (r"layer\.[12]\.DenseReluDense\.wi", "linear1"),
+        (r"layer\.[12]\.DenseReluDense\.wo", "linear2"),
+    ]
+    ids, said = tokens(64), tokens(64).flip(1)[:, :8].contiguous()
+    ids[1, 9:] = 0
+    inputs = {"input_ids": ids, "attention_mask": ids.ne(0).long(), "decoder_input_ids": said, "use_cache": False}
+    port = carried(package.T5Model(settings), reference, names)
+    return Case(reference, port, (), inputs, (ids, said), arranged=lambda out: out["decoder_output"])
+
+
+def gemma4(load):
+    from transformers import Gemma4TextConfig, Gemma4TextModel
+
+    config = Gemma4TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
         num_attention_heads=4,
-        feedforward_dim=64,
-        use_quick_gelu=True,
-        tokenizer=layers.Identity(),
+        num_key_value_heads=2,
+        head_dim=8,
+        global_head_dim=16,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+        sliding_window=4,
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
+        vocab_size_per_layer_input=64,
+        hidden_size_per_layer_input=4,
+        num_kv_shared_layers=1,
+    )
+    reference = shaken(Gemma4TextModel(config))
+    package = load("gemma4_pt_codex.config")
+    sliding, full = package.AttentionKind.SLIDING, package.AttentionKind.FULL
+    settings = package.TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_layers=3,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        global_head_dim=16,
+        num_global_kv_heads=1,
+        attention_k_eq_v_global=True,
+        sliding_window=4,
+        layer_types=(sliding, full, full),
+        per_layer_input_dim=4,
+        kv_sharing=package.KVSharingConfig(1 / 3),
+    )
+    port = load("gemma4_pt_codex.text").Gemma4TextTower(settings)
+    names = [
+        (r"^embed_tokens_per_layer\.weight", "per_layer_token_embedding"),
+        (r"^embed_tokens", "token_embedding"),
+        (r"^norm", "final_norm"),
+        (r"self_attn", "attn"),
+        (r"input_layernorm", "pre_attn_norm"),
+        (r"post_attention_layernorm", "post_attn_norm"),
+        (r"pre_feedforward_layernorm", "pre_ffn_norm"),
+        (r"post_feedforward_layernorm", "post_ffn_norm"),
+    ]
+
+    def cut(weights):
+        at = "embed_tokens_per_layer.weight"
+        weights["per_layer_model_projection.weight"] = weights["per_layer_model_projection.weight"] * 32**-0.5
+        return {**weights, at: weights[at].view(64, 3, 4)}
+
+    ids = tokens(64)
+    positions, seen = torch.arange(12).expand(2, 12), torch.ones(12, 12, dtype=torch.bool).tril().expand(2, 12, 12)
+    given = {"position_ids": positions, "full_attention_mask": seen}
+    port = carried(port, reference, names, cut, kept=("layers.2.attn.",))
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,), given)
+
+
+def sam2_vision(load):
+    from transformers import Sam2HieraDetConfig, Sam2VisionConfig, Sam2VisionModel
+
+    backbone = Sam2HieraDetConfig(
+        hidden_size=16,
+        image_size=[64, 64],
+        window_positional_embedding_background_size=[4, 4],
+        num_query_pool_stages=2,
+        blocks_per_stage=[1, 2, 1],
+        embed_dim_per_stage=[16, 32, 64],
+        num_attention_heads_per_stage=[1, 2, 4],
+        window_size_per_stage=[8, 4, 4],
+        global_attention_blocks=[2],
+    )
+    config = Sam2VisionConfig(
+        backbone_config=backbone,
+        backbone_channel_list=[64, 32, 16],
+        backbone_feature_sizes=[[16, 16], [8, 8], [4, 4]],
+        fpn_hidden_size=24,
+        fpn_top_down_levels=[0, 1],
+    )
+    reference = shaken(Sam2VisionModel(config))
+    bare("sam2")
+    encoder, positions = load("sam2.modeling.backbones.image_encoder"), load("sam2.modeling.position_encoding")
+    port = encoder.ImageEncoder(
+        load("sam2.modeling.backbones.hieradet").Hiera(
+            embed_dim=16,
+            q_pool=2,
+            stages=(1, 2, 1),
+            window_pos_embed_bkg_spatial_size=(4, 4),
+            window_spec=(8, 4, 4),
+            global_att_blocks=(2,),
+        ),
+        encoder.FpnNeck(
+            positions.PositionEmbeddingSine(24),
+            d_model=24,
+            backbone_channel_list=[64, 32, 16],
+            fpn_interp_model="nearest",
+            fpn_top_down_levels=[0, 1],
+        ),
     )
     names = [
-        (r"^text_model\.", ""),
-        (r"^embeddings\.token_embedding", "Sum.TokenEncoder"),
-        (r"^embeddings\.position_embedding", "Sum.PositionalEncoder.Embedding"),
-        (r"^encoder\.layers\.(\d)", lambda m: f"TransformerLayer_{int(m[1]) + 1}"),
-        (r"layer_norm(\d)", r"Residual_\1.LayerNorm"),
-        (r"self_attn\.out_proj", "Residual_1.SelfAttention.Linear"),
-        (r"self_attn\.([qkv])_proj", lambda m: f"Residual_1.SelfAttention.Distribute.Linear_{'qkv'.index(m[1]) + 1}"),
-        (r"mlp\.fc(\d)", r"Residual_2.FeedForward.Linear_\1"),
-        (r"^final_layer_norm", "LayerNorm"),
+        (r"^backbone", "trunk"),
+        (r"patch_embed\.projection", "patch_embed.proj"),
+        (r"layer_norm(\d)", r"norm\1"),
+        (r"mlp\.proj_in", "mlp.layers.0"),
+        (r"mlp\.proj_out", "mlp.layers.1"),
+        (r"^neck\.convs\.(\d)", r"neck.convs.\1.conv"),
     ]
-    ids = tokens(64)
-    return Case(reference, carried(port, reference, names), (), {"input_ids": ids}, (ids,))
+    pixels, port = picture(64), carried(port, reference, names)
+    finest = lambda out: out["backbone_fpn"][0]  # noqa: E731
+    return Case(
+        reference,
+        port,
+        (),
+        {"pixel_values": pixels},
+        (pixels,),
+        arranged=finest,
+        main=lambda out: out.fpn_hidden_states[0],
+    )
 
 
-def fnet(load):
-    from transformers import FNetConfig, FNetModel
+def pocket_tts(load):
+    from transformers import PocketTTSAudioTokenizerConfig
+    from transformers.models.pocket_tts_audio_tokenizer import modeling_pocket_tts_audio_tokenizer as theirs
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64, "vocab_size": 64}
-    sizes |= {"max_position_embeddings": 16, "type_vocab_size": 2, "pad_token_id": 0, "layer_norm_eps": 1e-12}
-    reference = shaken(FNetModel(FNetConfig(**sizes, hidden_act="gelu")))
-    port = load("fnet").FNet({**sizes, "embedding_size": 32, "dropout_rate": 0.0, "fourier": "fft"})
+    config = PocketTTSAudioTokenizerConfig(
+        sampling_rate=1600,
+        hidden_size=16,
+        num_filters=4,
+        upsampling_ratios=[4, 2],
+        upsample_groups=16,
+        intermediate_size=24,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        sliding_window=6,
+        latent_stride=2,
+        latent_dim=6,
+    )
+    reference = shaken(theirs.PocketTTSAudioTokenizerEncoderModel(config.encoder_config))
+    bare("pocket_tts")
+    seanet, mimi = load("pocket_tts.modules.seanet"), load("pocket_tts.models.mimi")
+    sizes = {"dimension": 16, "n_filters": 4, "n_residual_layers": 1, "ratios": [4, 2]}
+    sizes |= {"last_kernel_size": 3, "pad_mode": "constant"}
+    layers = load("pocket_tts.modules.transformer").ProjectedTransformer(
+        16, (16,), 16, 2, 2, layer_scale=0.01, context=6, max_period=10000.0, dim_feedforward=24
+    )
+    port = mimi.MimiModel(
+        seanet.SEANetEncoder(**sizes),
+        seanet.SEANetDecoder(**sizes),
+        load("pocket_tts.modules.dummy_quantizer").DummyQuantizer(6, 16),
+        frame_rate=100,
+        encoder_frame_rate=200,
+        sample_rate=1600,
+        channels=1,
+        inner_dim=6,
+        outer_dim=16,
+        encoder_transformer=layers,
+        decoder_transformer=torch.nn.Identity(),
+    )
+    port.forward = port.encode_to_latent
     names = [
-        (r"embeddings\.LayerNorm", "embeddings.layer_norm"),
-        (r"embeddings\.projection", "embeddings.hidden_mapping"),
-        (r"fourier\.output\.LayerNorm", "mixing_layer_norm"),
-        (r"intermediate\.dense", "feed_forward"),
-        (r"output\.dense", "output_dense"),
-        (r"output\.LayerNorm", "output_layer_norm"),
+        (r"^encoder_seanet\.layers", "encoder.model"),
+        (r"^encoder_transformer", "encoder_transformer.transformer"),
+        (r"^downsample\.", "downsample.conv."),
+        (r"self_attn\.o_proj", "self_attn.out_proj"),
+        (r"mlp\.fc(\d)", r"linear\1"),
+        (r"input_layernorm", "norm1"),
+        (r"post_attention_layernorm", "norm2"),
+        (r"self_attn_layer_scale", "layer_scale_1"),
+        (r"mlp_layer_scale", "layer_scale_2"),
     ]
-    ids, kinds = tokens(64), torch.arange(12).ge(5).long().expand(2, 12)
-    inputs = {"input_ids": ids, "token_type_ids": kinds}
-    return Case(reference, carried(port, reference, names), (), inputs, (ids, kinds))
+
+    def cut(weights):  # the port turns neighbours, the reference halves
+        for name in [name for name in weights if name.endswith(("q_proj.weight", "k_proj.weight"))]:
+            weights[name] = weights[name].view(2, 2, 4, 16).transpose(1, 2).reshape(16, 16)
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
+
+    sound = torch.randn(2, 1, 160, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, names, cut, kept=("decoder.", "quantizer.", "upsample."))
+    turned = lambda out: out.transpose(1, 2)  # noqa: E731
+    return Case(reference, port, (), {"input_values": sound}, (sound,), arranged=turned)
 
 
-def experienced(model):
-    """Return a model whose running statistics are none of a new one."""
-    generator = torch.Generator().manual_seed(2)
-    for name, buffer in model.named_buffers():
-        if "running" in name:
-            buffer.add_(torch.rand(buffer.shape, generator=generator))
-    return model
+def parakeet(load):
+    from transformers import ParakeetEncoder, ParakeetEncoderConfig
+
+    config = ParakeetEncoderConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_kernel_size=5,
+        subsampling_factor=4,
+        subsampling_conv_channels=8,
+        num_mel_bins=16,
+        layerdrop=0.0,
+    )
+    reference = experienced(shaken(ParakeetEncoder(config)))
+    bare(
+        "nemo",
+        "nemo.core",
+        "nemo.core.classes",
+        "nemo.core.config",
+        "nemo.collections.common",
+        "nemo.collections.common.parts",
+        "nemo.collections.asr",
+        "nemo.collections.asr.models",
+        "nemo.collections.asr.modules",
+        "nemo.collections.asr.parts.mixins",
+        "nemo.collections.asr.parts.submodules.adapters",
+        "nemo.collections.asr.parts.utils",
+    )
+    sys.modules["nemo.core.classes.exportable"] = SimpleNamespace(Exportable=type("Exportable", (), {}))
+    sys.modules["nemo.collections.asr.models.configs"] = SimpleNamespace(CacheAwareStreamingConfig=SimpleNamespace)
+    port = load("nemo.collections.asr.modules.conformer_encoder").ConformerEncoder(
+        feat_in=16,
+        n_layers=2,
+        d_model=32,
+        subsampling="dw_striding",
+        subsampling_factor=4,
+        subsampling_conv_channels=8,
+        ff_expansion_factor=2,
+        n_heads=4,
+        conv_kernel_size=5,
+        dropout=0.0,
+        dropout_pre_encoder=0.0,
+        dropout_emb=0.0,
+        dropout_att=0.0,
+    )
+    names = [
+        (r"^subsampling\.layers", "pre_encode.conv"),
+        (r"^subsampling\.linear", "pre_encode.out"),
+        (r"conv\.norm", "conv.batch_norm"),
+        (r"self_attn\.bias", "self_attn.pos_bias"),
+        (r"self_attn\.([qkv])_proj", r"self_attn.linear_\1"),
+        (r"self_attn\.o_proj", "self_attn.linear_out"),
+        (r"self_attn\.relative_k_proj", "self_attn.linear_pos"),
+    ]
+    mel, lengths = torch.randn(2, 40, 16, generator=torch.Generator().manual_seed(1)), torch.tensor([40, 40])
+    port = carried(port, reference, names)
+    turned = lambda out: out[0].transpose(1, 2)  # noqa: E731
+    own = {"audio_signal": mel.transpose(1, 2), "length": lengths}
+    return Case(reference, port, (), {"input_features": mel}, (), own, arranged=turned)
 
 
-def conditional_detr(load):
-    from transformers import ConditionalDetrConfig, ConditionalDetrForObjectDetection, ResNetConfig
+def rt_detr(load):
+    from transformers import ResNetConfig, RTDetrConfig, RTDetrForObjectDetection
 
     backbone = ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", out_features=["stage2"]
-    )
-    sizes = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    sizes |= {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": 32, "num_queries": 6, "num_labels": 5}
-    reference = experienced(
-        shaken(ConditionalDetrForObjectDetection(ConditionalDetrConfig(backbone_config=backbone, **sizes)))
-    )
-    package = load("mmdet.models.detectors.conditional_detr")
-    layers = load("mmdet.models.layers.transformer.conditional_detr_layers")
-    layers.coordinate_to_encoding = partial(layers.coordinate_to_encoding, num_feats=16)  # the package has 128 always
-    attention, between = {"embed_dims": 32, "num_heads": 4}, {"embed_dims": 32, "feedforward_channels": 48}
-    port = package.ConditionalDETR(
-        backbone={
-            "type": load("mmdet.models.backbones.resnet").ResNet,
-            "depth": 18,
-            "num_stages": 2,
-            "strides": (1, 2),
-            "dilations": (1, 1),
-            "out_indices": (1,),
-            "stem_channels": 8,
-            "base_channels": 8,
-        },
-        neck={
-            "type": load("mmdet.models.necks.channel_mapper").ChannelMapper,
-            "in_channels": [16],
-            "kernel_size": 1,
-            "out_channels": 32,
-            "act_cfg": None,
-        },
-        encoder={"num_layers": 1, "layer_cfg": {"self_attn_cfg": attention, "ffn_cfg": between}},
-        decoder={
-            "num_layers": 2,
-            "return_intermediate": False,
-            "layer_cfg": {
-                "self_attn_cfg": attention,
-                "cross_attn_cfg": {**attention, "cross_attn": True},
-                "ffn_cfg": between,
-            },
-        },
-        positional_encoding={"num_feats": 16, "normalize": True},
-        bbox_head={
-            "type": load("mmdet.models.dense_heads.conditional_detr_head").ConditionalDETRHead,
-            "num_classes": 5,
-            "embed_dims": 32,
-            "loss_cls": {"type": load("mmdet.models.losses").FocalLoss, "use_sigmoid": True},
-            "loss_bbox": {"type": load("mmdet.models.losses").L1Loss},
-            "loss_iou": {"type": load("mmdet.models.losses").GIoULoss},
-        },
-        num_queries=6,
-    )
-    names = [
-        (r"^model\.", ""),
-        (r"^backbone\.model\.embedder\.embedder\.convolution", "backbone.conv1"),
-        (r"^backbone\.model\.embedder\.embedder\.normalization", "backbone.bn1"),
-        (r"^backbone\.model\.encoder\.stages\.(\d)\.layers", lambda m: f"backbone.layer{int(m[1]) + 1}"),
-        (r"layer\.(\d)\.convolution", lambda m: f"conv{int(m[1]) + 1}"),
-        (r"layer\.(\d)\.normalization", lambda m: f"bn{int(m[1]) + 1}"),
-        (r"shortcut\.convolution", "downsample.0"),
-        (r"shortcut\.normalization", "downsample.1"),
-        (r"^query_position_embeddings", "query_embedding"),
-        (r"^input_projection", "neck.convs.0.conv"),
-        (r"^encoder(.*)self_attn\.in_proj\.", r"encoder\1self_attn.attn.in_proj_"),
-        (r"^encoder(.*)self_attn\.o_proj", r"encoder\1self_attn.attn.out_proj"),
-        (r"^decoder(.*)(q|k)_(content|pos|pos_sine)_proj", r"decoder\1\2\3_proj"),
-        (r"o_proj", "out_proj"),
-        (r"encoder_attn_layer_norm", "norms.1"),
-        (r"encoder_attn", "cross_attn"),
-        (r"self_attn_layer_norm", "norms.0"),
-        (r"^encoder(.*)final_layer_norm", r"encoder\1norms.1"),
-        (r"final_layer_norm", "norms.2"),
-        (r"mlp\.fc1", "ffn.layers.0.0"),
-        (r"mlp\.fc2", "ffn.layers.1"),
-        (r"decoder\.layernorm", "decoder.post_norm"),
-        (r"^class_labels_classifier", "bbox_head.fc_cls"),
-        (r"^bbox_predictor\.layers\.0", "bbox_head.reg_ffn.layers.0.0"),
-        (r"^bbox_predictor\.layers\.1", "bbox_head.reg_ffn.layers.1"),
-        (r"^bbox_predictor\.layers\.2", "bbox_head.fc_reg"),
-    ]
-    cut = lambda weights: fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")  # noqa: E731
-    pixels, seen = picture(32), torch.ones(2, 32, 32, dtype=torch.long)
-    seen[1, :, 24:] = 0
-    samples = [SimpleNamespace(batch_input_shape=(32, 32), img_shape=(32, width)) for width in (32, 24)]
-    return Case(
-        reference,
-        carried(port, reference, names, cut),
-        (),
-        {"pixel_values": pixels, "pixel_mask": seen},
-        (pixels, samples),
-        arranged=lambda out: out[0][-1],
-        main=lambda out: out.logits,
-    )
-
-
-def clap_audio(load):
-    from transformers import ClapAudioConfig, ClapAudioModel
-
-    config = ClapAudioConfig(
-        window_size=4,
-        num_mel_bins=16,
-        spec_size=32,
-        depths=[2, 2],
-        num_attention_heads=[2, 4],
-        patch_embeds_hidden_size=16,
-        hidden_size=32,
-        enable_fusion=True,
-        fusion_type="aff_2d",
-    )
-    reference = experienced(shaken(ClapAudioModel(config)))
-    sys.modules["laion_clap.hook"] = SimpleNamespace(CLAP_Module=None)  # it asks the hub for tokenizers
-    sound = SimpleNamespace(mel_bins=16, window_size=64, hop_size=16, sample_rate=16000, fmin=50, fmax=8000)
-    port = load("laion_clap.clap_module.htsat").HTSAT_Swin_Transformer(
-        spec_size=32,
-        patch_stride=(4, 4),
-        num_classes=5,
-        embed_dim=16,
-        depths=[2, 2],
-        num_heads=[2, 4],
-        window_size=4,
-        config=sound,
-        enable_fusion=True,
-        fusion_type="aff_2d",
-    )
-    names = [
-        (r"^audio_encoder\.", ""),
-        (r"^batch_norm", "bn0"),
-        (r"layernorm_before", "norm1"),
-        (r"layernorm_after", "norm2"),
-        (r"attention\.self\.", "attn."),
-        (r"attention\.output\.dense", "attn.proj"),
-        (r"intermediate\.dense", "mlp.fc1"),
-        (r"output\.dense", "mlp.fc2"),
-    ]
-    kinds = [f"attention.self.{kind}" for kind in ("query", "key", "value")]
-    cut = lambda weights: fused(weights, kinds, "attention.self.qkv")  # noqa: E731
-    mel, longer = torch.randn(2, 4, 60, 16, generator=torch.Generator().manual_seed(1)), torch.tensor([[True], [False]])
-    return Case(
-        reference,
-        carried(port, reference, names, cut, kept=("tscam_conv", "head")),
-        (),
-        {"input_features": mel, "is_longer": longer},
-        ({"mel_fusion": mel, "longer": longer},),
-        arranged=lambda out: out["embedding"],
-        main=lambda out: out.pooler_output,
-    )
-
-
-def d_fine(load):
-    from transformers import DFineConfig, DFineForObjectDetection, HGNetV2Config
-
-    backbone = HGNetV2Config(
-        stem_channels=[3, 8, 8],
-        stage_in_channels=[8, 16, 16],
-        stage_mid_channels=[8, 8, 8],
-        stage_out_channels=[16, 16, 32],
-        stage_num_blocks=[1, 1, 1],
-        stage_downsample=[False, True, True],
-        stage_downsample_strides=[2, 2, 2],
-        stage_light_block=[False, False, True],
-        stage_kernel_size=[3, 3, 5],
-        stage_numb_of_layers=[2, 2, 2],
-        depths=[1, 1, 1],
-        hidden_sizes=[16, 16, 32],
+        embedding_size=8,
+        hidden_sizes=[16, 32, 64],
+        depths=[1, 2, 1],
+        layer_type="bottleneck",
         out_features=["stage2", "stage3"],
-        use_learnable_affine_block=True,
     )
-    config = DFineConfig(
+    config = RTDetrConfig(
         backbone_config=backbone,
         encoder_hidden_dim=32,
-        encoder_in_channels=[16, 32],
+        encoder_in_channels=[32, 64],
         feat_strides=[8, 16],
         encoder_layers=1,
         encoder_ffn_dim=48,
         encoder_attention_heads=4,
         encode_proj_layers=[1],
+        num_feature_levels=2,
+        decoder_in_channels=[32, 32],
         d_model=32,
         num_queries=6,
-        decoder_in_channels=[32, 32],
         decoder_ffn_dim=48,
-        num_feature_levels=2,
-        decoder_n_points=[3, 3],
+        decoder_n_points=3,
         decoder_layers=2,
         decoder_attention_heads=4,
-        max_num_bins=8,
-        hidden_expansion=0.5,
-        depth_mult=0.34,
+        num_denoising=0,
         num_labels=5,
     )
-    reference = experienced(shaken(DFineForObjectDetection(config)))
-    package = load("easydetect.nn.ednet")
-    load("easydetect.nn.hgnetv2").HGNetv2.arch_configs["tiny"] = {
-        "stem_channels": [3, 8, 8],
-        "stage_config": {
-            "stage1": [8, 8, 16, 1, False, False, 3, 2],
-            "stage2": [16, 8, 16, 1, True, False, 3, 2],
-            "stage3": [16, 8, 32, 1, True, True, 5, 2],
-        },
-        "url": "",
-    }
-    sizes = {"feat_strides": [8, 16], "hidden_dim": 32, "dim_feedforward": 48, "nhead": 4}
-    package.SIZE_CFG["tiny"] = {
-        "backbone": {"name": "tiny", "return_idx": [1, 2], "freeze_at": -1, "freeze_norm": False, "use_lab": True},
-        "encoder": {**sizes, "in_channels": [16, 32], "use_encoder_idx": [1], "expansion": 0.5, "depth_mult": 0.34},
-        "decoder": {
-            **sizes,
-            "feat_channels": [32, 32],
-            "num_levels": 2,
-            "num_layers": 2,
-            "num_points": [3, 3],
-            "num_queries": 6,
-            "reg_max": 8,
-            "reg_scale": 4.0,
-        },
-    }
-    port = package.EDNet("tiny", 5, pretrained_backbone=False)
+    reference = experienced(shaken(RTDetrForObjectDetection(config)))
+    os.environ.setdefault("YOLO_CONFIG_DIR", tempfile.gettempdir())
+    bare("ultralytics", "ultralytics.models")
+    sys.modules["ultralytics"].__version__ = "8"
+    layers = [
+        [-1, 1, "ResNetLayer", [3, 8, 1, True, 1]],
+        [-1, 1, "ResNetLayer", [8, 4, 1, False, 1]],
+        [-1, 1, "ResNetLayer", [16, 8, 2, False, 2]],
+        [-1, 1, "ResNetLayer", [32, 16, 2, False, 1]],
+        [-1, 1, "Conv", [32, 1, 1, None, 1, 1, False]],
+        [-1, 1, "AIFI", [48, 4]],
+        [-1, 1, "Conv", [32, 1, 1]],
+        [-1, 1, "nn.Upsample", [None, 2, "nearest"]],
+        [2, 1, "Conv", [32, 1, 1, None, 1, 1, False]],
+        [[-2, -1], 1, "Concat", [1]],
+        [-1, 3, "RepC3", [32]],
+        [-1, 1, "Conv", [32, 3, 2]],
+        [[-1, 6], 1, "Concat", [1]],
+        [-1, 3, "RepC3", [32]],
+        [[10, 13], 1, "RTDETRDecoder", [5, 32, 6, 3, 4, 2, 48]],
+    ]
+    with patch("importlib.metadata.version", return_value="9.9"):
+        package = load("ultralytics.nn.tasks")
+    load("ultralytics.models.utils.ops")  # its forward imports it
+    port = package.RTDETRDetectionModel(
+        {"nc": 5, "backbone": layers[:4], "head": layers[4:], "channels": 3}, verbose=False
+    )
+    for module in port.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.eps = 1e-5
     names = [
-        (r"^model\.backbone\.model\.embedder", "backbone.stem"),
-        (r"^model\.backbone\.model\.encoder", "backbone"),
+        (r"^(model\.decoder\.)?class_embed", "model.14.dec_score_head"),
+        (r"^(model\.decoder\.)?bbox_embed", "model.14.dec_bbox_head"),
+        (r"^model\.backbone\.model\.embedder\.embedder", "model.0.layer.0"),
+        (
+            r"^model\.backbone\.model\.encoder\.stages\.(\d)\.layers\.(\d)",
+            lambda m: f"model.{int(m[1]) + 1}.layer.{m[2]}",
+        ),
+        (r"layer\.(\d)\.layer\.(\d)", lambda m: f"layer.{m[1]}.cv{int(m[2]) + 1}"),
+        (r"shortcut", "shortcut.0"),
         (r"convolution", "conv"),
         (r"normalization", "bn"),
-        (r"^model\.encoder_input_proj\.(\d)\.0", r"encoder.input_proj.\1.conv"),
-        (r"^model\.encoder_input_proj\.(\d)\.1", r"encoder.input_proj.\1.norm"),
-        (r"^model\.encoder\.aifi", "encoder.encoder"),
-        (r"^model\.encoder", "encoder"),
-        (r"_blocks\.(\d)\.csp_rep(\d)", lambda m: f"_blocks.{m[1]}.cv{int(m[2]) + 1}.0"),
-        (r"_blocks\.(\d)\.conv(1|4)", r"_blocks.\1.cv\2"),
-        (r"_blocks\.(\d)\.conv(2|3)", r"_blocks.\1.cv\2.1"),
-        (r"downsample_convs\.(\d)\.conv", r"downsample_convs.\1.0.cv"),
-        (r"^(?:model\.decoder\.)?class_embed", "decoder.dec_score_head"),
-        (r"^(?:model\.decoder\.)?bbox_embed", "decoder.dec_bbox_head"),
-        (r"^model\.decoder\.(query_pos|pre_bbox)_head", r"decoder.\1_head"),
-        (r"^model\.decoder\.", "decoder.decoder."),
-        (r"^model\.enc_output\.0", "decoder.enc_output.proj"),
-        (r"^model\.enc_output\.1", "decoder.enc_output.norm"),
-        (r"^model\.", "decoder."),
+        (r"^model\.encoder_input_proj\.(\d)\.", lambda m: f"model.{8 - 4 * int(m[1])}."),
+        (r"^(model\.[48])\.0", r"\1.conv"),
+        (r"^(model\.[48])\.1", r"\1.bn"),
+        (r"^model\.encoder\.aifi\.0\.layers\.0", "model.5"),
+        (r"model\.5\.self_attn\.in_proj\.", "model.5.ma.in_proj_"),
+        (r"model\.5\.self_attn\.o_proj", "model.5.ma.out_proj"),
+        (r"model\.5\.self_attn_layer_norm", "model.5.norm1"),
+        (r"model\.5\.final_layer_norm", "model.5.norm2"),
+        (r"model\.5\.mlp\.", "model.5."),
+        (r"^model\.encoder\.lateral_convs\.0", "model.6"),
+        (r"^model\.encoder\.fpn_blocks\.0", "model.10"),
+        (r"^model\.encoder\.downsample_convs\.0", "model.11"),
+        (r"^model\.encoder\.pan_blocks\.0", "model.13"),
+        (r"^(model\.1[03])\.conv(\d)", r"\1.cv\2"),
+        (r"bottlenecks", "m"),
+        (r"^(model\.(6|10|11|13).*)\.norm", r"\1.bn"),
+        (r"^model\.decoder_input_proj", "model.14.input_proj"),
+        (r"^model\.decoder\.query_pos_head", "model.14.query_pos_head"),
+        (r"^model\.decoder", "model.14.decoder"),
+        (r"^model\.enc_", "model.14.enc_"),
         (r"self_attn\.in_proj\.", "self_attn.in_proj_"),
         (r"o_proj", "out_proj"),
+        (r"encoder_attn_layer_norm", "norm2"),
         (r"encoder_attn", "cross_attn"),
         (r"self_attn_layer_norm", "norm1"),
-        (r"^encoder(.*)final_layer_norm", r"encoder\1norm2"),
         (r"final_layer_norm", "norm3"),
-        (r"mlp\.layers\.0", "linear1"),
-        (r"mlp\.layers\.1", "linear2"),
+        (r"mlp\.fc(\d)", r"linear\1"),
     ]
-
-    def cut(weights):
-        weights |= {f"decoder.{name}": weights[f"model.decoder.{name}"] for name in ("up", "reg_scale")}
-        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
-
-    pixels = picture(64)
+    cut = lambda weights: fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")  # noqa: E731
+    pixels, port = picture(64), carried(port, reference, names, cut, kept=("denoising",))
     return Case(
         reference,
-        carried(port, reference, names, cut),
+        port,
         (),
         {"pixel_values": pixels},
         (pixels,),
-        arranged=lambda out: out["pred_logits"],
+        arranged=lambda out: out[1][1][-1],
         main=lambda out: out.logits,
     )
 
 
-def beit_upernet(load):
-    from transformers import BeitConfig, BeitForSemanticSegmentation
+def blip2_vision(load):
+    from transformers import Blip2VisionConfig, Blip2VisionModel
 
-    config = BeitConfig(
-        hidden_size=32,
-        num_hidden_layers=5,  # what comes out of the last is not used
-        num_attention_heads=4,
-        intermediate_size=64,
-        image_size=32,
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    reference = shaken(Blip2VisionModel(Blip2VisionConfig(**sizes, image_size=32, patch_size=8)))
+    bare("lavis", "lavis.models")
+    vision = load("lavis.models.eva_vit").VisionTransformer(
+        img_size=32,
         patch_size=8,
-        out_indices=[2, 3, 4, 5],
-        num_labels=5,
-        pool_scales=[1, 2],
-        use_auxiliary_head=False,
-        use_relative_position_bias=True,
-        use_mask_token=False,
-        layer_norm_eps=1e-5,
+        embed_dim=32,
+        depth=2,
+        num_heads=4,
+        mlp_ratio=2,
+        qkv_bias=True,
+        norm_layer=partial(torch.nn.LayerNorm, eps=1e-6),
     )
-    reference = experienced(shaken(BeitForSemanticSegmentation(config)))
-    models, norm = load("mmseg.models"), {"type": "BN"}
-    port = load("mmseg.models.segmentors.encoder_decoder").EncoderDecoder(
-        backbone={
-            "type": models.BEiT,
-            "img_size": (32, 32),
-            "patch_size": 8,
-            "embed_dims": 32,
-            "num_layers": 4,
-            "num_heads": 4,
-            "mlp_ratio": 2,
-            "out_indices": (0, 1, 2, 3),
-        },
-        neck={"type": models.Feature2Pyramid, "embed_dim": 32, "norm_cfg": norm},
-        decode_head={
-            "type": models.UPerHead,
-            "in_channels": [32] * 4,
-            "in_index": [0, 1, 2, 3],
-            "pool_scales": (1, 2),
-            "channels": 32,
-            "num_classes": 5,
-            "norm_cfg": norm,
-            "align_corners": False,
-        },
-    )
+    port = torch.nn.Sequential(vision, torch.nn.LayerNorm(32, eps=1e-6))
     names = [
-        (r"^beit\.embeddings\.cls_token", "backbone.cls_token"),
-        (r"^beit\.embeddings\.patch_embeddings", "backbone.patch_embed"),
-        (r"^beit\.", "backbone."),
-        (r"lambda", "gamma"),
-        (r"attention\.(q|v)_proj\.bias", r"attn.\1_bias"),
-        (r"attention\.o_proj", "attn.proj"),
-        (r"attention\.", "attn."),
-        (r"relative_position_bias\.", "attn."),
-        (r"layernorm_before", "ln1"),
-        (r"layernorm_after", "ln2"),
-        (r"mlp\.fc1", "ffn.layers.0.0"),
-        (r"mlp\.fc2", "ffn.layers.1"),
-        (r"^fpn\.fpn1\.conv_transpose1", "neck.upsample_4x.0"),
-        (r"^fpn\.fpn1\.normalization", "neck.upsample_4x.1"),
-        (r"^fpn\.fpn1\.conv_transpose2", "neck.upsample_4x.3"),
-        (r"^fpn\.fpn2", "neck.upsample_2x.0"),
-        (r"convolution", "conv"),
-        (r"normalization", "bn"),
-        (r"psp_modules\.blocks\.(\d)\.conv\.", r"psp_modules.\1.1."),
-        (r"psp_bottleneck", "bottleneck"),
-        (r"classifier", "conv_seg"),
+        (r"^embeddings\.class_embedding", "0.cls_token"),
+        (r"^embeddings\.position_embedding", "0.pos_embed"),
+        (r"^embeddings\.patch_embedding", "0.patch_embed.proj"),
+        (r"^encoder\.layers", "0.blocks"),
+        (r"self_attn\.projection", "attn.proj"),
+        (r"self_attn", "attn"),
+        (r"layer_norm(\d)", r"norm\1"),
+        (r"^post_layernorm", "1"),
     ]
 
-    def cut(weights):
-        for name in [name for name in weights if "q_proj.weight" in name]:
-            parts = [weights.pop(name.replace("q_proj", f"{kind}_proj")) for kind in "qkv"]
-            weights[name.replace("q_proj", "qkv")] = torch.cat(parts)
+    def cut(weights):  # the port has no biases of keys
+        for name in [name for name in weights if name.endswith("qkv.bias")]:
+            query, key, value = weights.pop(name).chunk(3)
+            key.zero_()
+            weights |= {name.replace("qkv.bias", "q_bias"): query, name.replace("qkv.bias", "v_bias"): value}
         return weights
 
     pixels = picture(32)
-    port = carried(port, reference, names, cut)
-    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
 
 
-def grounding_dino(load):
-    from transformers import GroundingDinoConfig
-    from transformers.models.grounding_dino.modeling_grounding_dino import GroundingDinoEncoder
+def deepseek_v3(load):
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
-    config = GroundingDinoConfig(
-        d_model=32,
-        encoder_layers=2,
-        encoder_ffn_dim=64,
-        encoder_attention_heads=4,
-        num_feature_levels=2,
-        encoder_n_points=2,
+    yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+    yarn |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 0.7}
+    config = DeepseekV3Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        first_k_dense_replace=2,  # the port's experts compute in bfloat16
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        q_lora_rank=16,
+        kv_lora_rank=12,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=8,
+        v_head_dim=10,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=2048,
+        rope_parameters=yarn,
     )
-    reference = shaken(GroundingDinoEncoder(config))
-    port = (
-        load("groundingdino.models.GroundingDINO.transformer")
-        .Transformer(
-            d_model=32,
-            nhead=4,
-            num_encoder_layers=2,
-            num_decoder_layers=0,
-            dim_feedforward=64,
-            num_feature_levels=2,
-            enc_n_points=2,
-            learnable_tgt_init=True,
-            use_text_enhancer=True,
-            use_fusion_layer=True,
-            text_dropout=0.0,
-            fusion_dropout=0.0,
-            return_intermediate_dec=True,
-        )
-        .encoder
+    reference = shaken(DeepseekV3ForCausalLM(config))
+    package, common = load("torchtitan.models.deepseek_v3"), load("torchtitan.models.common")
+    layers = package._build_dsv3_layers(
+        n_layers=2,
+        n_dense_layers=2,
+        dim=32,
+        n_heads=4,
+        q_lora_rank=16,
+        kv_lora_rank=12,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=8,
+        v_head_dim=10,
+        mscale=0.7,
+        dense_hidden_dim=48,
+        moe_hidden_dim=0,
+        num_experts=0,
+        num_shared_experts=0,
+        router_top_k=0,
+        router_score_func="sigmoid",
+        attn_backend="flex",
+        moe_comm_backend="standard",
+        non_blocking_capacity_factor=None,
+        rope=common.ComplexRoPE.Config(
+            dim=8, max_seq_len=2048, theta=10000.0, scaling="yarn", rope_factor=4.0, original_seq_len=512
+        ),
     )
+    for layer in layers:
+        layer.attention.inner_attention = load("torchtitan.models.common.attention").ScaledDotProductAttention.Config()
+        layer.attention.q_norm.eps = layer.attention.kv_norm.eps = 1e-6
+    settings = package.DeepSeekV3Model.Config(
+        vocab_size=64,
+        dim=32,
+        tok_embeddings=common.Embedding.Config(num_embeddings=64, embedding_dim=32),
+        norm=common.RMSNorm.Config(normalized_shape=32),
+        lm_head=common.Linear.Config(in_features=32, out_features=64),
+        layers=layers,
+    )
+    port = settings.build()
     names = [
-        (r"^layers\.(\d)\.text_enhancer_layer", r"text_layers.\1"),
-        (r"^layers\.(\d)\.fusion_layer", r"fusion_layers.\1"),
-        (r"^layers\.(\d)\.deformable_layer", r"layers.\1"),
-        (r"self_attn\.in_proj\.", "self_attn.in_proj_"),
-        (r"fc(\d)", r"linear\1"),
-        (r"layer_norm_before|self_attn_layer_norm", "norm1"),
-        (r"layer_norm_after|final_layer_norm", "norm2"),
-        (r"vision_param", "gamma_v"),
-        (r"text_param", "gamma_l"),
-        (r"vision", "v"),
-        (r"fusion_layers(.*)text", r"fusion_layers\1l"),
+        (r"^model\.", ""),
+        (r"^embed_tokens", "tok_embeddings"),
+        (r"self_attn\.kv_a_proj_with_mqa", "attention.wkv_a"),
+        (r"self_attn\.(q|kv)_a_layernorm", r"attention.\1_norm"),
+        (r"self_attn\.(q|kv)_([ab])_proj", r"attention.w\1_\2"),
+        (r"self_attn\.o_proj", "attention.wo"),
+        (r"input_layernorm", "attention_norm"),
+        (r"post_attention_layernorm", "ffn_norm"),
+        (r"mlp\.gate_proj", "feed_forward.w1"),
+        (r"mlp\.down_proj", "feed_forward.w2"),
+        (r"mlp\.up_proj", "feed_forward.w3"),
     ]
-    cut = lambda weights: fused(  # noqa: E731
-        weights, [f"self_attn.{kind}" for kind in ("query", "key", "value")], "self_attn.in_proj"
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def pixtral_vision(load):
+    from transformers import PixtralVisionConfig, PixtralVisionModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    sizes |= {"image_size": 64, "patch_size": 8}
+    config = PixtralVisionConfig(
+        **sizes, hidden_act="silu", rope_parameters={"rope_type": "default", "rope_theta": 10000.0}
     )
-    generator = torch.Generator().manual_seed(1)
-    seen, placed = (torch.randn(2, 20, 32, generator=generator) for _ in range(2))
-    said, spoken = (torch.randn(2, 7, 32, generator=generator) for _ in range(2))
-    unseen, unsaid = torch.zeros(2, 20, dtype=torch.bool), torch.zeros(2, 7, dtype=torch.bool)
-    unseen[1, [3, 7, 11, 15, 17, 19]] = unsaid[1, 5:] = True
-    words = torch.block_diag(torch.ones(3, 3), torch.ones(4, 4)).bool().expand(2, 7, 7)
-    ratios = torch.tensor([[[1.0, 1.0], [1.0, 1.0]], [[0.75, 1.0], [0.5, 1.0]]])
-    shapes, starts = torch.tensor([[4, 4], [2, 2]]), torch.tensor([0, 16])
-    both = {"spatial_shapes": shapes, "level_start_index": starts, "valid_ratios": ratios}
-    both["text_attention_mask"] = unsaid
-    theirs = {"vision_features": seen, "vision_attention_mask": unseen, "vision_position_embedding": placed}
-    theirs |= {"spatial_shapes_list": [(4, 4), (2, 2)], "text_features": said, "text_position_embedding": spoken}
-    theirs["text_self_attention_masks"] = ~words  # its model hands them on the other way round
-    own = {"src": seen, "pos": placed, "key_padding_mask": unseen, "memory_text": said, "pos_text": spoken}
-    own["text_self_attention_masks"] = words
-    return Case(reference, carried(port, reference, names, cut), (), {**theirs, **both}, (), {**own, **both})
+    reference = shaken(PixtralVisionModel(config))
+
+    def attend(query, key, value, mask):
+        turned = (each.transpose(1, 2) for each in (query, key, value))
+        return torch.nn.functional.scaled_dot_product_attention(*turned).transpose(1, 2)
+
+    masks = dict.fromkeys(
+        (
+            "AttentionBias",
+            "BlockDiagonalCausalMask",
+            "BlockDiagonalCausalWithOffsetPaddedKeysMask",
+            "BlockDiagonalMask",
+        ),
+        type("Mask", (), {"from_seqlens": lambda lengths: None}),  # its blocks pass none on
+    )
+    sys.modules["xformers.ops.fmha"] = SimpleNamespace(memory_efficient_attention=attend)
+    sys.modules["xformers.ops.fmha.attn_bias"] = SimpleNamespace(**masks)
+    package = load("mistral_inference.vision_encoder")
+    del sys.modules["xformers.ops.fmha"], sys.modules["xformers.ops.fmha.attn_bias"]  # other packages look for it
+    settings = load("mistral_inference.args").VisionEncoderArgs(
+        **sizes, num_channels=3, rope_theta=10000.0, image_token_id=0
+    )
+    port = package.VisionTransformer(settings)
+    names = [
+        (r"attention\.([qkvo])_proj", r"attention.w\1"),
+        (r"feed_forward\.gate_proj", "feed_forward.w1"),
+        (r"feed_forward\.down_proj", "feed_forward.w2"),
+        (r"feed_forward\.up_proj", "feed_forward.w3"),
+    ]
+
+    def cut(weights):  # the port turns neighbours, the reference halves
+        for name in [name for name in weights if name.endswith(("q_proj.weight", "k_proj.weight"))]:
+            weights[name] = weights[name].view(4, 2, 4, 32).transpose(1, 2).reshape(32, 32)
+        return weights
+
+    pixels = picture(48, batch=1)[..., :32]
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"pixel_values": pixels}, (list(pixels),), arranged=lambda out: out[None])
 
 
 def patchtst(load):
-    from transformers import PatchTSTConfig, PatchTSTModel
+    from transformers import PatchTSTConfig, PatchTSTForPrediction
 
     config = PatchTSTConfig(
-        num_input_channels=16,  # the port takes as many channels as features
+        num_input_channels=3,
         context_length=24,
+        prediction_length=6,
         patch_length=6,
         patch_stride=3,
         num_hidden_layers=2,
         d_model=16,
         num_attention_heads=4,
         ffn_dim=32,
-        norm_type="layernorm",
-        norm_eps=1e-6,
-        activation_function="relu",
+        norm_type="batchnorm",
         pre_norm=False,
         use_cls_token=False,
-        scaling=None,
+        pooling_type=None,
+        scaling="std",
+        loss="mse",
         do_mask_input=False,
-        positional_encoding_type="random",
     )
-    reference = shaken(PatchTSTModel(config))
-    with torch.no_grad():  # the port has none
-        for name, parameter in reference.named_parameters():
-            if "input_embedding.bias" in name or ("self_attn" in name and name.endswith("bias")):
-                parameter.zero_()
-    sys.modules["pypots.utils.logging"] = SimpleNamespace(logger=logging.getLogger("pypots"), logger_creator=None)
-    port = torch.nn.Sequential(
-        load("pypots.nn.modules.patchtst").PatchEmbedding(16, 6, 3, 0, 0.0),
-        load("pypots.nn.modules.patchtst").PatchtstEncoder(2, 16, 4, 4, 4, 32, 0.0, 0.0),
+    reference = experienced(shaken(PatchTSTForPrediction(config)))
+    bare("basicts")
+    sys.modules["basicts.configs"] = SimpleNamespace(BasicTSModelConfig=object)
+    package = load("basicts.models.PatchTST")
+    settings = package.PatchTSTConfig(
+        input_len=24,
+        output_len=6,
+        num_features=3,
+        patch_len=6,
+        patch_stride=3,
+        padding=False,
+        hidden_size=16,
+        n_heads=4,
+        intermediate_size=32,
+        num_layers=2,
+        norm_type="batch_norm",
+        affine=False,
     )
+    port = package.PatchTSTForForecasting(settings)
+    port.revin.eps = 1e-5
     names = [
-        (r"^encoder\.embedder\.input_embedding", "0.value_embedding"),
-        (r"^encoder\.positional_encoder\.position_enc", "0.positional_embedding.pos_table"),
-        (r"^encoder\.layers", "1.encoder.enc_layer_stack"),
-        (r"self_attn\.([qkv])_proj", r"slf_attn.w_\1s"),
-        (r"self_attn\.out_proj", "slf_attn.fc"),
-        (r"norm_sublayer1", "layer_norm"),
-        (r"norm_sublayer3", "pos_ffn.layer_norm"),
-        (r"ff\.0", "pos_ffn.linear_1"),
-        (r"ff\.3", "pos_ffn.linear_2"),
+        (r"^model\.encoder\.embedder\.input_embedding", "backbone.patch_embedding.value_embedding"),
+        (r"^model\.encoder\.positional_encoder\.position_enc", "backbone.patch_embedding.position_embedding.pe"),
+        (r"^model\.encoder", "backbone.encoder"),
+        (r"norm_sublayer1\.batchnorm", "post_attn_norm.batch_norm"),
+        (r"norm_sublayer3\.batchnorm", "post_ffn_norm.batch_norm"),
+        (r"ff\.0", "ffn_layer.fc1"),
+        (r"ff\.3", "ffn_layer.fc2"),
+        (r"^head\.projection", "forecasting_head.linear"),
     ]
 
     def cut(weights):  # the port's table is longer
-        at = "encoder.positional_encoder.position_enc"
-        return {**weights, at: torch.nn.functional.pad(weights[at], (0, 0, 0, 1000 - len(weights[at])))[None]}
+        at = "model.encoder.positional_encoder.position_enc"
+        return {**weights, at: torch.nn.functional.pad(weights[at], (0, 0, 0, 5000 - len(weights[at])))[None]}
 
-    series = torch.randn(2, 24, 16, generator=torch.Generator().manual_seed(1)).cumsum(1)
-    port = carried(port, reference, names, cut)
-    turned = lambda out: out[0].transpose(2, 3)  # noqa: E731
-    return Case(reference, port, (), {"past_values": series}, (series.transpose(1, 2),), arranged=turned)
-
-
-def mixtral(load):
-    from transformers import MixtralConfig, MixtralModel
-
-    config = MixtralConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )
-    reference = shaken(MixtralModel(config))
-    settings = load("eole.config.models").TransformerDecoderConfig(
-        hidden_size=32,
-        layers=2,
-        heads=4,
-        heads_kv=2,
-        transformer_ff=48,
-        moe_transformer_ff=48,
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_softmax_after=True,
-        mlp_activation_fn="gated-silu",
-        layer_norm="rms",
-        norm_eps=1e-5,
-        position_encoding_type="Rotary",
-        rope_config={"rotary_interleave": False, "rotary_theta": 10000},
-    )
-    running = SimpleNamespace(dropout=[0.0], attention_dropout=[0.0], parallel_gpu=1, self_attn_backend="pytorch")
-    port = load("eole.decoders.transformer").TransformerDecoder(settings, running)
-    names = [
-        (r"^layers", "transformer_layers"),
-        (r"^norm", "layer_norm"),
-        (r"self_attn\.q_proj", "self_attn.linear_query"),
-        (r"self_attn\.k_proj", "self_attn.linear_keys"),
-        (r"self_attn\.v_proj", "self_attn.linear_values"),
-        (r"self_attn\.o_proj", "self_attn.final_linear"),
-    ]
-
-    def cut(weights):
-        for name in [name for name in weights if "experts" in name]:
-            at, is_down = name.partition("experts")[0], name.endswith("down_proj")
-            for place, both in enumerate(weights.pop(name)):
-                parts = (
-                    {"down_proj": both}
-                    if is_down
-                    else dict(zip(("gate_up_proj", "up_proj"), both.chunk(2), strict=True))
-                )
-                weights |= {f"{at}experts.{place}.{part}.weight": each for part, each in parts.items()}
-        return weights
-
-    embedded = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(1))
-    hidden = torch.zeros(2, 1, 12, dtype=torch.bool)
-    port = carried(port, reference, names, cut)
-    return Case(
-        reference,
-        port,
-        (),
-        {"inputs_embeds": embedded, "use_cache": False},
-        (embedded,),
-        {"tgt_pad_mask": hidden},
-    )
-
-
-def encodec(load):
-    from transformers import EncodecConfig, EncodecModel
-
-    config = EncodecConfig(
-        sampling_rate=1600,
-        num_filters=4,
-        upsampling_ratios=[4, 2],
-        hidden_size=16,
-        codebook_size=16,
-        codebook_dim=16,
-        target_bandwidths=[2.4],
-        num_lstm_layers=1,
-    )
-    reference = shaken(EncodecModel(config))
-    generator = torch.Generator().manual_seed(2)
-    for name, buffer in reference.named_buffers():
-        if name.endswith("embed"):
-            buffer.copy_(torch.randn(buffer.shape, generator=generator))
-    sys.modules["audiocraft.models.multibanddiffusion"] = SimpleNamespace(MultiBandDiffusion=None)  # it takes a trainer
-    sizes = {"dimension": 16, "n_filters": 4, "n_residual_layers": 1, "ratios": [4, 2], "norm": "weight_norm"}
-    sizes |= {"causal": True, "lstm": 1, "true_skip": False}
-    sys.modules["xformers"] = SimpleNamespace(ops=None)  # its attention takes it, and this model has none
-    seanet, books = load("audiocraft.modules.seanet"), load("audiocraft.quantization")
-    del sys.modules["xformers"]  # another package looks whether it is there
-    port = load("audiocraft.models.encodec").EncodecModel(
-        seanet.SEANetEncoder(**sizes),
-        seanet.SEANetDecoder(**sizes),
-        books.ResidualVectorQuantizer(dimension=16, n_q=3, bins=16, kmeans_init=False),
-        frame_rate=200,
-        sample_rate=1600,
-        channels=1,
-        causal=True,
-    )
-    names = [
-        (r"^(en|de)coder\.layers", r"\1coder.model"),
-        (r"^decoder\.model\.(3|6)\.conv\.", r"decoder.model.\1.convtr.convtr."),
-        (r"\.conv\.", ".conv.conv."),
-        (r"parametrizations\.weight\.original0", "weight_g"),
-        (r"parametrizations\.weight\.original1", "weight_v"),
-        (r"^quantizer\.layers\.(\d)\.codebook", r"quantizer.vq.layers.\1._codebook"),
-    ]
-    sound = torch.randn(2, 1, 66, generator=torch.Generator().manual_seed(1))
-    port = carried(port, reference, names)
-    return Case(
-        reference,
-        port,
-        (),
-        {"input_values": sound},
-        (sound,),
-        arranged=lambda out: out.x,
-        main=lambda out: out.audio_values,
-    )
-
-
-def t5(load):
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
-    sizes |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 128}
-    config = T5Config(**sizes, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
-    reference = shaken(T5ForConditionalGeneration(config))
-    sys.modules["allennlp.common.push_to_hf"] = SimpleNamespace(push_to_hf=None)  # of an older hub
-    package, attention = load("allennlp.modules.transformer.t5"), load("allennlp.modules.transformer.attention_module")
-    later = lambda made: SimpleNamespace(construct=made)  # noqa: E731 - its own imports every trainer
-    sizes = {"hidden_size": 32, "key_value_proj_dim": 8, "num_heads": 4}
-    blocks = {
-        "num_blocks": 2,
-        "block_self_attention": later(
-            lambda **more: attention.T5Attention(**sizes, **more, relative_attention_num_buckets=8)
-        ),
-        "block_ff": later(
-            lambda: package.T5LayerFF(package.T5DenseGatedGeluDense(32, 64), package.T5LayerNorm(32)),
-        ),
-    }
-    across = later(lambda **more: attention.T5Attention(**sizes, **more))
-    port = package.T5(
-        encoder=later(
-            lambda token_embeddings, **_: package.T5EncoderStack.basic_encoder(
-                token_embeddings, **blocks, final_layer_norm=package.T5LayerNorm(32)
-            )
-        ),
-        decoder=later(
-            lambda token_embeddings, **_: package.T5DecoderStack.basic_decoder(
-                token_embeddings, **blocks, block_cross_attention=across, final_layer_norm=package.T5LayerNorm(32)
-            )
-        ),
-        vocab_size=64,
-        model_dim=32,
-        beam_search=later(lambda **_: SimpleNamespace(search=lambda *_: (None, None))),
-    )
-    names = [
-        (r"shared|embed_tokens", "token_embeddings"),
-        (r"\.block\.", ".blocks."),
-        (r"SelfAttention", "self_attention"),
-        (r"EncDecAttention", "enc_dec_attention"),
-        (r"DenseReluDense", "ff_proj"),
-        (r"attention\.q\.", "attention.query."),
-        (r"attention\.k\.", "attention.key."),
-        (r"attention\.v\.", "attention.value."),
-        (r"attention\.o\.", "attention.output."),
-    ]
-    ids, seen, said = tokens(64), torch.ones(2, 12, dtype=torch.long), tokens(64).flip(1)[:, :8].contiguous()
-    ids[1, 9:], seen[1, 9:] = 0, 0
-    inputs = {"input_ids": ids, "attention_mask": seen, "labels": said}
-    return Case(
-        reference,
-        carried(port, reference, names),
-        (),
-        {**inputs, "use_cache": False},
-        (),
-        {**inputs, "attention_mask": seen.bool()},
-        arranged=lambda out: out.logits,
-        main=lambda out: out.logits,
-    )
-
-
-def mamba2(load):
-    from transformers import Mamba2Config
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-
-    config = Mamba2Config(
-        hidden_size=32,
-        expand=2,
-        num_heads=8,
-        head_dim=8,
-        state_size=8,
-        n_groups=2,
-        conv_kernel=4,
-        chunk_size=4,
-        num_hidden_layers=1,
-        vocab_size=64,
-    )
-    reference = shaken(Mamba2Mixer(config, layer_idx=0))
-    settings = load("niverel_mamba").Mamba2Config(
-        d_model=32, d_state=8, d_conv=4, expand=2, headdim=8, ngroups=2, chunk_size=4, norm_before_gate=False
-    )
-    port = load("niverel_mamba.torch_ops").Mamba2(settings)
-    hidden = torch.randn(2, 14, 32, generator=torch.Generator().manual_seed(1))
-    port = carried(port, reference, [(r"^", "")])
-    return Case(reference, port, (), {"hidden_states": hidden}, (hidden,))
+    series = torch.randn(2, 24, 3, generator=torch.Generator().manual_seed(1)).cumsum(1)
+    return Case(reference, carried(port, reference, names, cut), (), {"past_values": series}, (series,))
 
 
 PORTS = (
-    to_edit("allennlp-t5", "allennlp", t5, "allennlp.modules", "allennlp.nn"),
-    to_edit(
-        "audiocraft-encodec",
-        "audiocraft",
-        encodec,
-        "audiocraft.models",
-        "audiocraft.modules",
-        "audiocraft.quantization",
-    ),
-    to_edit("easydetect-d-fine", "easydetect", d_fine, "easydetect.nn"),
-    to_edit("eole-mixtral", "eole", mixtral),
-    to_edit("fnet", "fnet", fnet),
-    to_edit("groundingdino-encoder", "groundingdino", grounding_dino),
-    to_edit("laion-clap-audio", "laion_clap", clap_audio),
-    to_edit("llms-from-scratch-qwen3-moe", "llms_from_scratch", qwen3_moe),
-    to_edit("mmdet-conditional-detr", "mmdet", conditional_detr, "mmdet", "mmcv", "mmengine"),
-    to_edit("mmseg-beit", "mmseg", beit_upernet, "mmseg", "mmcv", "mmengine"),
-    to_edit("niverel-mamba2", "niverel_mamba", mamba2),
-    to_edit("pypots-patchtst", "pypots", patchtst, "pypots.nn"),
-    to_edit("refiners-clip-text", "refiners", clip_text, "refiners.foundationals", "refiners.fluxion"),
+    to_edit("basicts-patchtst", "basicts", patchtst),
+    to_edit("gemma4-codex-text", "gemma4_pt_codex", gemma4),
+    to_edit("gpt-oss", "gpt_oss", gpt_oss),
+    to_edit("lavis-blip2-vision", "lavis", blip2_vision),
+    to_edit("mistral-pixtral-vision", "mistral_inference", pixtral_vision),
+    to_edit("nemo-parakeet", "nemo", parakeet, "nemo.collections.asr"),
+    to_edit("pocket-tts-encoder", "pocket_tts", pocket_tts),
+    to_edit("pytext-xlm-roberta", "pytext", xlm_roberta),
+    to_edit("sam2-vision", "sam2", sam2_vision),
+    to_edit("torchtext-t5", "torchtext", t5),
+    to_edit("torchtitan-deepseek-v3", "torchtitan", deepseek_v3, "torchtitan.models"),
+    to_edit("ultralytics-rt-detr", "ultralytics", rt_detr, "ultralytics.nn"),
 )
