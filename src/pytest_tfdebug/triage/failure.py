@@ -6,8 +6,6 @@ import dis
 import linecache
 import os
 import re
-import sys
-import textwrap
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -25,7 +23,6 @@ _MAX_LINKS = 24
 #: Of an endless recursion, the first frames are read.
 _MAX_FRAMES = 400
 _MESSAGE_LIMIT = 8000
-_STATEMENT_LINES = 6
 _RAISE = dis.opmap["RAISE_VARARGS"]
 #: Verdicts of the test itself: an exception that was handled before one is not why the test failed.
 _VERDICTS = frozenset({"AssertionError", "Failed"})
@@ -120,7 +117,8 @@ class Failure:
     def site_of(self, step: TracebackType) -> FailureLine:
         """Return the line of one entry of a traceback."""
         path = step.tb_frame.f_code.co_filename
-        return FailureLine(_relative(path, self.root), step.tb_lineno, _statement(step, path))
+        code = linecache.getline(path, step.tb_lineno, step.tb_frame.f_globals).strip()
+        return FailureLine(_relative(path, self.root), step.tb_lineno, code)
 
     def rewritten(self, wrong: str, right: str) -> dict[str, str]:
         """Return the user's line with one name replaced, as the template name ``rewritten``.
@@ -187,14 +185,3 @@ def _relative(path: str, root: str) -> str:
     except ValueError:  # another drive
         return path
     return path if relative.startswith("..") else relative
-
-
-def _statement(step: TracebackType, path: str) -> str:
-    """Return the source of the call that failed, on one line; a call over several lines is joined."""
-    first = last = step.tb_lineno
-    if sys.version_info >= (3, 11):
-        position = next(islice(step.tb_frame.f_code.co_positions(), step.tb_lasti // 2, None), None)
-        if position is not None and position[0] is not None and position[1] is not None:
-            first, last = position[0], min(position[1], position[0] + _STATEMENT_LINES)
-    source = [linecache.getline(path, number, step.tb_frame.f_globals) for number in range(first, last + 1)]
-    return " ".join(textwrap.dedent("".join(source)).split())
