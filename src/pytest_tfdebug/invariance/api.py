@@ -41,9 +41,13 @@ CLEAN_LOAD = "clean_load"
 _OPTIONS = {**{name: check.options for name, check in CHECKS.items()}, CLEAN_LOAD: ("allow",)}
 
 
+#: Checks with a marker of their own -> its name, which they have in records too.
+KINDS = {"padding": "padding_invariant"}
+
+
 def title(name: str) -> str:
-    """Return how a check is asked for: ``padding_invariant`` has a marker of its own."""
-    return "padding_invariant" if name == "padding" else f"invariant({name!r})"
+    """Return how a check is asked for."""
+    return KINDS.get(name, f"invariant({name!r})")
 
 
 def asked(

@@ -232,13 +232,11 @@ def compare_traces(
 
 
 class _Aligner:
-    """Aligns the tensors of two traces; a tensor that both show twice is aligned once."""
+    """Aligns the tensors of two traces."""
 
     def __init__(self, alignment: Alignment, tolerances: Tolerances) -> None:
         self._alignment = alignment
         self._tolerances = tolerances
-        self._known: dict[tuple[int, int], Aligned | None] = {}
-        self._blanked: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
     def align(self, expected: Trace, actual: Trace) -> AlignedTraces:
         """Return both traces with the tensors that they have in common; calls of one trace alone stay as they are."""
@@ -288,16 +286,12 @@ class _Aligner:
                 yield record, other, aligned
 
     def _aligned(self, expected: torch.Tensor, actual: torch.Tensor) -> Aligned | None:
-        key = id(expected), id(actual)
-        if key not in self._known:
-            ways = list(self._alignment.candidates(actual, expected))
-            laid = lay("", expected, actual, self._alignment, self._tolerances)
-            way = laid[0] if laid is not None else ways[0] if len(ways) == 1 else None
-            differs = laid is None or laid[1].problem
-            if way is not None and differs and 0 in way.axes and self._is_in_other_order(expected, actual):
-                way = None
-            self._known[key] = way
-        return self._known[key]
+        ways = list(self._alignment.candidates(actual, expected))
+        laid = lay("", expected, actual, self._alignment, self._tolerances)
+        way = laid[0] if laid is not None else ways[0] if len(ways) == 1 else None
+        differs = laid is None or laid[1].problem
+        is_apart = way is not None and differs and 0 in way.axes and self._is_in_other_order(expected, actual)
+        return None if is_apart else way
 
     def _is_in_other_order(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
         """Tell whether tokens that share an axis with the batch lie in another order, as when sorted by expert."""
@@ -311,10 +305,7 @@ class _Aligner:
 
     def _blank(self, record: TensorRecord, tensor: torch.Tensor | None, aligned: Aligned) -> TensorRecord:
         assert tensor is not None  # noqa: S101 - pairs have values
-        key = id(tensor), aligned.axes
-        if key not in self._blanked:
-            self._blanked[key] = self._alignment.blank(tensor, aligned.axes)
-        kept = self._blanked[key]
+        kept = self._alignment.blank(tensor, aligned.axes)
         return replace(record, shape=tuple(kept.shape), tensor=kept, statistics=None)
 
 
