@@ -14,7 +14,6 @@ from pytest_tfdebug.invariance.compare.culprit import recorded
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, is_in_cache
 from pytest_tfdebug.invariance.compare.rounding import (
     Choices,
-    RightKernels,
     error_of,
     first_other,
     in_dtype,
@@ -74,27 +73,10 @@ class DtypeCheck(Check):
             leaf, worst = max(errors.items(), key=lambda item: inf if isnan(item[1]) else item[1])
             if not worst <= bound and not self._is_rounding(lower, inputs, name, worst):
                 told = f"{leaf or 'the returned tensor'} has a relative L2 error of {worst:.3g}"
-                kernels = self._wrong_kernels(lower, inputs, bound)
-                if kernels and self.settings.bound is None:
-                    self.outcome.notes.append(f"{self.call.name} in {name}: {told}. {kernels}")
-                    continue
                 first = f"{self.call.name} in {name} {self.verdict}: {told} (up to {bound:.3g} allowed)."
                 last = f"Keep that module in float32, or give bound= above {worst:.3g} if this is expected."
-                why = [f"  {kernels}"] if kernels else self._worst_module(lower, inputs, name)
-                self.outcome.text = "\n".join([first, *why, last])
+                self.outcome.text = "\n".join([first, *self._worst_module(lower, inputs, name), last])
                 return
-
-    def _wrong_kernels(self, lower: torch.nn.Module, inputs: dict[str, Any], bound: float) -> str:
-        """Return which kernels of torch are to blame, in sentences; empty where the model is wrong without them."""
-        with RightKernels(bound) as kernels:
-            actual = self.call.leaves(inputs, lower)
-        least = max(self._errors(actual).values(), default=inf)
-        if not kernels.wrong or not least <= bound:
-            return ""
-        return (
-            f"The fault is in torch's kernel, not in the model: {kernels}, relative to the same operator in float32 "
-            f"from the same numbers. With the float32 result, the model's error is {least:.3g}."
-        )
 
     def _is_rounding(self, lower: torch.nn.Module, inputs: dict[str, Any], name: str, worst: float) -> bool:
         """Tell whether the model magnifies rounding, and note it if so; a bound that was asked for holds all the same.

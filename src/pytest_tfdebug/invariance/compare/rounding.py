@@ -1,17 +1,14 @@
-"""How far two answers are apart, and what explains it: rounding, another choice, or a kernel of torch."""
+"""How far two answers are apart, and what explains it: rounding, or another choice."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
@@ -151,49 +148,3 @@ def first_other(expected: Sequence[Choice], actual: Sequence[Choice]) -> tuple[C
         if one.chosen.shape != other.chosen.shape or not torch.equal(one.chosen.double(), other.chosen.double()):
             return one, other
     return None
-
-
-#: What a kernel of lower precision may round.
-_LOWER = (torch.float16, torch.bfloat16)
-
-
-class RightKernels(TorchDispatchMode):
-    """Takes what an operator gives in float32 from the same numbers, rounded once, where its own answer is far off."""
-
-    def __init__(self, bound: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # of torch
-        self._bound = bound
-        self.wrong: dict[str, tuple[float, str]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        leaves, form = tree_flatten(func(*args, **(kwargs or {})))
-        places = [place for place, leaf in enumerate(leaves) if getattr(leaf, "dtype", None) in _LOWER]
-        if places and _only_computes(func):
-            widen = partial(tree_map, _widened)
-            exact, _ = tree_flatten(func(*widen(args), **widen(kwargs or {})))
-            for place in places:
-                right = exact[place].to(leaves[place].dtype)
-                error = relative_error(right, leaves[place])
-                if not error <= self._bound:
-                    known = self.wrong.get(str(func), (0.0, ""))
-                    self.wrong[str(func)] = max(known, (error, str(calling_line() or "")))
-                    leaves[place] = right
-        return tree_unflatten(leaves, form)
-
-    def __str__(self) -> str:
-        """The operators, the one that is furthest off first."""
-        ranked = sorted(self.wrong.items(), key=lambda item: -item[1][0])
-        return ", ".join(
-            f"{name}{f' ({line})' if line else ''} is off by {error:.3g}" for name, (error, line) in ranked
-        )
-
-
-def _only_computes(func: Any) -> bool:  # noqa: ANN401 - an operator
-    """Tell whether an operator gives the same each time, in tensors of its own, and changes none."""
-    schema = func._schema  # noqa: SLF001
-    is_random = torch.Tag.nondeterministic_seeded in func.tags
-    return not (schema.is_mutable or is_random or any(each.alias_info is not None for each in schema.returns))
-
-
-def _widened(value: Any) -> Any:  # noqa: ANN401 - an argument of an operator
-    return in_dtype(value, torch.float32) if isinstance(value, torch.Tensor) and value.dtype in _LOWER else value
