@@ -43,10 +43,11 @@ def environment(model: object = None, *, with_git: bool = False, with_driver: bo
     commit, dirty = git_state() if with_git else (None, None)
     gpus, driver = _driver() if with_driver else (None, None)
     torch = sys.modules.get("torch")
+    of_torch = {} if torch is None else _of_torch(torch)
     return {
         "python": platform.python_version(),
         "torch": _version("torch"),
-        "cuda": None if torch is None else torch.version.cuda,
+        "cuda": of_torch.get("cuda"),
         "transformers": _version("transformers"),
         "safetensors": _version("safetensors"),
         "huggingface_hub": _version("huggingface_hub"),
@@ -54,14 +55,9 @@ def environment(model: object = None, *, with_git: bool = False, with_driver: bo
         "pytest_tfdebug": _version("pytest-tfdebug"),
         "os": f"{platform.system()} {platform.release()} ({platform.machine()})",
         "cpu": _cpu(),
-        "gpu": gpus if gpus is not None else _visible_gpus(torch),
+        "gpu": gpus if gpus is not None else of_torch.get("gpu"),
         "driver": driver,
-        "default_dtype": None if torch is None else str(torch.get_default_dtype()).removeprefix("torch."),
-        "tf32": None if torch is None else _tf32(torch),
-        "deterministic": None if torch is None else _deterministic(torch),
-        "threads": None
-        if torch is None
-        else {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()},
+        **{name: of_torch.get(name) for name in ("default_dtype", "tf32", "deterministic", "threads")},
         "attention_implementation": _attention(model),
         "offline": _shown(_OFFLINE_FLAGS, _SWITCH),
         "cache": redacted(cache_locations()),
@@ -136,27 +132,26 @@ def _cpu() -> str:
     return f"{platform.processor() or platform.machine()} ({os.cpu_count()} cores)"
 
 
-def _visible_gpus(torch: Any) -> list[str] | None:  # noqa: ANN401 - the torch module, or None
-    """Name the GPUs when CUDA runs already; starting it here would take seconds and break a later fork."""
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-
-
-def _tf32(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the torch module
+def _of_torch(torch: Any) -> dict[str, Any]:  # noqa: ANN401 - the torch module
+    gpus = None
+    if torch.cuda.is_initialized():  # starting CUDA here would take seconds and break a later fork
+        gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     try:
         cudnn: bool | str = bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # torch refuses to read the old flag after the new per-operator one was set
         cudnn = str(torch.backends.cudnn.fp32_precision)
-    return {"matmul_precision": torch.get_float32_matmul_precision(), "cudnn": cudnn}
-
-
-def _deterministic(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the torch module
     return {
-        "algorithms": torch.are_deterministic_algorithms_enabled(),
-        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cuda": torch.version.cuda,
+        "gpu": gpus,
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "tf32": {"matmul_precision": torch.get_float32_matmul_precision(), "cudnn": cudnn},
+        "deterministic": {
+            "algorithms": torch.are_deterministic_algorithms_enabled(),
+            "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+            "cudnn_deterministic": torch.backends.cudnn.deterministic,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        },
+        "threads": {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()},
     }
 
 
@@ -166,8 +161,12 @@ def _attention(model: object) -> str | None:
 
 
 def _driver() -> tuple[list[str], str | None]:
-    answer = _ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    rows = [row.rpartition(",") for row in (answer or "").splitlines() if "," in row]
+    command = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_QUERY_SECONDS)  # noqa: S603 - the one above
+    except (OSError, subprocess.SubprocessError):
+        return [], None
+    rows = [row.rpartition(",") for row in done.stdout.splitlines() if "," in row]
     return [name.strip() for name, _, _ in rows], rows[0][2].strip() if rows else None
 
 
@@ -184,15 +183,6 @@ def git_state() -> tuple[str | None, bool | None]:
     except GitError:
         return commit, None
     return commit, bool(status.strip())
-
-
-def _ask(*command: str) -> str | None:
-    """Return what a query prints, None when it cannot be asked."""
-    try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_QUERY_SECONDS)  # noqa: S603 - the command is the fixed one above
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

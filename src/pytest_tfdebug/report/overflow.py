@@ -10,7 +10,7 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.overflow.records import Details, Fault, Frame, Tight
+    from pytest_tfdebug.overflow.records import Fault, Frame, Tight
     from pytest_tfdebug.records import SourceRange
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
@@ -66,7 +66,8 @@ def _figures(fault: Fault) -> Iterator[str]:
     if found is None:
         yield "  Its elements could not be counted on this device; a run on the CPU counts them."
         return
-    yield f"  Not finite: {_count(found)}."
+    bad = found.nans + found.infs
+    yield f"  Not finite: {bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}."
     if not isnan(found.abs_max):
         yield f"  Finite elements: abs_min={found.abs_min:9.2e}, abs_max={found.abs_max:9.2e}."
 
@@ -116,11 +117,6 @@ def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:
     if skipped:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
         yield f"Tensors that could not be checked: {counts}."
-
-
-def _count(found: Details) -> str:
-    bad = found.nans + found.infs
-    return f"{bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}"
 
 
 def tensor_of(frame: Frame) -> str:

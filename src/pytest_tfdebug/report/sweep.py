@@ -30,7 +30,8 @@ def sweep_text(report: SweepReport) -> CheckText:
     never = [row.field for row in report.rows if row.verdict == "never"]
     outdated = [f"{name} is in known=, but it agrees now: remove it." for name in report.outdated]
     rest = list(_lines(others, {}))
-    table = [*_blind_lines(list(blind.values())), *rest, *([f"  never    {', '.join(never)}"] if never else [])]
+    unseen = [f"  {'blind':<{_WIDTH}} {it.field}={it.own}: {it.why}; {it.value} shows it" for it in blind.values()]
+    table = [*unseen, *rest, *([f"  never    {', '.join(never)}"] if never else [])]
     return CheckText(
         _answer(report),
         tuple(_lines(failing, blind)),
@@ -92,8 +93,3 @@ def _share(value: float | None) -> str:
     if value is None or value == float("inf"):
         return "more than can be measured"
     return f"{value:.0%}" if value >= 0.01 else f"{value:.1g}"  # noqa: PLR2004 - a percent
-
-
-def _blind_lines(spots: Sequence[BlindRecord]) -> Iterator[str]:
-    for spot in spots:
-        yield f"  {'blind':<{_WIDTH}} {spot.field}={spot.own}: {spot.why}; {spot.value} shows it"

@@ -23,13 +23,16 @@ def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecor
     names = parameters_of(method_of(model, called.method))
     inputs = {**dict(zip(names, called.args, strict=False)), **called.kwargs}
     leaves = dict(_read((f"{name}{leaf.path}", leaf.tensor) for name, value in inputs.items() for leaf in walk(value)))
-    is_even = not any(_is_uneven(row) for tensor in leaves.values() for row in _rows(tensor))
+    is_even = not any(
+        _is_uneven(row) for tensor in leaves.values() for row in (tensor if tensor.dim() > 1 else [tensor])
+    )
     if leaves and is_even:
         shows, why = "a row of different numbers", "each row holds one number, so that any order gives the same"
         yield BlindRecord(f"the order of {listed([*leaves], 2)}", "", shows, why)
     inert, inert_weights = _inert(leaves.items()), _inert(_read(model.named_parameters()))
+    inexact = {name for name, each in leaves.items() if each.is_floating_point() or each.is_complex()}
     for number in (0, 1):
-        flags = [name for name, each in inert.items() if each == number and _is_flag(name, leaves[name])]
+        flags = [name for name, each in inert.items() if each == number and (is_mask(name) or name not in inexact)]
         if flags and not is_even:
             yield BlindRecord(listed(flags, 2), str(number), "another number", "leaving it out may give the same")
         weights = [name for name, each in inert_weights.items() if each == number]
@@ -53,14 +56,6 @@ def _inert(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, float]:
         if number in (0, 1) and bool((widen(each) == number).all()):
             found[name] = number
     return found
-
-
-def _is_flag(name: str, tensor: torch.Tensor) -> bool:
-    return is_mask(name) or not (tensor.is_floating_point() or tensor.is_complex())
-
-
-def _rows(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
-    return tensor if tensor.dim() > 1 else [tensor]
 
 
 def _is_uneven(row: torch.Tensor) -> bool:

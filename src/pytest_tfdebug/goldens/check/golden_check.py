@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import (
@@ -73,7 +73,7 @@ class GoldenCheck:
             note(self.item, replace(record, at=calling_line()))
             raise MissingGoldenError(told)
         golden = self._load()
-        self._check_rules(golden)
+        check_rules(self.settings.rename, self.settings.own_globs, names_of(self.model), paths_of(golden.trace))
         in_detail = wants_details(config)
         report = compare_with(
             golden,
@@ -86,9 +86,8 @@ class GoldenCheck:
             progress=lambda: Progress(config, self.item.nodeid),
         )
         blind, is_ok = recorded_blind_spots(golden), report.ok
-        status, outputs = "checked" if is_ok else "failed", "; ".join(report.output_notes)
-        known = called.note, report.coverage, report.worst, outputs, blind
-        GoldenSession.of(config).outcomes.append(GoldenOutcome(str(self.place), self.item.nodeid, status, (), *known))
+        known = called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind
+        _ended(self.item, self.place, *known, is_ok=is_ok)
         for warning in warnings_of(report, type(self.model).__name__) if is_ok else ():
             warnings.warn(warning, stacklevel=3)
         report = report if is_ok else self._advised(report, called)
@@ -122,11 +121,6 @@ class GoldenCheck:
             raise GoldenError(f"{shown(str(self.place), self.item.config)} {told}\n{_again(self.item)}")
         return golden
 
-    def _check_rules(self, golden: TraceFile) -> None:
-        __tracebackhide__ = True
-        globs, paths = self.settings.own_globs, paths_of(golden.trace)
-        check_rules(self.settings.rename, globs, names_of(self.model), paths)
-
     def _advised(self, report: ParityReport, called: PortCall) -> ParityReport:
         """Return the report of a failure with what to do, the repro, and where the golden is."""
         config = self.item.config
@@ -150,6 +144,12 @@ def read_golden(item: pytest.Item, place: GoldenPlace, root: str | None = None) 
         raise GoldenError(f"{error}\n{_again(item)}") from error
 
 
+def _ended(item: pytest.Item, place: GoldenPlace, *known: Any, is_ok: bool) -> None:  # noqa: ANN401 - fields
+    """Note for the end of the run how a check went, and what else is known of it."""
+    outcome = GoldenOutcome(str(place), item.nodeid, "checked" if is_ok else "failed", (), *known)
+    GoldenSession.of(item.config).outcomes.append(outcome)
+
+
 def _again(item: pytest.Item) -> str:
     return f"To record it again, run: pytest {quote(item.nodeid)} --tf-golden=update"
 
@@ -167,37 +167,23 @@ def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
 _UPDATE = "if the change is meant, run with --tf-golden=update."
 
 
-class _FailedCheck(NamedTuple):
-    """What the table asks of a failed check."""
-
-    kind: str
-    is_reference: bool
-    has_own_inputs: bool
-    is_drift: bool  # nothing jumps, and the environment is another
-
-
-#: The first row that holds says what to do.
-_TABLE: tuple[tuple[Callable[[_FailedCheck], bool], str], ...] = (
-    (lambda it: it.kind == "inputs" and it.has_own_inputs, "Give port_inputs= the tensors of the reference's inputs."),
-    (lambda it: it.kind == "inputs", f"Use fixed inputs (seeded, or written out); {_UPDATE}"),
-    (lambda it: it.kind == "random", "Call .eval() on the model, or seed its random numbers."),
-    (lambda it: it.kind == "dtype", f"Run the model in the recorded dtype; {_UPDATE}"),
-    (lambda it: it.kind == "weights" and it.is_reference, "Fix how the port's weights are loaded or converted."),
-    (
-        lambda it: it.kind == "weights",
-        f"Give the model fixed weights: seed it, or pytest_tfdebug.fill(model); {_UPDATE}",
-    ),
-    (lambda it: it.is_drift, "If the new environment explains it, run with --tf-golden=update."),
-    (lambda it: it.is_reference, "Fix the port; do not update the golden."),
-    (lambda _: True, "To accept the new values, run with --tf-golden=update."),
-)
-
-
 def next_step(report: ParityReport, *, is_reference: bool) -> str:
     """Return what to do about a failed check, in a sentence."""
-    kind = report.culprit.kind if report.culprit is not None else ""
-    failure = _FailedCheck(kind, is_reference, report.has_own_inputs, report.is_drift)
-    return report.advice or next(told for holds, told in _TABLE if holds(failure))
+    by_kind = {
+        "inputs": "Give port_inputs= the tensors of the reference's inputs."
+        if report.has_own_inputs
+        else f"Use fixed inputs (seeded, or written out); {_UPDATE}",
+        "random": "Call .eval() on the model, or seed its random numbers.",
+        "dtype": f"Run the model in the recorded dtype; {_UPDATE}",
+        "weights": "Fix how the port's weights are loaded or converted."
+        if is_reference
+        else f"Give the model fixed weights: seed it, or pytest_tfdebug.fill(model); {_UPDATE}",
+    }
+    told = report.advice or by_kind.get(report.culprit.kind if report.culprit is not None else "", "")
+    if not told and report.is_drift:
+        told = "If the new environment explains it, run with --tf-golden=update."
+    fixed = "Fix the port; do not update the golden."
+    return told or (fixed if is_reference else "To accept the new values, run with --tf-golden=update.")
 
 
 #: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
@@ -223,9 +209,7 @@ def check_arrays(
         advice="Fix the runtime's model; the golden is its reference's.",
         facts=[*found.facts, f"Golden: {shown_path}"],
     )
-    status = "checked" if report.ok else "failed"
-    outcome = GoldenOutcome(str(place), item.nodeid, status, (), coverage=report.coverage)
-    GoldenSession.of(item.config).outcomes.append(outcome)
+    _ended(item, place, "", report.coverage, is_ok=report.ok)
     model, at = golden.trace.model_class, calling_line()
     record = parity_record(item.nodeid, report, in_detail=False, model=model, golden=shown_path, at=at)
     note(item, replace(record, text=str(report)))
@@ -247,8 +231,7 @@ def check_logprobs(
             'Record it with store="full" and --tf-golden=update.'
         )
     report = hold_logprobs(logits, token_ids, logprobs, margin)
-    status = "checked" if report.ok else "failed"
-    GoldenSession.of(item.config).outcomes.append(GoldenOutcome(str(place), item.nodeid, status, ()))
+    _ended(item, place, is_ok=report.ok)
     if not report.ok:
         raise ParityError(str(report), report)
     return report

@@ -233,13 +233,6 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
     return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
 
 
-def _recorded_shape(golden_file: TraceFile, name: str) -> tuple[int, ...]:
-    """Return the shape of a recorded parameter; empty where the golden does not tell."""
-    values = _values_of(golden_file)
-    known = None if values is None else values.parameters.get(name)
-    return () if known is None else known[1]
-
-
 def _values_of(golden_file: TraceFile) -> Values | None:
     return None if golden_file.trace.again is None else golden_file.trace.again.values()
 
@@ -261,7 +254,9 @@ def _with_circumstances(
     if own and culprit is not None and (group is not None or culprit.kind == "module"):
         told = ""
         if group is not None:
-            told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, names[own[0]]))
+            values = _values_of(golden_file)
+            known = None if values is None else values.parameters.get(names[own[0]])
+            told = sharded_too_often(model, group, own[0], () if known is None else known[1])
         report, lines = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), told)), []
     elif own:
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
@@ -305,7 +300,9 @@ def failing_elements(
         actual = _made_again(model, inputs, call, leaf)
         if actual is not None and actual.shape == expected.shape:
             what = f"{leaf.direction} {leaf.leaf}".rstrip() + f" of {call.name}"
-            names = axis_names(leaf.shape, _ids(inputs))
+            given = [each for each in (*inputs[0], *inputs[1].values()) if isinstance(each, torch.Tensor)]
+            ids = next((tuple(each.shape) for each in given if each.dim() == _BATCH_AND_TOKENS), ())
+            names = axis_names(leaf.shape, ids)
             return element_grid(what, expected, actual, tolerances.of(call.path, leaf.dtype), names)
     return None
 
@@ -328,11 +325,3 @@ def _made_again(model: torch.nn.Module, inputs: Inputs, call: Call, leaf: LeafCo
     except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
         return None
     return recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)
-
-
-def _ids(inputs: Inputs) -> tuple[int, ...]:
-    """Return the shape ``(batch, tokens)`` of the first input that has these axes alone."""
-    for value in (*inputs[0], *inputs[1].values()):
-        if isinstance(value, torch.Tensor) and value.dim() == _BATCH_AND_TOKENS:
-            return tuple(value.shape)
-    return ()

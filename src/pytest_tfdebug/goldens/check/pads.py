@@ -45,14 +45,14 @@ def _masks(golden: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
     masks = {
         name: tensor.cpu()
         for name, tensor in given.items()
-        if is_mask(name) and tensor is not None and tensor.dim() == _BATCH_AND_TOKENS and _is_of_bits(tensor)
+        if is_mask(name)
+        and tensor is not None
+        and tensor.dim() == _BATCH_AND_TOKENS
+        and not tensor.is_floating_point()
+        and bool(((tensor == 0) | (tensor == 1)).all())
     }
     is_one_batch = len({len(mask) for mask in masks.values()}) == 1
     return masks if is_one_batch and not all(mask.all() for mask in masks.values()) else {}
-
-
-def _is_of_bits(tensor: torch.Tensor) -> bool:
-    return not tensor.is_floating_point() and bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def beside_pads(golden: TraceFile, called: PortCall, rules: OutputRules, hold: Hold) -> tuple[ParityReport | None, str]:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, a_or_an
-from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, paired, refuse_no_tensors
+from pytest_tfdebug.tracing.record.signatures import (
+    BY_POSITION,
+    VARIADIC,
+    is_mask,
+    method_of,
+    paired,
+    refuse_no_tensors,
+)
 from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
@@ -20,8 +27,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
-_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 #: Columns of a signature in an error.
 _WIDTH = 160
 
@@ -96,8 +101,8 @@ def _like_reference(
         cause = error
     else:
         return PortCall(args, kwargs)
-    parameters = [one for one in signature.parameters.values() if one.kind not in _VARIADIC]
-    filled = {one.name for one in [one for one in parameters if one.kind in _BY_POSITION][: len(args)]}
+    parameters = [one for one in signature.parameters.values() if one.kind not in VARIADIC]
+    filled = {one.name for one in [one for one in parameters if one.kind in BY_POSITION][: len(args)]}
     by_name = {one.name for one in parameters if one.kind is not Parameter.POSITIONAL_ONLY} - filled
     given = {name: value for name, value in kwargs.items() if name in by_name}
     rest = {name: value for name, value in kwargs.items() if name not in given}
@@ -124,7 +129,7 @@ def _lacking(signature: Signature, given: Mapping[str, Any], theirs: Mapping[str
 
     A mask that hides nothing says nothing.
     """
-    parameters = [name for name, one in signature.parameters.items() if one.kind not in _VARIADIC]
+    parameters = [name for name, one in signature.parameters.items() if one.kind not in VARIADIC]
     values = [value for value in given.values() if isinstance(value, torch.Tensor)]
     inputs = [
         name
@@ -200,9 +205,9 @@ def _refusal(
 ) -> TFDebugError:
     plain = [one.replace(annotation=Parameter.empty) for one in signature.parameters.values()]
     shown = str(Signature(plain))
-    taken = [one for one in plain if one.kind not in _VARIADIC]
+    taken = [one for one in plain if one.kind not in VARIADIC]
     names, required = [one.name for one in taken], [one.name for one in taken if one.default is Parameter.empty]
-    by_place = [one.name for one in taken if one.kind in _BY_POSITION][: len(args)]
+    by_place = [one.name for one in taken if one.kind in BY_POSITION][: len(args)]
     rest = [name for name, value in theirs.items() if name not in names and not _is_flag(value)]
     known = {*by_place, *required, *kwargs}
     known |= paired([name for name in names if name not in {*by_place, *kwargs}], rest, required).keys()

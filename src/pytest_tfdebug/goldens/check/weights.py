@@ -69,7 +69,9 @@ def fill(model: _Model, seed: int = 0) -> _Model:
         _check(name, parameter)
     is_trained = any(parameter.requires_grad for _, parameter in named)
     for name, parameter in named:
-        if not (is_trained and _is_computed(name, parameter)):
+        # a table of positions, such as Whisper's sinusoids, that no training ever changes
+        is_computed = not parameter.requires_grad and parameter.ndim > 1 and "pos" in name
+        if not (is_trained and is_computed):
             target = torch.view_as_real(parameter.data) if parameter.is_complex() else parameter.data
             made = _drawn(f"{seed}:{_plain(name)}", target.numel(), *_range(model, name, parameter))
             target.copy_(made.view(target.shape))
@@ -101,11 +103,6 @@ def _check(name: str, parameter: torch.nn.Parameter) -> None:
             f"{name!r} is {dtype_name(parameter.dtype)}, whose raw values have no meaning: fill the model "
             "before you quantize it."
         )
-
-
-def _is_computed(name: str, parameter: torch.nn.Parameter) -> bool:
-    """Tell whether a parameter is a table of positions, such as Whisper's sinusoids, that no training ever changes."""
-    return not parameter.requires_grad and parameter.ndim > 1 and "pos" in name
 
 
 def _range(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> tuple[float, float]:

@@ -145,7 +145,10 @@ def _moved(old: Trace, new: Trace) -> Iterator[str]:
     except TFDebugError:
         yield "no tensor in common with the old golden"
         return
-    moved = [(item, leaf) for item in as_they_ended(report.calls) for leaf in item.outputs if _has_moved(leaf)]
+    ended = as_they_ended(report.calls)
+    moved = [
+        (item, it) for item in ended for it in item.outputs if it.problem or (it.metrics and it.metrics.max_abs > 0)
+    ]
     count = sum(len(item.outputs) for item in report.calls)
     if moved:
         first = moved[0][0].call
@@ -166,10 +169,6 @@ def _verdict(report: ParityReport) -> str:
         return "inside tolerance" + (f": at most {worst.share:.2g} of it, at {worst.path!r}" if worst else "")
     culprit = report.culprit
     return f"outside tolerance: {counted(len(report.divergences), 'tensor')}, from {culprit.path!r} ({culprit.kind}) on"
-
-
-def _has_moved(leaf: LeafComparison) -> bool:
-    return bool(leaf.problem) or (leaf.metrics is not None and leaf.metrics.max_abs > 0)
 
 
 def _relative(leaf: LeafComparison) -> float:

@@ -94,7 +94,9 @@ def save(
     if kept.has_floors:
         floors = measure_floors(trace).lines()
     size = _write(path, trace, extra, kept)
-    return Written("changed" if existed else "new", (*review, *_told(trace, size), *floors), size)
+    texts = ", ".join(string_inputs(trace))
+    told = [shown_size(size), *([f"it holds the text of {texts}, readable by anyone"] if texts else [])]
+    return Written("changed" if existed else "new", (*review, *told, *floors), size)
 
 
 def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept) -> int:
@@ -105,12 +107,6 @@ def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept) -> int:
     if kept.store == "values":
         trace = sampled(trace)
     return write(path, trace, extra, table, max_size=kept.max_size)
-
-
-def _told(trace: Trace, size: int) -> list[str]:
-    """Return what to know of a golden before it is committed: its size, and the text that it holds."""
-    names = ", ".join(string_inputs(trace))
-    return [shown_size(size), *([f"it holds the text of {names}, readable by anyone"] if names else [])]
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:
@@ -127,36 +123,26 @@ def part_of(golden: TraceFile, root: str) -> TraceFile:
 
 
 def _part_of_trace(trace: Trace, path: str, roots: set[int]) -> Trace:
-    places: dict[int, int] = {}
+    below = f"{path}."
+    places: dict[int | None, int] = {}
     calls: list[Call] = []
     for call in trace.calls:
         if call.index not in roots and call.parent not in places:
             continue
-        parent = places.get(call.parent) if call.parent is not None else None
+        parent = places.get(call.parent)
+        name = call.class_name if call.path == path else call.path.removeprefix(below)
+        depth = 0 if parent is None else calls[parent].depth + 1
         places[call.index] = len(calls)
-        calls.append(
-            replace(
-                call,
-                index=len(calls),
-                path=call.class_name if call.path == path else call.path.removeprefix(f"{path}."),
-                parent=parent,
-                depth=0 if parent is None else calls[parent].depth + 1,
-            )
-        )
+        calls.append(replace(call, index=len(calls), path=name, parent=parent, depth=depth))
     for call in calls:
-        call.writes = tuple(
-            Write(record, places.get(before) if before is not None else None) for record, before in call.writes
-        )
-    inside = {other.removeprefix(f"{path}."): other for other in trace.modules if other.startswith(f"{path}.")}
+        call.writes = tuple(Write(record, places.get(before)) for record, before in call.writes)
+    inside = {other.removeprefix(below): other for other in trace.modules if other.startswith(below)}
+    aliases = {short: trace.aliases[own] for short, own in inside.items() if own in trace.aliases}
     return replace(
         trace,
         model_class=calls[0].class_name,
         calls=calls,
-        aliases={
-            short: tuple(other.removeprefix(f"{path}.") for other in trace.aliases[own])
-            for short, own in inside.items()
-            if own in trace.aliases
-        },
+        aliases={short: tuple(other.removeprefix(below) for other in others) for short, others in aliases.items()},
         modules=tuple(inside),
         unrecorded=tuple(short for short, own in inside.items() if own in trace.unrecorded),
         again=None,

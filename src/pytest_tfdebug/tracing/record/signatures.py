@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Kinds of parameters that are given by their place, and those that collect what has none of its own.
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OF_TORCH = frozenset(dir(torch.nn.Module))
 
@@ -39,7 +39,7 @@ def forward_parameters(module_class: type) -> Mapping[str, inspect.Parameter]:
 @lru_cache(maxsize=4096)
 def positional_parameters(module_class: type) -> tuple[str, ...]:
     """Return the names of the parameters that a class's forward takes by position."""
-    return tuple(name for name, parameter in forward_parameters(module_class).items() if parameter.kind in _BY_POSITION)
+    return tuple(name for name, parameter in forward_parameters(module_class).items() if parameter.kind in BY_POSITION)
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return ()
-    return tuple(parameter.name for parameter in found if parameter.kind in _BY_POSITION)
+    return tuple(parameter.name for parameter in found if parameter.kind in BY_POSITION)
 
 
 def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
