@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 import torch
@@ -24,6 +24,7 @@ from pytest_tfdebug.values import Line, Origin, Value, Values
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_T = TypeVar("_T")
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
 #: Beginning of the name of a tensor that holds the floors in a dtype.
@@ -132,7 +133,13 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
         [ParameterRow(name, shape, **printed(held)) for name, (held, shape) in values.parameters.items()],
         values.attributes,
     )
-    floors = {f"{_FLOORS}{dtype}": _encode_floors(held) for dtype, held in values.floors.items()}
+    floors = {
+        f"{_FLOORS}{dtype}": torch.tensor(
+            [min(max(round(-_STEPS * math.log2(floor)), 1), 255) if floor > 0 else 0 for floor in held],
+            dtype=torch.uint8,
+        )
+        for dtype, held in values.floors.items()
+    }
     try:
         packed_table = packed(msgspec.to_builtins(table))
     except TooLargeError:
@@ -156,12 +163,6 @@ def _encode_call(call: Call) -> CallRow:
     return CallRow(call.index, call.path, call.class_name, call.call, call.parent, source, site)
 
 
-def _encode_floors(floors: list[float]) -> torch.Tensor:
-    """Return floors as bytes: their logarithm, 0 for none."""
-    steps = [min(max(round(-_STEPS * math.log2(floor)), 1), 255) if floor > 0 else 0 for floor in floors]
-    return torch.tensor(steps, dtype=torch.uint8)
-
-
 def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
     """Take the two tensors out of a file's and return the table; None where the file has none."""
     document, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
@@ -171,22 +172,51 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
     if numbers.dtype != torch.float32:
         raise TypeError("the table of values has another dtype")
     found = _decode(msgspec.convert(unpacked(document), Table), iter(numbers.tolist()))
+    count = MOMENTS * len(found.values) + len(found.results)
     for name, held in floors.items():
-        found.floors[name.removeprefix(_FLOORS)] = _decode_floors(
-            held, MOMENTS * len(found.values) + len(found.results)
-        )
+        if held.dtype != torch.uint8:
+            raise TypeError("the floors of values have another dtype")
+        if held.shape != (count,):
+            raise ValueError("there are not as many floors as values")
+        found.floors[name.removeprefix(_FLOORS)] = [2 ** (-step / _STEPS) if step else 0.0 for step in held.tolist()]
     return found
 
 
-def _decode_floors(held: torch.Tensor, count: int) -> list[float]:
-    if held.dtype != torch.uint8:
-        raise TypeError("the floors of values have another dtype")
-    if held.shape != (count,):
-        raise ValueError("there are not as many floors as values")
-    return [2 ** (-step / _STEPS) if step else 0.0 for step in held.tolist()]
-
-
 def _decode(table: Table, numbers: Iterator[float]) -> Values:
+    before = _numbers_of_calls(table)
+    chains = [tuple(_at(place, table.lines) for place in chain) for chain in table.chains]
+    values = []
+    for place, row in enumerate(table.values):
+        if not all(0 <= made < place for made in row.producers):
+            raise ValueError(f"value {place} comes from one that is not before it")
+        if row.call is not None and row.call not in before:
+            raise ValueError(f"value {place} has no call")
+        made = row.operator, _at(row.origin, _ORIGINS), row.name, row.call, _at(row.chain, chains), row.producers
+        values.append(Value(place, *made, row.shape, row.dtype, _decode_print(row, numbers), bool(row.is_random)))
+    parameters = {row.name: (_decode_print(row, numbers), row.shape) for row in table.parameters}
+    if next(numbers, None) is not None:
+        raise ValueError("the table of values has more numbers than its fingerprints need")
+    for index, held in (*table.inputs, *table.outputs):
+        if index not in before:
+            raise ValueError("the inputs or outputs of a call that is not there")
+        for _, value in held:
+            _at(value, values)
+    calls = []
+    for it in table.calls:
+        source = it.source and SourceRange(*it.source)
+        calls.append(Call(it.index, it.path, it.class_name, it.call, it.parent, 0, it.site, source=source))
+    return Values(
+        values=values,
+        calls=calls,
+        inputs=dict(table.inputs),
+        outputs=dict(table.outputs),
+        parameters=parameters,
+        is_widened=table.is_widened,
+        attributes=table.attributes,
+    )
+
+
+def _numbers_of_calls(table: Table) -> set[int]:
     before: set[int] = set()
     for call in table.calls:
         if call.parent is not None and call.parent not in before:
@@ -194,54 +224,7 @@ def _decode(table: Table, numbers: Iterator[float]) -> Values:
         before.add(call.index)
     if not before or len(before) < len(table.calls):
         raise ValueError("the calls of the table of values are not one each")
-    chains = [tuple(table.lines[_within(place, table.lines)] for place in chain) for chain in table.chains]
-    values = [_decode_value(place, row, chains, before, numbers) for place, row in enumerate(table.values)]
-    parameters = {row.name: (_decode_print(row, numbers), row.shape) for row in table.parameters}
-    if next(numbers, None) is not None:
-        raise ValueError("the table of values has more numbers than its fingerprints need")
-    return Values(
-        values=values,
-        calls=[
-            Call(
-                row.index,
-                row.path,
-                row.class_name,
-                row.call,
-                row.parent,
-                0,
-                row.site,
-                source=row.source and SourceRange(*row.source),
-            )
-            for row in table.calls
-        ],
-        inputs=_decode_leaves(table.inputs, table.values, before),
-        outputs=_decode_leaves(table.outputs, table.values, before),
-        parameters=parameters,
-        is_widened=table.is_widened,
-        attributes=table.attributes,
-    )
-
-
-def _decode_value(
-    place: int, row: ValueRow, chains: list[tuple[Line, ...]], calls: set[int], numbers: Iterator[float]
-) -> Value:
-    if not all(0 <= made < place for made in row.producers):
-        raise ValueError(f"value {place} comes from one that is not before it")
-    if row.call is not None and row.call not in calls:
-        raise ValueError(f"value {place} has no call")
-    return Value(
-        place,
-        row.operator,
-        _ORIGINS[_within(row.origin, _ORIGINS)],
-        row.name,
-        row.call,
-        chains[_within(row.chain, chains)],
-        row.producers,
-        row.shape,
-        row.dtype,
-        _decode_print(row, numbers),
-        bool(row.is_random),
-    )
+    return before
 
 
 def _decode_print(row: PrintRow, numbers: Iterator[float]) -> Fingerprint:
@@ -251,20 +234,10 @@ def _decode_print(row: PrintRow, numbers: Iterator[float]) -> Fingerprint:
     if row.lengths and math.prod(row.lengths) > row.elements:
         raise ValueError("a fingerprint has more axes than elements")
     axes = tuple(zip(row.lengths, held[MOMENTS:], strict=True))
-    mean, size, rms, third, fourth, low, high = held[:MOMENTS]
-    return Fingerprint(row.elements, row.finite, mean, size, rms, third, fourth, low, high, axes)
+    return Fingerprint._make((row.elements, row.finite, *held[:MOMENTS], axes))
 
 
-def _decode_leaves(leaves: _Leaves, values: list[ValueRow], calls: set[int]) -> dict[int, list[tuple[str, int]]]:
-    for index, held in leaves:
-        if index not in calls:
-            raise ValueError("the inputs or outputs of a call that is not there")
-        for _, value in held:
-            _within(value, values)
-    return dict(leaves)
-
-
-def _within(index: int, among: Sequence[object]) -> int:
+def _at(index: int, among: Sequence[_T]) -> _T:
     if not 0 <= index < len(among):
         raise IndexError(f"{index} is not among {len(among)}")
-    return index
+    return among[index]
