@@ -1,7 +1,7 @@
 """Every flag, ini key and marker of the plugin, in tables; the only file that knows their names.
 
-To add one, add a row to ``FLAGS``, ``INI`` or ``MARKERS``, and for a flag or key a field to :class:`Options`. What a
-marker takes is a dataclass on :class:`~pytest_tfdebug.marker_arguments.Arguments`, in the room of its check.
+To add one, add a row to ``FLAGS``, ``INI`` or ``MARKERS``. What a marker takes is a dataclass on
+:class:`~pytest_tfdebug.marker_arguments.Arguments`, in the room of its check.
 
 Every run of pytest imports this file: it has no dataclass and no named tuple, which take longer to make than to read.
 """
@@ -155,30 +155,13 @@ MARKERS: dict[str, str] = {
 
 
 class Options:
-    """The plugin's options of one run, flags and ini keys resolved."""
-
-    golden: str
-    golden_dir: str | None
-    golden_variant: str | None
-    golden_prune: bool
-    explain: str
-    repro: str | None
-    html: str | None
-    json: str | None
-    triage: str
-    run_skipped: str | None
-    offline: bool
-    device: str
-    sync_cuda: bool
-    watch_masks: bool
-    golden_tolerances: str | None
-    golden_tolerance: str | None
-    golden_internal: str | None
-    golden_store: str | None
-    explain_seconds: str | None
+    """The plugin's options of one run, flags and ini keys resolved, each under its name without ``tf_``."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         vars(self).update(values)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a flag's value is text, a switch or None
+        raise AttributeError(f"{name} is no option")
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import GoldenError, Trace, trace
-from pytest_tfdebug.tracing.file import bounds
+from pytest_tfdebug.tracing.file import document as bounds
 from pytest_tfdebug.tracing.file.values_file import encode_values
 
 

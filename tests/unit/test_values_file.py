@@ -256,7 +256,7 @@ def test_another_document_is_refused(load, text):
 
 
 def test_a_compressed_bomb_is_refused(load, monkeypatch):
-    monkeypatch.setattr("pytest_tfdebug.tracing.file.bounds.LONGEST_DOCUMENT", 1_000_000)
+    monkeypatch.setattr("pytest_tfdebug.tracing.file.document.LONGEST_DOCUMENT", 1_000_000)
 
     with pytest.raises(GoldenError, match="more than 1,000,000 bytes"):
         load(table=packed(b" " * 50_000_000))

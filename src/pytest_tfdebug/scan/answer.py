@@ -112,12 +112,6 @@ class Answer:
     """What the command line shows: the report, its summary, and what went wrong on the way.
 
     If nothing has changed since an answer was kept, its head stands; what is not in that is scanned if it is asked for.
-
-    Attributes:
-        name: The name of the answer, and of its file.
-
-    Raises:
-        ScanError: If there is no repository; when it is asked, if there is no common test, or none of this name.
     """
 
     def __init__(
@@ -167,11 +161,7 @@ class Answer:
         return self.result.to_dict()
 
     def save(self, path: str) -> None:
-        """Write the JSON report where it is not already.
-
-        Raises:
-            ScanError: If it cannot be written.
-        """
+        """Write the JSON report where it is not already."""
         with suppress(OSError):
             if stamp(path) == (self.head.size, self.head.checksum) != (0, 0):
                 return

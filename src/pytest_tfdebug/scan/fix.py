@@ -62,9 +62,9 @@ class StaleSkips:
         found: list[StaleMark] = []
         for cls in self._classes:
             heirs = self._heirs[cls]
-            if not any(heir.inherited.is_test_case or heir.name.startswith("Test") for heir in heirs):
+            if not any(heir.is_test_case or heir.name.startswith("Test") for heir in heirs):
                 continue
-            if any(not heir.inherited.is_closed for heir in heirs):
+            if any(not heir.is_closed for heir in heirs):
                 continue
             for name, member in cls.facts.members.items():
                 if not isinstance(member, BoundFunction) or not name.startswith("test_"):

@@ -18,7 +18,7 @@ from pytest_tfdebug.scan.read.layout import ModelTestFile, Work, is_owned, model
 from pytest_tfdebug.scan.read.tree import DiskTree, Tree
 from pytest_tfdebug.scan.resolve.bodies import Runner
 from pytest_tfdebug.scan.resolve.class_states import ClassStates
-from pytest_tfdebug.scan.resolve.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
+from pytest_tfdebug.scan.resolve.classes import Linked, Linker
 from pytest_tfdebug.scan.resolve.decorators import Decorators
 from pytest_tfdebug.scan.resolve.definitions import is_test
 from pytest_tfdebug.scan.resolve.values import Evaluator
@@ -86,8 +86,8 @@ class Scanner:
             cls = None if is_alone and not self._is_by_name else self.linker.link(found)
             if cls is None:
                 continue
-            self._linked[cls] = cls.inherited.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
-            tests = self._tests(cls) | self._inherited(cls.inherited)
+            self._linked[cls] = cls.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
+            tests = self._tests(cls) | self._inherited(cls.mro[1:])
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if self._test is None else tests & {self._test}
@@ -119,8 +119,8 @@ class Scanner:
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
         marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
-        if marked is False or cls.inherited.is_test_case:
-            return marked is not False and not _is_abstract(cls)
+        if marked is False or cls.is_test_case:
+            return marked is not False and not cls.is_abstract
         is_named = name.startswith("Test") or marked is True
         return is_named and cls.find("__init__") is None and cls.find("__new__") is None
 
@@ -142,11 +142,9 @@ class Scanner:
             tests.update(*map(_tests_in, classes))
         return frozenset(test for test in tests if count[test] > 1)
 
-    def _inherited_of(self, inherited: Inherited) -> frozenset[str]:
+    def _inherited_of(self, bases: tuple[Linked, ...]) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
-        if inherited.base is not None:
-            return self._inherited(inherited.base.inherited) | self._tests(inherited.base)
-        return frozenset().union(*map(self._tests, inherited.mro))
+        return frozenset().union(*map(self._tests, bases))
 
 
 def _tests_in(cls: Class) -> frozenset[str]:
@@ -156,13 +154,6 @@ def _tests_in(cls: Class) -> frozenset[str]:
 def _is_of_tests(path: str) -> bool:
     """Tell whether a module is one of tests, whose classes pytest may collect."""
     return "/tests/" in f"/{path}" or "/test/" in f"/{path}"
-
-
-def _is_abstract(cls: Linked) -> bool:
-    """Tell whether a class has no instances because abstract methods are left in it."""
-    counts = cls.inherited.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))
-    members = cls.facts.members
-    return counts and (any(map(is_abstract, members.values())) or not cls.inherited.abstract <= members.keys())
 
 
 def scan(

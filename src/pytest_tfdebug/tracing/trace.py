@@ -274,15 +274,8 @@ def recorded_forward(
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
 
-    Args:
-        model: The root.
-        args: Positional inputs.
-        kwargs: Keyword inputs.
-        picked: Which modules are recorded.
-        method: What is called.
-        is_sampled: Whether each tensor is reduced to what a golden keeps of it, as it is seen.
-        group: The ranks that make it, where it is one of several: of each tensor what this one holds is recorded.
-        kept_output: Returns what is recorded of an output of the model; None for all of it.
+    ``is_sampled`` reduces each tensor to what a golden keeps of it, as it is seen. Of a forward on several ranks what
+    this one holds is recorded. ``kept_output`` returns what is recorded of an output of the model.
     """
     again = Rerun(model, args, kwargs, method)
     keep = _keep(model, is_sampled=is_sampled, is_part=group is not None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,6 @@ from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import read_tolerance
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
-from pytest_tfdebug.tracing.record.progress import Progress
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import names_of
 
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.values.rerun import Rerun
+
+
+#: Seconds before the first line, between two on a terminal, and between two in a log.
+_FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 
 @dataclass
@@ -133,6 +138,34 @@ class GoldenCheck:
             repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
             facts=[*report.facts, f"Golden: {shown(str(self.place), config)}"],
         )
+
+
+class Progress:
+    """Shows how far an explanation is, once it has taken two seconds; nothing in a worker of pytest-xdist."""
+
+    def __init__(self, config: pytest.Config, test: str) -> None:
+        self._config, self._test = config, test
+        self._next = time.monotonic() + _FIRST
+
+    def step(self, done: int, of: int) -> None:
+        """Show which of several calls the work is at."""
+        self.tell(f"call {done} of {of}")
+
+    def tell(self, what: str) -> None:
+        """Show what the work is at, if it has taken long."""
+        now = time.monotonic()
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if now < self._next or reporter is None:
+            return
+        self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        line = f"explaining {self._test}: {what}"
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            if reporter.isatty:
+                reporter.rewrite(line, erase=True)
+            else:
+                reporter.ensure_newline()
+                reporter.write_line(line)
 
 
 def read_golden(item: pytest.Item, place: GoldenPlace, root: str | None = None) -> TraceFile:

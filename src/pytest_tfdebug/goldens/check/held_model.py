@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.check_record import ElementGrid
+    from pytest_tfdebug.goldens.check.golden_check import Progress
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.pair.rename import Rename
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
-    from pytest_tfdebug.tracing.record.progress import Progress
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.outline import Outline, Statement, calls_that, uncommented
+from pytest_tfdebug.scan.read.calls import calls_that
+from pytest_tfdebug.scan.read.outline import Outline, Statement, uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -237,10 +238,6 @@ def _read(text: str) -> Any:
     return None
 
 
-#: An attribute of ``self`` or ``cls`` that is assigned, perhaps with its type.
-_WRITTEN = re.compile(r"(?:self|cls)\.(\w+)[^\S\n]*(?::[^=]*)?=(?=[^=])")
-
-
 class Class(_Defined):
     """A class of a file."""
 
@@ -290,7 +287,16 @@ class Class(_Defined):
         """The attributes that its methods set on ``self`` or ``cls``, and the class body then does not decide."""
         outline = self._statement.outline
         lines = (outline.lines[start] for start in outline.starts[self._statement.first : self._statement.last])
-        return frozenset(name for line in lines if "=" in line for name in _WRITTEN.findall(line))
+        return frozenset(
+            name
+            for line in lines
+            if "=" in line and ("self." in line or "cls." in line)
+            for part, following in pairwise(line.split("="))
+            for owner in ("self.", "cls.")
+            if owner in part
+            and following
+            and (name := part.rpartition(owner)[2].partition(":")[0].strip()).isidentifier()
+        )
 
 
 Binding: TypeAlias = "BoundFunction | BoundValue | Import | Class"

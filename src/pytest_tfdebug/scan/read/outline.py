@@ -6,31 +6,19 @@ line begins and ends, how far it is indented, and so which lines are the block o
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.scan.errors import BadSourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 #: Brackets in brackets that Python's own tokenizer accepts; libcst takes cubic time for what is nested.
 _DEEPEST = 100
 #: Every byte that is no bracket and no line end.
 _SILENT = bytes(set(range(256)).difference(b"\n\r()[]{}"))
 _OPEN, _CLOSE = "([{", ")]}"
-#: A comment, or a string; one that does not end goes to the end of the text.
-_LITERAL = re.compile(
-    "|".join(
-        (
-            "#[^\n]*",
-            *(rf"{q * 3}[^{q}\\]*(?:(?:\\.|{q}(?!{q}{q}))[^{q}\\]*)*(?:{q * 3}|\\?\Z)" for q in "\"'"),
-            *(rf"{q}[^{q}\\]*(?:\\.[^{q}\\]*)*(?:{q}|\\?\Z)" for q in "\"'"),
-        )
-    ),
-    re.DOTALL,
-)
 
 
 class Statement(NamedTuple):
@@ -64,7 +52,6 @@ COMPOUND = frozenset(
     {"class", "def", "if", "elif", "else", "try", "except", "finally", "with", "for", "while", "match", "case"}
 )
 _SOFT = frozenset({"match", "case"})
-_WORD = re.compile(r"(?:async\s+)?([a-z]+)(?=[\s:(\[]|$)")
 
 
 class Outline:
@@ -148,8 +135,10 @@ def _word(text: str) -> str:
     """Return the keyword of a compound statement, an import or a ``del``; ``@`` for a decorator."""
     if text[0] == "@":
         return "@"
-    found = _WORD.match(text)
-    word = found[1] if found is not None else ""
+    first = text.split(None, 1)[0]
+    if first == "async":
+        first = text.split(None, 2)[1]
+    word = first if first.isidentifier() else first.rstrip(":").partition("(")[0].partition("[")[0]
     return word if word in COMPOUND or word in {"import", "from", "del"} else ""
 
 
@@ -177,12 +166,10 @@ def _code(text: str) -> bytes:
 
 def _check_end(text: str, start: int, end: int) -> None:
     """Raise if a string does not end, or continues on the next line without triple quotes or a backslash."""
-    literal, line = text[start:end], text.count("\n", 0, start) + 1
-    quote = literal[0] * 3 if literal.startswith(literal[0] * 3) else literal[0]
-    body = literal[len(quote) :]
-    is_closed = body.endswith(quote) and (len(body) - len(quote) - len(body[: -len(quote)].rstrip("\\"))) % 2 == 0
+    quote, line = _quote(text, start), text.count("\n", 0, start) + 1
+    is_closed = _string_end(text, start + len(quote), quote) >= 0
     if len(quote) == 1:
-        pieces = literal.split("\n")
+        pieces = text[start:end].split("\n")
         for number, piece in enumerate(pieces[:-1] if is_closed else pieces, line):
             if (len(piece) - len(piece.rstrip("\\"))) % 2 == 0:
                 raise BadSourceError(f"line {number}: unterminated string literal")
@@ -198,6 +185,23 @@ def depths(marks: bytes) -> tuple[int, int]:
         depth += (mark in b"([{") - (mark in b")]}")
         deepest = max(deepest, depth)
     return depth, deepest
+
+
+def _quote(text: str, at: int) -> str:
+    return text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
+
+
+def _string_end(text: str, at: int, quote: str) -> int:
+    """Return where a string ends whose content begins at ``at``; -1 where it does not."""
+    close = text.find(quote, at)
+    while close >= 0:
+        slash = text.find("\\", at, close)
+        if slash < 0:
+            return close + len(quote)
+        at = slash + 2
+        if at > close:
+            close = text.find(quote, at)
+    return -1
 
 
 def _unfinished(text: str, start: int) -> str:
@@ -230,37 +234,30 @@ def squeeze(text: str) -> str:
 
 def _replaced(text: str, replacement: Callable[[int, int], str]) -> str:
     """Return text with each string and comment replaced, by what ``replacement`` makes of its bounds."""
-    return _LITERAL.sub(lambda found: replacement(*found.span()), text)
+    parts: list[str] = []
+    at = 0
+    for start, end in _literals(text):
+        parts += [text[at:start], replacement(start, end)]
+        at = end
+    return "".join([*parts, text[at:]])
 
 
-#: How the names begin of those methods of ``unittest.TestCase`` that tests call often and that never skip.
-_NO_SKIPS = ("assert", "fail", "subTest")
-#: Parts of a function that may skip wherever they stand.
-_SKIPS = ("kip", "super(")
-_CALLED, _RAISED = re.compile(r"([\w.]*)\("), re.compile(r"raise [^\w.(]*([\w.]+)")
-
-
-def calls_that(may_skip: Callable[[str], bool], source: str) -> frozenset[str]:
-    """Return the names of what a function calls, or raises, that may skip, so that libcst reads no other function.
-
-    Args:
-        may_skip: Tells whether calling a dotted name of the file may skip.
-        source: The source of the function.
-
-    Returns:
-        The dotted names; an empty one where something in the function skips by itself.
-    """
-
-    def may(name: str) -> bool:
-        first, _, rest = name.partition(".")
-        if first in {"self", "cls"}:
-            return rest.isidentifier() and not rest.startswith(_NO_SKIPS)
-        return name.replace(".", "").isidentifier() and may_skip(name)
-
-    has_sign = any(sign in source for sign in (*_SKIPS, "raise "))
-    if not has_sign and not any(map(may, _CALLED.findall(source))):
-        return frozenset()
-    code = blank(source)
-    if any(sign in code for sign in _SKIPS):
-        return frozenset({""})
-    return frozenset(filter(may, (*_CALLED.findall(code), *_RAISED.findall(code))))
+def _literals(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each string and comment begins and ends; one that does not end goes to the end of the text."""
+    at, size = 0, len(text)
+    following = dict.fromkeys("#\"'", -1)
+    while True:
+        for mark, index in following.items():
+            if index < at:
+                index = text.find(mark, at)  # noqa: PLW2901 - the next one
+                following[mark] = index if index >= 0 else size
+        start = min(following.values())
+        if start >= size:
+            return
+        if text[start] == "#":
+            end = text.find("\n", start)
+        else:
+            quote = _quote(text, start)
+            end = _string_end(text, start + len(quote), quote)
+        at = end if end >= 0 else size
+        yield start, at

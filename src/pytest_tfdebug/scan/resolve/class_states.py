@@ -39,7 +39,7 @@ class ClassStates:
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self.definitions = Definitions(workspace, evaluator, decorators)
-        self._on_bases = cache(lambda inherited: [skip for base in inherited.mro for skip in self._on_one(base)])
+        self._on_one = cache(self._of_marks)
         self._own = cache(_own_tests)
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
 
@@ -56,18 +56,18 @@ class ClassStates:
 
     def _on_class(self, cls: Linked) -> Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
-        skips = (*self._on_one(cls), *self._on_bases(cls.inherited))
-        kept = (skip for skip in skips if skip.kind == "pytest" or cls.inherited.is_test_case)
+        skips = (skip for each in cls.mro for skip in self._on_one(each))
+        kept = (skip for skip in skips if skip.kind == "pytest" or cls.is_test_case)
         return Applied("class-decorator", tuple(kept))
 
-    def _on_one(self, cls: Linked) -> list[GuardedSkip]:
+    def _of_marks(self, cls: Linked) -> list[GuardedSkip]:
         found = [self._decorators.of(cls.file, decorator) for decorator in cls.facts.decorators]
         found += [self._decorators.of(cls.file, mark, cls.facts) for mark in _marks(cls.facts.members)]
         return [skip for skips in found for skip in skips]
 
     def _on_setup(self, cls: Linked) -> Applied:
         skips: list[GuardedSkip] = []
-        for name in _SETUPS if cls.inherited.is_test_case else _PLAIN_SETUPS:
+        for name in _SETUPS if cls.is_test_case else _PLAIN_SETUPS:
             if (found := cls.helper(name)) is not None:
                 on_one, end, _ = self._runner.test(*found, cls)
                 skips.extend(of_body(on_one, is_skipped=end is End.SKIPPED).skips)
@@ -77,7 +77,7 @@ class ClassStates:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = _named(judged(self._on_setup(cls), self._on_class(cls), *on_module) or RAN, cls)
         own, variants = self._own(cls), self.definitions.variants
-        mros = {test: cls.mro if test in own else cls.inherited.mro for test in tests}
+        mros = {test: cls.mro if test in own else cls.mro[1:] for test in tests}
         return {
             test: of_variants([(name, self._of_definition(cls, each, base)) for name, each in variants(test, mro)])
             for test, mro in mros.items()

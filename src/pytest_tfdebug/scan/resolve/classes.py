@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, TypeAlias
 
 import libcst as cst
@@ -28,57 +28,35 @@ _ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmetho
 _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "int", "float"})
 
 
-class Inherited:
-    """What classes with the same bases inherit.
+class Linked:
+    """A class with its bases.
 
     Attributes:
-        mro: The classes of the repository that follow such a class in its MRO.
+        mro: The classes of the repository that it is made of, itself first.
         externals: The full names of the bases outside the repository.
         is_test_case: Whether ``unittest.TestCase`` is anywhere in the bases.
         is_closed: Whether all bases are known, so that an attribute that none of them binds is not there.
-        base: The base of classes that have one in the repository: what it inherits is found once in a long chain.
-        members: The definition that Python picks for each name that the bases bind.
+        inherited: The definition that Python picks for each name that the bases bind.
     """
 
-    def __init__(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> None:
-        self.mro, self.externals = mro, externals
+    def __init__(
+        self,
+        file: File,
+        facts: Class,
+        bases: tuple[Linked, ...] = (),
+        externals: frozenset[str] = frozenset(),
+        inherited: dict[str, tuple[Linked, Binding]] | None = None,
+    ) -> None:
+        self.file, self.facts, self.name = file, facts, facts.name
+        self.mro: tuple[Linked, ...] = (self, *bases)
+        self.externals, self.inherited = externals, inherited or {}
         self.is_test_case = any(name.endswith(_TEST_CASES) for name in externals)
         self.is_closed = all(map(is_known, externals))
-        self.base = mro[0] if mro and mro[0].mro == mro else None
-        self.members: dict[str, tuple[Linked, Binding]] = self.base.inherited.members if self.base else {}
-        for cls in (self.base,) if self.base else reversed(mro):
-            if cls.facts.members:
-                self.members = self.members | {name: (cls, member) for name, member in cls.facts.members.items()}
-
-    @cached_property
-    def counts_abstract(self) -> bool:
-        """Whether a class with an abstract method has no instances."""
-        metaclasses = (found for cls in self.mro for found in cls.facts.metaclasses)
-        return any(map(is_abstract_base, (*self.externals, *metaclasses)))
-
-    @cached_property
-    def abstract(self) -> frozenset[str]:
-        """The names under which the bases leave an abstract method."""
-        return frozenset(name for name, (_, member) in self.members.items() if is_abstract(member))
-
-    @cached_property
-    def writes(self) -> frozenset[str]:
-        """The attributes that a method of the bases sets."""
-        return frozenset().union(*(cls.facts.writes for cls in self.mro))
-
-
-class Linked:
-    """A class with its bases; ``mro`` holds the classes of the repository that it is made of, itself first."""
-
-    def __init__(self, file: File, facts: Class, inherited: Inherited | None = None) -> None:
-        self.file, self.facts, self.name = file, facts, facts.name
-        self.inherited = inherited or Inherited((), frozenset())
-        self.mro: tuple[Linked, ...] = (self, *self.inherited.mro)
 
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
         own = self.facts.members.get(name)
-        return self.inherited.members.get(name) if own is None else (self, own)
+        return self.inherited.get(name) if own is None else (self, own)
 
     def helper(self, name: str) -> tuple[Linked, BoundFunction] | None:
         """Return the method that Python picks for a name."""
@@ -92,7 +70,26 @@ class Linked:
 
     def writes(self, name: str) -> bool:
         """Tell whether a method of the class or its bases sets an attribute of this name."""
-        return name in self.facts.writes or name in self.inherited.writes
+        return any(name in cls.facts.writes for cls in self.mro)
+
+    @property
+    def is_abstract(self) -> bool:
+        """Whether it has no instances because abstract methods are left in it."""
+        metaclasses = (found for cls in self.mro for found in cls.facts.metaclasses)
+        if not any(name.rpartition(".")[2] in {"ABC", "ABCMeta"} for name in (*self.externals, *metaclasses)):
+            return False
+        members = self.inherited | {name: (self, member) for name, member in self.facts.members.items()}
+        return any(_is_abstract(member) for _, member in members.values())
+
+
+def _inherited(bases: tuple[Linked, ...]) -> dict[str, tuple[Linked, Binding]]:
+    """Return what a class inherits; of one that has one base, what that inherits is found once in a long chain."""
+    base = bases[0] if bases and bases[0].mro == bases else None
+    found = base.inherited if base else {}
+    for cls in (base,) if base else reversed(bases):
+        if cls.facts.members:
+            found = found | {name: (cls, member) for name, member in cls.facts.members.items()}
+    return found
 
 
 class Linker:
@@ -102,7 +99,7 @@ class Linker:
         self.unresolved: dict[Unresolved, None] = {}
         self._workspace = workspace
         self._linked: dict[tuple[str, int, str], Linked | None] = {}
-        self._inherited = cache(Inherited)
+        self._inherited = cache(_inherited)
 
     @property
     def classes(self) -> list[Linked]:
@@ -127,8 +124,9 @@ class Linker:
             for base, node in outside.items():
                 if not is_known(base):
                     self.unresolved[Unresolved(syntax.code(node), facts.name, *key[:2])] = None
-            externals = frozenset(outside).union(*(base.inherited.externals for base in inside))
-            self._linked[key] = Linked(file, facts, self._inherited(_following(inside), externals))
+            externals = frozenset(outside).union(*(base.externals for base in inside))
+            following = _following(inside)
+            self._linked[key] = Linked(file, facts, following, externals, self._inherited(following))
         return self._linked[key]
 
     def _base(self, file: File, node: Any) -> Linked | str | None:
@@ -150,13 +148,7 @@ class Linker:
         return dotted or ("" if isinstance(node, cst.Call) else None)
 
 
-def is_abstract_base(name: str) -> bool:
-    """Tell whether a base class or metaclass forbids instances of classes with abstract methods."""
-    return name.rpartition(".")[2] in {"ABC", "ABCMeta"}
-
-
-def is_abstract(binding: Binding) -> bool:
-    """Tell whether a member is an abstract method."""
+def _is_abstract(binding: Binding) -> bool:
     decorators = binding.decorators if isinstance(binding, BoundFunction) else ()
     return any(decorator.text.rpartition(".")[2] in _ABSTRACT for decorator in decorators)
 

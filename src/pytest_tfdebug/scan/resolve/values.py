@@ -279,7 +279,7 @@ def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], sc
 
 def _lacks(cls: Linked, name: str) -> bool:
     """Tell whether the instances of a class surely have no attribute of this name."""
-    return cls.inherited.is_closed and cls.find(name) is None and not cls.writes(name)
+    return cls.is_closed and cls.find(name) is None and not cls.writes(name)
 
 
 def _has_unknown(values: Iterable[Any]) -> bool:

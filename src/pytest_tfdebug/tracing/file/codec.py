@@ -20,8 +20,15 @@ import msgspec
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.tensors import dtype_name
-from pytest_tfdebug.tracing.file.bounds import TooLargeError, check_header, packed, unpacked
-from pytest_tfdebug.tracing.file.document import FORMAT, decode, encode
+from pytest_tfdebug.tracing.file.document import (
+    FORMAT,
+    TooLargeError,
+    check_header,
+    decode,
+    encode,
+    packed,
+    unpacked,
+)
 from pytest_tfdebug.tracing.file.values_file import decode_values
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 from pytest_tfdebug.tracing.values.rerun import Recorded

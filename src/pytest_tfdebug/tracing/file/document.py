@@ -1,17 +1,22 @@
 """The JSON document of a trace file: the call tree, with tensors by their place in a table.
 
-It is read from files that anyone may have written: nothing is used that is not of the form below.
+It is read from files that anyone may have written: nothing is used that is not of the form below, and what is read
+takes some seconds, and less than 1 GB of memory.
 ``docs/golden-format.md`` is its specification.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import zlib
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import torch
 from msgspec import UNSET, UnsetType, field
 
 from pytest_tfdebug.errors import GoldenError
@@ -22,12 +27,16 @@ from pytest_tfdebug.tracing.record.leaves import ends
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Version of the document; a reader refuses another one.
 FORMAT = 2
+#: Bytes of a JSON document: as text they take up to four times as many.
+LONGEST_DOCUMENT = 50_000_000
+#: Marks before its values, each of which takes about 100 bytes; a forward of 100,000 operators has 3,000,000.
+MOST_MARKS = 4_000_000
+#: Bytes of the header of a safetensors file, which has about 60 for each tensor.
+LONGEST_HEADER = 8_000_000
 #: Calls that a file may hold: more take longer to read than anyone waits for a golden.
 MOST_CALLS = 20_000
 
@@ -70,6 +79,41 @@ class Document(msgspec.Struct, kw_only=True):
     floors: list[float | None] | UnsetType = UNSET
     placements: dict[str, str] | UnsetType = UNSET
     extra: dict[str, Any]
+
+
+class TooLargeError(ValueError):
+    """A part of a file is larger than is read."""
+
+
+def packed(document: object) -> torch.Tensor:
+    """Return a document as compressed JSON, uint8."""
+    text = json.dumps(document, separators=(",", ":")).encode()
+    _check_document(text)
+    return torch.frombuffer(bytearray(zlib.compress(text, 9)), dtype=torch.uint8)
+
+
+def unpacked(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - JSON
+    """Return the document that a tensor holds."""
+    if tensor.dtype != torch.uint8:
+        raise TypeError("a document has another dtype")
+    text = zlib.decompressobj().decompress(tensor.numpy().tobytes(), LONGEST_DOCUMENT + 1)
+    _check_document(text)
+    return json.loads(text)
+
+
+def _check_document(text: bytes) -> None:
+    if len(text) > LONGEST_DOCUMENT:
+        raise TooLargeError(f"a document holds more than {LONGEST_DOCUMENT:,} bytes")
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_MARKS:
+        raise TooLargeError(f"a document holds more than {MOST_MARKS:,} values")
+
+
+def check_header(path: str | os.PathLike[str]) -> None:
+    """Check that the header of a safetensors file is not larger than is read."""
+    with Path(path).open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if LONGEST_HEADER < size < Path(path).stat().st_size:  # one that is said to be longer than the file is none
+        raise TooLargeError(f"its header takes {size:,} bytes; up to {LONGEST_HEADER:,} are read")
 
 
 def encode(trace: Trace, extra: dict[str, Any] | None = None) -> tuple[dict[str, torch.Tensor], Document]:

@@ -15,8 +15,7 @@ import torch
 
 from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.records import Call, Site, SourceRange
-from pytest_tfdebug.tracing.file.bounds import TooLargeError, packed, unpacked
-from pytest_tfdebug.tracing.file.document import portable
+from pytest_tfdebug.tracing.file.document import TooLargeError, packed, portable, unpacked
 from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import Line, Origin, Value, Values

@@ -99,14 +99,7 @@ def refuse_unknown_inputs(
     """Refuse keywords that no forward of a model takes by name: ``**kwargs`` would swallow a misspelt one.
 
     Where others may take them (a reference that is not built yet), only what is nearly one of the options is refused.
-
-    Args:
-        model: The model that is given them.
-        names: The keywords.
-        options: Names of the options that stand beside them.
-        port: The model under test, if that is another one: its names may have been given by mistake.
-        others_may: Whether a model that is not known yet may take them.
-        hint: What may have been meant where no name is near, as a question.
+    The names may be those of a port, given by mistake; ``hint`` asks what may have been meant where no name is near.
     """
     kinds = dict.fromkeys(cast("type", type(module)) for module in model.modules())
     kind = cast("type", type(bare(model)))

@@ -20,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
+from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
-from pytest_tfdebug.tracing.record.wrappers import bare, named_modules, named_tensors
-from pytest_tfdebug.tracing.values.attributes import plain_attributes
+from pytest_tfdebug.tracing.record.wrappers import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.values.tape import Ref, geometry_of, mapped, results_of
 from pytest_tfdebug.values import Line, Value, Values
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
 #: More frames than this between a line of a forward and an operator are a recursion.
 _MAX_FRAMES = 24
+#: Characters of an attribute that is kept.
+_LONGEST = 80
 
 
 class _Made(NamedTuple):
@@ -371,3 +373,28 @@ def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[st
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     return _tensors(given)
+
+
+def plain_attributes(model: torch.nn.Module) -> dict[str, dict[str, str]]:
+    """Return the public attributes of every module as text, by module path (empty for the root) and name.
+
+    The mode (``training``) is the caller's and is left out.
+    """
+    found = {}
+    for path, module in modules_by_path(model).items():
+        public = ((name, held) for name, held in vars(module).items() if name[:1] != "_" and name != "training")
+        told = {name: text for name, held in public if (text := _plain_text(held)) and len(text) <= _LONGEST}
+        if told:
+            found[path] = told
+    return found
+
+
+def _plain_text(held: Any) -> str:  # noqa: ANN401 - any attribute
+    """Return a plain value as text; empty for any other."""
+    if held is None or isinstance(held, (bool, int, float)):
+        return repr(held)
+    if isinstance(held, str):
+        return safe(repr(held))
+    if isinstance(held, tuple) and all(isinstance(each, (bool, int, float)) for each in held):
+        return repr(held)
+    return getattr(held, "__name__", "") if callable(held) and not isinstance(held, type) else ""

@@ -13,8 +13,7 @@ from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
-from pytest_tfdebug.tracing.values.attributes import plain_attributes
-from pytest_tfdebug.tracing.values.operators import values_of
+from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
