@@ -7,10 +7,8 @@ secret by themselves, and words that were drawn at random. It rather masks a wor
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import pkgutil
 import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -343,14 +341,8 @@ def _masked(found: re.Match[str]) -> str:
 @cache
 def _known() -> tuple[re.Pattern[str], ...]:
     """Return the patterns of detect-secrets; importing them takes a third of a second."""
-    import detect_secrets.plugins
-    from detect_secrets.plugins.base import RegexBasedDetector
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 
-    found: list[re.Pattern[str]] = []
-    for module in pkgutil.iter_modules(detect_secrets.plugins.__path__):
-        if module.name in _OTHERS:
-            continue
-        for kind in vars(importlib.import_module(f"detect_secrets.plugins.{module.name}")).values():
-            is_rule = isinstance(kind, type) and issubclass(kind, RegexBasedDetector) and kind is not RegexBasedDetector
-            found += kind.denylist if is_rule else ()
-    return tuple(dict.fromkeys(found))
+    kinds = get_mapping_from_secret_type_to_class().values()
+    rules = (kind for kind in kinds if kind.__module__.rpartition(".")[2] not in _OTHERS)
+    return tuple(dict.fromkeys(pattern for rule in rules for pattern in getattr(rule, "denylist", ())))

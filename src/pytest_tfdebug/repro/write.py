@@ -18,7 +18,7 @@ from pytest_tfdebug.tracing.record.leaves import walk, walk_inputs
 from pytest_tfdebug.tracing.record.replacing import PARTIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import pytest
     import torch
@@ -79,17 +79,13 @@ def _write_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, A
     from safetensors.torch import save_file
 
     tensors = {leaf.path: leaf.tensor for leaf in walk_inputs(args, kwargs)}
-    told = {name: _told(name, value) for name, value in _named(args, kwargs)}
+    named = {**{f"[{place}]": value for place, value in enumerate(args)}, **kwargs}
+    told = {name: _told(name, value) for name, value in named.items()}
     save_file(
         {path: tensor.detach().cpu().contiguous().clone() for path, tensor in tensors.items()},
         directory / "inputs.safetensors",
     )
     (directory / "inputs.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
-
-
-def _named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    yield from ((f"[{place}]", value) for place, value in enumerate(args))
-    yield from kwargs.items()
 
 
 def _told(name: str, value: object) -> str:

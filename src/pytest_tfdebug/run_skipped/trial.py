@@ -132,7 +132,7 @@ class _Attempt:
         patch.setattr(session.config.option, "tbstyle", "line")  # only the first line of a failure is shown
         patch.setattr(self._lifting, "is_on", True)
         made = run(self._item)
-        failed = next((each for each in (*quiet.reports, *made) if each.failed or _is_xfail(each)), None)
+        failed = next((each for each in (*quiet.reports, *made) if each.failed or hasattr(each, "wasxfail")), None)
         skipped = next((report for report in made if report.skipped), None)
         if failed is not None:
             return self.row("fails", _first_line(failed))
@@ -149,10 +149,6 @@ def reason_of(report: pytest.TestReport) -> str:
     """Return the reason of a skip as it was written."""
     told = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return told.removeprefix("Skipped").removeprefix(": ")
-
-
-def _is_xfail(report: pytest.TestReport) -> bool:
-    return report.skipped and hasattr(report, "wasxfail")
 
 
 def _first_line(report: pytest.TestReport) -> str:
