@@ -21,7 +21,7 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.flo
 def test_summaries_equal_those_of_plain_torch_in_float64(values):
     tensor = torch.tensor(values, dtype=torch.float32)
 
-    (found,) = statistics([tensor])
+    found = statistics(tensor)
 
     exact = tensor.double()
     scale = float(exact.abs().max())
@@ -37,14 +37,14 @@ def test_summaries_equal_those_of_plain_torch_in_float64(values):
 def test_every_dtype_is_summarized(dtype):
     tensor = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]).to(dtype).t()
 
-    (found,) = statistics([tensor])
+    found = statistics(tensor)
 
     assert found[:4] == pytest.approx((0.0, 1.0, 4 / 6, math.sqrt(4 / 15)), rel=1e-6)
     assert found.non_finite == 0
 
 
 def test_complex_tensors_are_summarized_by_their_parts():
-    (found,) = statistics([torch.tensor([1 + 2j, 3 - 4j]).conj()])
+    found = statistics(torch.tensor([1 + 2j, 3 - 4j]).conj())
 
     assert found[:3] == (-2.0, 4.0, 1.5)
 
@@ -53,7 +53,7 @@ def test_masks_of_the_lowest_number_have_a_finite_deviation():
     lowest = torch.finfo(torch.float32).min
     tensor = torch.full((8, 8), lowest).tril()
 
-    (found,) = statistics([tensor])
+    found = statistics(tensor)
 
     assert (found.min, found.non_finite) == (lowest, 0)
     assert found.mean == pytest.approx(float(tensor.double().mean()), rel=1e-6)
@@ -64,27 +64,27 @@ def test_masks_of_the_lowest_number_have_a_finite_deviation():
 def test_non_finite_elements_are_counted(dtype):
     tensor = torch.tensor([1.0, math.inf, -math.inf, math.nan]).to(dtype)
 
-    (found,) = statistics([tensor])
+    found = statistics(tensor)
 
     assert found.non_finite == 3
 
 
 def test_an_empty_tensor_has_no_numbers():
-    (found,) = statistics([torch.empty(0, 3)])
+    found = statistics(torch.empty(0, 3))
 
     assert all(map(math.isnan, found[:4]))
     assert found.non_finite == 0
 
 
 def test_results_come_in_the_order_of_the_tensors():
-    found = statistics([torch.ones(1), torch.empty(0), torch.full((2,), 3.0)])
+    found = [statistics(each) for each in (torch.ones(1), torch.empty(0), torch.full((2,), 3.0))]
 
     assert [item.max for item in found][::2] == [1.0, 3.0]
 
 
 def test_shared_tensors_are_summarized_once_and_known_ones_left_alone():
     tensor = torch.ones(2)
-    known = statistics([torch.zeros(1)])[0]
+    known = statistics(torch.zeros(1))
     records = [TensorRecord("", (2,), "float32", tensor) for _ in range(2)]
     records += [TensorRecord("", (2,), "float32", tensor, known), TensorRecord("", (2,), "float32", None)]
 
@@ -104,9 +104,9 @@ def test_widening_keeps_float32_and_float64_as_they_are():
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64], ids=str)
 def test_what_is_summarized_in_pieces_has_the_numbers_of_the_whole(monkeypatch, dtype):
     tensor = (torch.randn(7, 31, generator=torch.Generator().manual_seed(0)) * 3 + 5).to(dtype)
-    (whole,) = statistics([tensor])
+    whole = statistics(tensor)
 
     monkeypatch.setattr("pytest_tfdebug.tracing.values.digest._PIECE", 10)
-    (found,) = statistics([tensor.T])
+    found = statistics(tensor.T)
 
     assert found == pytest.approx(whole, rel=1e-5)

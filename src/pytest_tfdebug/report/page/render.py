@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 
 _ROOM = files("pytest_tfdebug.report.page")
-#: Characters that could end a script element, and how JSON writes them otherwise.
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def assets() -> Iterator[tuple[str, str]]:
@@ -62,9 +59,6 @@ def _environment() -> Environment:
 def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
     """Return a value as JSON that can stand in a script element."""
     import msgspec
-    from markupsafe import Markup
+    from jinja2.utils import htmlsafe_json_dumps
 
-    text = json.dumps(plain(msgspec.to_builtins(value)), separators=(",", ":"), ensure_ascii=False)
-    for character, escape in _ESCAPES.items():
-        text = text.replace(character, escape)
-    return Markup(text)  # noqa: S704 - what could end the element is escaped above
+    return htmlsafe_json_dumps(plain(msgspec.to_builtins(value)), separators=(",", ":"))

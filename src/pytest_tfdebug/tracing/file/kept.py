@@ -72,7 +72,7 @@ class Samples:
             self._left = max(0, self._left - kept)
             tops = (min(count // record.shape[-1], max(1, kept // _TOPS**2)), _TOPS) if record.shape else tops
         digest = digest_of(tensor, kept, at=top_places(tensor, *tops))
-        return replace(record, tensor=None, digest=digest, statistics=record.statistics or statistics([tensor])[0])
+        return replace(record, tensor=None, digest=digest, statistics=record.statistics or statistics(tensor))
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

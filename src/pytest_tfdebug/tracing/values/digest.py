@@ -33,28 +33,24 @@ _EMPTY = Statistics(_NAN, _NAN, _NAN, _NAN, 0)
 
 def summarize(records: Iterable[TensorRecord]) -> None:
     """Fill in the statistics of the records that have none; a tensor that several records share is read once."""
-    waiting: dict[int, list[TensorRecord]] = {}
+    known: dict[int, Statistics] = {}
     for record in records:
         if record.statistics is None and record.tensor is not None:
-            waiting.setdefault(id(record.tensor), []).append(record)
-    tensors = [group[0].tensor for group in waiting.values()]
-    for group, result in zip(waiting.values(), statistics([t for t in tensors if t is not None]), strict=True):
-        for record in group:
-            record.statistics = result
+            key = id(record.tensor)
+            if key not in known:
+                known[key] = statistics(record.tensor)
+            record.statistics = known[key]
 
 
 @torch.no_grad()
-def statistics(tensors: list[torch.Tensor]) -> list[Statistics]:
-    """Return the summary of each tensor, which is computed in float64, a piece at a time."""
-    return [_summary(tensor) if tensor.numel() else _EMPTY for tensor in tensors]
-
-
-def _summary(tensor: torch.Tensor) -> Statistics:
+def statistics(tensor: torch.Tensor) -> Statistics:
+    """Return the summary of a tensor, which is computed in float64, a piece at a time."""
+    if not tensor.numel():
+        return _EMPTY
     pieces = torch.split(tensor.reshape(-1), _PIECE)
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
-    lows, highs, sums, finite = torch.stack(
-        [torch.stack([*torch.aminmax(wide), wide.sum(), wide.isfinite().sum()]) for wide in map(_wide, pieces)]
-    ).unbind(1)
+    read = [torch.stack([*torch.aminmax(it), it.sum(), it.isfinite().sum()]) for it in map(_wide, pieces)]
+    lows, highs, sums, finite = torch.stack(read).unbind(1)
     mean = sums.sum() / count
     squares = torch.stack([(_wide(piece) - mean).square().sum() for piece in pieces]).sum()
     lowest, highest, middle, spread = torch.stack([lows.min(), highs.max(), mean, squares]).tolist()
