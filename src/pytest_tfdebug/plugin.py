@@ -277,7 +277,6 @@ def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequenc
 
 
 def _leaving() -> Callable[..., str]:
-    """Return what makes a text fit to be shown."""
     found: Callable[..., str] = import_module("pytest_tfdebug.redaction").leaving
     return found
 

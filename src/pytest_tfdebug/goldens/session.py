@@ -219,7 +219,6 @@ def covered(config: pytest.Config) -> Iterator[str]:
 
 
 def _unseen(outcomes: Sequence[GoldenOutcome], *, is_verbose: bool) -> Iterator[str]:
-    """Yield what the goldens cannot see: a line each, or a table."""
     for item in outcomes if is_verbose else outcomes[:_BLIND]:
         if is_verbose:
             yield f"  {item.test} cannot see:"

@@ -62,7 +62,6 @@ def _answer(report: SweepReport) -> str:
 
 
 def _lines(rows: Sequence[FieldRow], blind: dict[str, BlindRecord]) -> Iterator[str]:
-    """Yield the rows; values of one field that fare alike stand in one line."""
     groups: dict[tuple[str, str, str], list[FieldRow]] = {}
     for row in rows:
         groups.setdefault((row.verdict, row.field, row.note), []).append(row)

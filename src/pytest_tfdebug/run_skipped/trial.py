@@ -125,7 +125,6 @@ class _Attempt:
             patch.setattr(node, "own_markers", [mark for mark in node.own_markers if id(mark) not in lifted])
 
     def run(self, patch: pytest.MonkeyPatch, run: Callable[[pytest.Item], Any]) -> Row:
-        """Run the test and say what became of it."""
         session = self._item.session
         quiet = Quiet(self._item.ihook, session.config.pluginmanager)
         patch.setattr(session, "gethookproxy", lambda _: quiet)
@@ -139,7 +138,6 @@ class _Attempt:
         return self.row("passes", self._behind) if skipped is None else self.row("decided", reason_of(skipped))
 
     def row(self, outcome: str, text: str) -> Row:
-        """Return what became of the test: each skip once, its file relative to the root of the run if it lies there."""
         root = f"{self._item.config.rootpath}{os.sep}"
         found = (each._replace(file=each.file.removeprefix(root)) for each in self._skips if self._lifting.lifts(each))
         return Row(self._item.nodeid, outcome, tuple(dict.fromkeys(found)), text)

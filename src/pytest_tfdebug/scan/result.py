@@ -185,7 +185,6 @@ def _summary(test: CommonTest) -> dict[str, Any]:
 
 @cache
 def _keys(states: frozenset[str]) -> list[str]:
-    """Return the lists that a model is in whose classes have these states."""
     return [key for key, is_in in _MODELS.items() if is_in(states)]
 
 

@@ -117,7 +117,6 @@ class Scanner:
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
-        """Tell whether pytest collects a class under a name."""
         marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
         if marked is False or cls.is_test_case:
             return marked is not False and not cls.is_abstract

@@ -124,8 +124,6 @@ def _of_inputs(model: torch.nn.Module, called: PortCall, mask: str) -> tuple[Cul
 
 
 class _Forwards:
-    """Forwards of a model that are compared with its golden as they go."""
-
     def __init__(
         self,
         golden_file: TraceFile,

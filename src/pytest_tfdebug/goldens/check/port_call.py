@@ -150,7 +150,6 @@ def _signature(port: torch.nn.Module, method: str) -> Signature | None:
 
 
 def _same_values(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
-    """Return, for inputs of the port, the leaf path of the reference's input with the same values."""
     found: dict[str, str] = {}
     for name, value in own.items():
         path = next((path for path, other in theirs.items() if _is_same(value, other)), None)

@@ -121,7 +121,6 @@ def _fans_in(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -
 
 
 def _drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
-    """Return the numbers that belong to a text."""
     numbers = np.random.Philox(key=int.from_bytes(sha256(text.encode()).digest()[:16], "little"))
     values = torch.empty(size)
     for start in range(0, size, _PART):
@@ -131,7 +130,6 @@ def _drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
 
 
 def _between_ones(numbers: np.random.Philox, size: int) -> npt.NDArray[np.float64]:
-    """Return numbers from -1 to 1, of 24 bits each."""
     whole: npt.NDArray[np.uint64] = numbers.random_raw(size) >> np.uint64(64 - _BITS)
     centred: npt.NDArray[np.float64] = whole.astype(np.float64) * 2.0 ** (1 - _BITS) - 1.0
     return centred

@@ -153,7 +153,6 @@ def _code(source: SourceText | None) -> dict[str, Any] | None:
 
 
 def _headroom(row: HeadroomRecord) -> dict[str, Any]:
-    """Return a module with its headroom, and the share of the range that it uses as the length of a bar."""
     used = row.value / row.limit if row.limit else 1.0
     ratio = row.limit / row.value if row.value else float("inf")
     return {"row": row, "ratio": ratio, "used": on_log_scale(used), "fits": ratio > 1}

@@ -192,7 +192,6 @@ def _quote(text: str, at: int) -> str:
 
 
 def _string_end(text: str, at: int, quote: str) -> int:
-    """Return where a string ends whose content begins at ``at``; -1 where it does not."""
     close = text.find(quote, at)
     while close >= 0:
         slash = text.find("\\", at, close)

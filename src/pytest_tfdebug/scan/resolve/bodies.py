@@ -380,7 +380,6 @@ class Runner:
         return self._entered(file, function, args, frame, is_method=False)
 
     def _inherited(self, function: Any, args: Sequence[Argument], frame: BodyFrame) -> End:
-        """Follow what ``super().name(...)`` calls."""
         cls, definer = frame.scope.cls, frame.definer
         of = function.value if isinstance(function, cst.Attribute) else None
         is_super = isinstance(of, cst.Call) and syntax.dotted(of.func) == "super"

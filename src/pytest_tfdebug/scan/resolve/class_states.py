@@ -55,7 +55,6 @@ class ClassStates:
         return Applied("class-decorator", tuple(skips)), on_setup
 
     def _on_class(self, cls: Linked) -> Applied:
-        """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
         skips = (skip for each in cls.mro for skip in self._on_one(each))
         kept = (skip for skip in skips if skip.kind == "pytest" or cls.is_test_case)
         return Applied("class-decorator", tuple(kept))

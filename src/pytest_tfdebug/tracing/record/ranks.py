@@ -52,7 +52,6 @@ class _Pickler(pickle.Pickler):
         self._names = {id(value): name for name, value in shared.items()}
 
     def persistent_id(self, value: Any) -> Any:  # noqa: ANN401 - as of ``pickle``
-        """Return the name of what every rank has."""
         return self._names.get(id(value))
 
 
@@ -64,7 +63,6 @@ class _Unpickler(pickle.Unpickler):
         self._shared = shared
 
     def persistent_load(self, pid: Any) -> object:  # noqa: ANN401 - as of ``pickle``
-        """Return what this rank has under a name."""
         return self._shared[pid]
 
 

@@ -113,7 +113,6 @@ class _Attributes:
         yield from (value for value in held if isinstance(value, torch.Tensor))
 
     def put_back(self) -> None:
-        """Give the module what it had, no less and no more."""
         for name in self._now.keys() - self._before.keys() - _OF_OTHERS:
             del self._now[name]
         self._now.update(
