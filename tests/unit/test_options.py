@@ -19,9 +19,3 @@ def test_each_is_in_the_documentation():
     named = [*(flag.flag for flag in ALL), *KEYS, *options.MARKERS]
 
     assert [name for name in named if f"`{name}`" not in PAGE] == []
-
-
-def test_each_has_a_field_of_the_options():
-    fields = {f"tf_{name}" for name in options.Options.__annotations__}
-
-    assert fields == {flag.ini for flag in ALL} | set(KEYS)

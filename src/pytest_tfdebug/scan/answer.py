@@ -74,12 +74,16 @@ class Cache:
         """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""
         others = {other: kept for other in self._heads if other != name and (kept := self.head(other)) is not None}
         self._heads = dict(islice({name: head, **others}.items(), _ANSWERS))
-        text = json.dumps([self._version, self._heads], separators=(",", ":")).encode()
-        text = b"%08x %b" % (zlib.crc32(text), text)
+        text = _text([self._version, self._heads])
         if len(text) <= _MOST:
             with suppress(OSError):
                 os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
                 replace(self._path, [text])
+
+
+def _text(value: object) -> bytes:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return b"%08x %b" % (zlib.crc32(text), text)
 
 
 def directory() -> str:
