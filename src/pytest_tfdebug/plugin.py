@@ -22,6 +22,7 @@ from pytest_tfdebug.running import RUNNING, Collected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
+    from types import FrameType
 
     from pytest_tfdebug.sweeping.fixture import Goldens
     from pytest_tfdebug.tracing.trace import Trace
@@ -133,7 +134,7 @@ def pytest_show_failed_check(
     error = call.excinfo.value if report.failed and call.excinfo is not None else None
     if isinstance(error, (CheckError, TFDebugError)):
         import_module("pytest_tfdebug.publish.failure").show(item, report, call.excinfo)
-    elif error is not None and _came_through_us(error) and not item.config.getoption("fulltrace"):
+    elif error is not None and not item.config.getoption("fulltrace") and any(map(_is_ours, _frames(error))):
         import_module("pytest_tfdebug.publish.failure").fold_libraries(report, call.excinfo)
     return report
 
@@ -143,16 +144,18 @@ def _is_mistake(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
 
 
 def _hide_own_lines(error: BaseException) -> None:
-    modules = [frame.f_globals for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not modules or not _is_own(modules[-1]):
+    from pytest_tfdebug.frames import is_users
+
+    frames = _frames(error)
+    if not frames or not _is_ours(frames[-1]):
         return
     cause = _before(error)
-    while cause is not None and not _is_of_user(cause):
+    while cause is not None and not any(map(is_users, _frames(cause))):  # came through no line of the user's
         cause = _before(cause)
     if cause is not error.__cause__:
         error.__cause__, error.__context__, error.__suppress_context__ = None, cause, cause is None
-    for module in filter(_is_own, modules):
-        module["__tracebackhide__"] = _is_mistake  # which pytest asks of each line's module
+    for frame in filter(_is_ours, frames):
+        frame.f_globals["__tracebackhide__"] = _is_mistake  # which pytest asks of each line's module
     _end_at_the_users_line(error)
 
 
@@ -171,19 +174,12 @@ def _before(error: BaseException) -> BaseException | None:
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _is_of_user(error: BaseException) -> bool:
-    """Tell whether an exception came through a line that is neither ours nor a library's."""
-    from pytest_tfdebug.frames import is_users
-
-    return any(is_users(frame) for frame, _ in traceback.walk_tb(error.__traceback__))
+def _frames(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
-def _came_through_us(error: BaseException) -> bool:
-    return any(_is_own(frame.f_globals) for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def _is_own(module: dict[str, Any]) -> bool:
-    return str(module.get("__name__")).startswith("pytest_tfdebug.")
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("pytest_tfdebug.")
 
 
 @pytest.hookimpl(trylast=True)

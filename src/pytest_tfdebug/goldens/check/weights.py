@@ -107,29 +107,21 @@ def _check(name: str, parameter: torch.nn.Parameter) -> None:
 
 def _range(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> tuple[float, float]:
     """Return the middle of a parameter's values and how far they lie from it."""
+    path, _, last = name.rpartition(".")
     if parameter.ndim < 2:  # noqa: PLR2004 - a vector or a number
-        return float(name.rpartition(".")[2] in _OF_NORMS), _SPREAD
-    return 0.0, sqrt(3.0 / max(_fans_in(model, name, parameter), 1))  # half the width of a uniform of variance 1 / n
-
-
-def _fans_in(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> int:
-    """Return how many inputs are added up for one output, as far as the shape tells."""
-    owner = model.get_submodule(name.rpartition(".")[0])
-    if isinstance(owner, torch.nn.modules.conv._ConvNd):  # noqa: SLF001 - the class of all convolutions
-        return prod(parameter.shape[1:])
-    return max(parameter.shape[-2:]) if parameter.ndim > 2 else parameter.shape[-1]  # noqa: PLR2004 - experts
+        return float(last in _OF_NORMS), _SPREAD
+    fan_in = max(parameter.shape[-2:]) if parameter.ndim > 2 else parameter.shape[-1]  # noqa: PLR2004 - of experts
+    if isinstance(model.get_submodule(path), torch.nn.modules.conv._ConvNd):  # noqa: SLF001 - the class of all convolutions
+        fan_in = prod(parameter.shape[1:])
+    return 0.0, sqrt(3.0 / max(fan_in, 1))  # half the width of a uniform of variance 1 / n
 
 
 def _drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
+    """Return the numbers that belong to a text, of 24 bits each."""
     numbers = np.random.Philox(key=int.from_bytes(sha256(text.encode()).digest()[:16], "little"))
     values = torch.empty(size)
-    for start in range(0, size, _PART):
-        part = values[start : start + _PART]
-        part.copy_(torch.from_numpy((_between_ones(numbers, part.numel()) * spread + centre).astype(np.float32)))
+    for part in torch.split(values, _PART):
+        whole: npt.NDArray[np.uint64] = numbers.random_raw(part.numel()) >> np.uint64(64 - _BITS)
+        between_ones = whole.astype(np.float64) * 2.0 ** (1 - _BITS) - 1.0
+        part.copy_(torch.from_numpy((between_ones * spread + centre).astype(np.float32)))
     return values
-
-
-def _between_ones(numbers: np.random.Philox, size: int) -> npt.NDArray[np.float64]:
-    whole: npt.NDArray[np.uint64] = numbers.random_raw(size) >> np.uint64(64 - _BITS)
-    centred: npt.NDArray[np.float64] = whole.astype(np.float64) * 2.0 ** (1 - _BITS) - 1.0
-    return centred
