@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check.blind_spots import blind_spots
 from pytest_tfdebug.goldens.check.golden_check import GoldenCheck, check_arrays, check_logprobs
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.check.recording import record, recorded_model
+from pytest_tfdebug.goldens.check.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants

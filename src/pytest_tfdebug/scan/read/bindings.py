@@ -11,8 +11,7 @@ import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.calls import calls_that
-from pytest_tfdebug.scan.read.outline import Outline, Statement, uncommented
+from pytest_tfdebug.scan.read.outline import Outline, Statement, calls_that, uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
