@@ -261,7 +261,8 @@ def chunks(tests: Mapping[str, CommonTest]) -> Iterator[str]:
     """Yield the JSON report of tests piece by piece: two spaces of indentation, a line for each class."""
     start = "{\n"
     for name, test in tests.items():
-        cases = [_head(model, cls) + text for model, cls, state in test.cases if (text := _text(state))]
+        told = [(case, text) for case in test.cases if (text := _text(case.state))]
+        cases = [f'{{"model": {_quoted(it.model)}, "class": {_quoted(it.cls)}, {text}' for it, text in told]
         values = {
             key: _listed([*map(_quoted, value)]) if isinstance(value, list) else _encode(value)
             for key, value in _summary(test).items()
@@ -274,11 +275,6 @@ def chunks(tests: Mapping[str, CommonTest]) -> Iterator[str]:
 
 def _listed(items: list[str]) -> str:
     return "[\n      " + ",\n      ".join(items) + "\n    ]" if items else "[]"
-
-
-@cache
-def _head(model: str, cls: str) -> str:
-    return f'{{"model": {_quoted(model)}, "class": {_quoted(cls)}, '
 
 
 @cache

@@ -20,7 +20,7 @@ from pytest_tfdebug.tracing.values.float64 import measure_floors
 from pytest_tfdebug.tracing.values.half_precision import add_floors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     import torch
@@ -90,9 +90,7 @@ def save(
     review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
     extra["blind"] = [asdict(spot) for spot in blind()]
-    floors: Iterable[str] = ()
-    if kept.has_floors:
-        floors = measure_floors(trace).lines()
+    floors = measure_floors(trace) if kept.has_floors else []
     size = _write(path, trace, extra, kept)
     texts = ", ".join(string_inputs(trace))
     told = [shown_size(size), *([f"it holds the text of {texts}, readable by anyone"] if texts else [])]

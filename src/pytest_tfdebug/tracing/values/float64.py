@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -108,33 +107,16 @@ _OF_ROUNDING = 0.03
 _DIGITS = 2
 
 
-@dataclass
-class Floors:
-    """What the floors of a forward came to."""
-
-    found: list[tuple[float, str]] = field(default_factory=list)  # floor and module path of each tensor that has one
-    # module paths of tensors that float64 gives otherwise, by more than rounding does
-    other_way: list[str] = field(default_factory=list)
-
-    def lines(self) -> Iterator[str]:
-        """Yield what a person is told of them."""
-        if self.found:
-            greatest, path = max(self.found)
-            middle = median(floor for floor, _ in self.found)
-            yield f"floors of {len(self.found)} tensors: median {middle:.1e}, greatest {greatest:.1e} at {path}"
-        if self.other_way:
-            paths = [*dict.fromkeys(self.other_way)]
-            more = f" and {len(paths) - 1} more modules" if len(paths) > 1 else ""
-            yield f"in float64 {paths[0]}{more} give another result, so the tolerance of the dtype applies there"
-
-
 def has_floors(trace: Trace) -> bool:
     """Tell whether the floors of a forward were measured."""
     return any(record.floor is not None for record in trace.records())
 
 
-def measure_floors(trace: Trace) -> Floors:
-    """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that."""
+def measure_floors(trace: Trace) -> list[str]:
+    """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that.
+
+    Return what a person is told of it, in lines.
+    """
     again = trace.again
     if not isinstance(again, Rerun):
         raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")
@@ -183,8 +165,9 @@ class _Beside:
             if record is not None and values is not None and record.held is not None:
                 self._floors[id(record.held)] = _floor(record, values), call.path
 
-    def finish(self) -> Floors:
-        floors = Floors()
+    def finish(self) -> list[str]:
+        found: list[tuple[float, str]] = []
+        other_way: dict[str, None] = {}  # module paths of tensors that float64 gives otherwise, by more than rounding
         usual = median([floor for floor, _ in self._floors.values() if floor <= _OF_ROUNDING] or [0.0])
         seen: set[int] = set()
         for record in self._records:
@@ -194,10 +177,17 @@ class _Beside:
             if floor <= _most(record.dtype):
                 least = usual if math.prod(record.shape) < _FEW else 0.0
                 record.floor = float(f"{max(floor, least):.{_DIGITS - 1}e}")
-                floors.found += [(record.floor, path)] if is_new else []
+                found += [(record.floor, path)] if is_new else []
             elif is_new and floor > 0 and record.dtype not in ("float64", "complex128"):
-                floors.other_way.append(path)
-        return floors
+                other_way[path] = None
+        told = []
+        if found:
+            (greatest, at), middle = max(found), median(floor for floor, _ in found)
+            told.append(f"floors of {len(found)} tensors: median {middle:.1e}, greatest {greatest:.1e} at {at}")
+        if other_way:
+            paths = listed([*other_way], 1) + (" modules" if len(other_way) > 1 else "")
+            told.append(f"in float64 {paths} give another result, so the tolerance of the dtype applies there")
+        return told
 
 
 def _floor(record: TensorRecord, wide: torch.Tensor) -> float:

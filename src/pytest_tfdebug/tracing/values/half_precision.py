@@ -11,6 +11,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.fingerprints import MOMENTS, differences
+from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
@@ -29,7 +30,7 @@ HalfPrecision = Literal["bfloat16", "float16"]
 
 def checked_dtypes(dtypes: object) -> tuple[str, ...]:
     """Return names of dtypes in half precision."""
-    given = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes or ())  # type: ignore[arg-type] # checked below
+    given = several(dtypes or ())
     for dtype in given:
         if dtype not in get_args(HalfPrecision):
             raise TFDebugError(f"dtypes={dtype!r} is not one of {', '.join(map(repr, get_args(HalfPrecision)))}.")
