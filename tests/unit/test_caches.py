@@ -321,7 +321,7 @@ def test_a_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port
     expected, actual = trace(Model(), X), trace(port, X)
     names = [path for path, _ in port.named_modules() if path]
     comparator = start_comparison(expected, None, tolerances(None, None, None), modules=names, aliases={})
-    with torch.no_grad(), Recorder(port, comparator, on_write=comparator.wrote):
+    with torch.no_grad(), Recorder(port, comparator):
         port(X)
 
     found = ended(comparator)

@@ -317,7 +317,7 @@ def _recording(
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
     keeper = _Keeper(recorded, keep, kept_output)
-    recorder = Recorder(model, keeper, picked, keeper.wrote, runs_once=runs_once)
+    recorder = Recorder(model, keeper, picked, runs_once=runs_once)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
     recorded.aliases = recorder.modules.aliases

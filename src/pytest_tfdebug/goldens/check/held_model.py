@@ -172,9 +172,7 @@ class _Forwards:
             group=self._group,
             rules=self._rules,
         )
-        output, recorder = watched_forward(
-            self._model, comparator, picked, comparator.wrote, inputs, method=self._method
-        )
+        output, recorder = watched_forward(self._model, comparator, picked, inputs, method=self._method)
         self.notes += [note for note in recorder.notes if note not in self.notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides

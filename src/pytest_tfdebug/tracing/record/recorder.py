@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import torch
 
@@ -53,7 +53,11 @@ _COMPILING = (
 
 
 class Consumer(Protocol):
-    """What receives the calls of a forward as they happen."""
+    """What receives the calls of a forward as they happen.
+
+    One with a method ``wrote(call, leaves, before)`` is told what a call has written to the caches that it was given,
+    and which of its child calls begins then, if any.
+    """
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call begins; ``leaves`` are its input tensors."""
@@ -85,10 +89,6 @@ class _CallUnderWay(NamedTuple):
     caches: tuple[object, ...]
 
 
-#: Told what a call has written to the caches that it was given, and which of its child calls begins then, if any.
-OnWrite: TypeAlias = "Callable[[Call, list[Leaf], int | None], None]"
-
-
 class Recorder:
     """Hooks on the selected modules of a model for the length of a ``with`` block.
 
@@ -102,7 +102,6 @@ class Recorder:
         model: torch.nn.Module,
         consumer: Consumer,
         selection: Selection | None = None,
-        on_write: OnWrite | None = None,
         *,
         runs_once: bool = True,
     ) -> None:
@@ -116,7 +115,7 @@ class Recorder:
         self.root_name = root_name(model)
         self.notes: list[str] = []
         self.modules = modules_of(model)
-        self._consumer, self._on_write = consumer, on_write
+        self._consumer, self._on_write = consumer, getattr(consumer, "wrote", None)
         self._hookable = self._pick(selection or Selection())
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
@@ -316,12 +315,11 @@ def watched_forward(
     model: torch.nn.Module,
     consumer: Consumer,
     selection: Selection,
-    on_write: OnWrite,
     inputs: tuple[tuple[Any, ...], dict[str, Any]],
     *,
     method: str = "forward",
 ) -> tuple[Any, Recorder]:
     """Run one forward without gradients and tell a consumer of its calls; the model is left as it was."""
-    recorder = Recorder(model, consumer, selection, on_write)
+    recorder = Recorder(model, consumer, selection)
     with preserved(model), torch.no_grad(), recorder:
         return recorder.run(method, *inputs), recorder

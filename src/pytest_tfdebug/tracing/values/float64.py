@@ -124,7 +124,7 @@ def measure_floors(trace: Trace) -> list[str]:
     try:
         with in_float64(again.model, again.inputs()) as (wide, inputs):
             again.seed()
-            with Recorder(wide, beside, None, beside.wrote) as recorder:
+            with Recorder(wide, beside) as recorder:
                 recorder.run(again.method, *inputs)
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
