@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _QUERY_SECONDS = 5
+_DISTRIBUTIONS = ("transformers", "safetensors", "huggingface_hub", "tokenizers", "pytest_tfdebug")
 #: The only environment variables that are ever shown; each is a place, a switch or a device list.
 _OFFLINE_FLAGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 _CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "XDG_CACHE_HOME")
@@ -48,11 +49,7 @@ def environment(model: object = None, *, with_git: bool = False, with_driver: bo
         "python": platform.python_version(),
         "torch": _version("torch"),
         "cuda": of_torch.get("cuda"),
-        "transformers": _version("transformers"),
-        "safetensors": _version("safetensors"),
-        "huggingface_hub": _version("huggingface_hub"),
-        "tokenizers": _version("tokenizers"),
-        "pytest_tfdebug": _version("pytest-tfdebug"),
+        **{name: _version(name) for name in _DISTRIBUTIONS},
         "os": f"{platform.system()} {platform.release()} ({platform.machine()})",
         "cpu": _cpu(),
         "gpu": gpus if gpus is not None else of_torch.get("gpu"),
