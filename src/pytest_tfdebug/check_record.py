@@ -235,12 +235,8 @@ class CheckRecord:
 
     @property
     def slug(self) -> str:
-        """A file name of its own for its page: readable, and the same in every run."""
-        if self.id:
-            return self.id
-        full = f"{self.test} {self.check} {self.name}"
-        readable = _NOT_A_NAME.sub("-", f"{self.test.rpartition('::')[2]} {self.check} {self.name}").strip("-").lower()
-        return f"{readable[:_LONGEST_NAME].strip('-')}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
+        """The name of its page."""
+        return self.id or slug_of(self.test, self.check, self.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it, with its page's name and the culprit's explanation as keys."""
@@ -250,6 +246,13 @@ class CheckRecord:
         if self.culprit is not None:
             record["culprit"]["explanation"] = self.culprit.explanation
         return record
+
+
+def slug_of(test: str, check: str, name: str = "") -> str:
+    """Return a file name of its own for a check of a test: readable, and the same in every run."""
+    readable = _NOT_A_NAME.sub("-", f"{test.rpartition('::')[2]} {check} {name}").strip("-").lower()
+    digest = hashlib.sha256(f"{test} {check} {name}".encode(errors="replace")).hexdigest()
+    return f"{readable[:_LONGEST_NAME].strip('-')}-{digest[:8]}"
 
 
 def read_checks(entries: Any) -> list[CheckRecord]:  # noqa: ANN401 - JSON

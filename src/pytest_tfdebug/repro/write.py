@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import tempfile
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.check_record import slug_of
 from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import is_secret, printable, redact, redacted
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-#: Bytes of the folder's name, and characters of a value.
-_LONGEST_NAME, _LONGEST_VALUE = 120, 200
+#: Characters of a value.
+_LONGEST_VALUE = 200
 #: Options of the run that change what a check does.
 _CARRIED = {"golden_dir": "--tf-golden-dir", "golden_variant": "--tf-golden-variant", "device": "--tf-device"}
 _SCRIPT = '''\
@@ -53,7 +52,7 @@ def write_repro(
         return ""
     if root.partition("::")[0].endswith(".py"):
         return f"No repro: --tf-repro took {root} for its folder. Name the tests first, or the folder: --tf-repro=DIR."
-    directory = item.config.invocation_params.dir / root / _directory_name(f"{item.nodeid}.{what}")
+    directory = item.config.invocation_params.dir / root / slug_of(redact(item.nodeid), what)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", suffix=PARTIAL, dir=directory.parent) as folder:
@@ -110,9 +109,3 @@ def _script(item: pytest.Item, what: str) -> str:
         root=str(config.rootpath),
         arguments=[test, f"--rootdir={config.rootpath}", *ini, *options],
     )
-
-
-def _directory_name(label: str) -> str:
-    """Return a name that every file system takes, and that no two tests share."""
-    short = re.sub(r"[^\w.\-]+", "_", redact(label)).encode()[-_LONGEST_NAME:].decode("utf-8", "ignore").strip("_.")
-    return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
