@@ -35,29 +35,26 @@ LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 @dataclass(frozen=True)
 class Pair:
-    """A port beside its reference; the fields are the arguments of ``sweep``."""
+    """A port beside its reference; the fields and methods are the arguments of ``sweep``."""
 
     name: str
     model_class: type
     config: Any
-    build: Callable[[Any], Any]
-    load: Callable[[Any, torch.nn.Module], object]
-    forward: Callable[[Any, Mapping[str, Any]], Any]
+    read: Callable[[Path], Any]  # loads the port from a folder that ``save_pretrained`` has written
+    call: Callable[[Any, torch.Tensor], Any]  # gives it ids
 
+    def build(self, config: Any) -> SimpleNamespace:
+        """Return what a port is until its reference is known."""
+        return SimpleNamespace(config=config, model=None)
 
-def unloaded(config: Any) -> SimpleNamespace:
-    """Return what a port is until its reference is known: it is loaded from a folder that this has written."""
-    return SimpleNamespace(config=config, model=None)
+    def load(self, port: SimpleNamespace, reference: torch.nn.Module) -> None:
+        """Load the port with the weights of its reference."""
+        with saved(reference, port.config, is_version_4=self.read is not _fms) as folder:
+            port.model = self.read(folder)
 
-
-def from_folder(read: Callable[[Path], Any], *, is_version_4: bool) -> Callable[[Any, torch.nn.Module], None]:
-    """Return what loads a port from a folder that ``save_pretrained`` writes."""
-
-    def load(port: SimpleNamespace, reference: torch.nn.Module) -> None:
-        with saved(reference, port.config, is_version_4=is_version_4) as folder:
-            port.model = read(folder)
-
-    return load
+    def forward(self, port: SimpleNamespace, inputs: Mapping[str, Any]) -> Any:
+        """Call the port."""
+        return self.call(port.model, inputs["input_ids"])
 
 
 @contextmanager
@@ -111,19 +108,14 @@ def _mlx(folder: Path) -> Any:
     return import_module("mlx_lm.utils").load_model(folder)[0]
 
 
-def _mlx_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> torch.Tensor:
-    mx, numpy = import_module("mlx.core"), import_module("numpy")
-    found = port.model(mx.array(inputs["input_ids"].numpy()))
-    return torch.from_numpy(numpy.array(found.astype(mx.float32)))
+def _mlx_call(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    mx = import_module("mlx.core")
+    return torch.from_numpy(import_module("numpy").array(model(mx.array(ids.numpy())).astype(mx.float32)))
 
 
 def _fms(folder: Path) -> Any:
     with torch.enable_grad():
         return import_module("fms.models").get_model("hf_pretrained", str(folder), data_type=torch.float32).eval()
-
-
-def _fms_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> Any:
-    return port.model(inputs["input_ids"])
 
 
 def _curated(class_name: str) -> Callable[[Path], Any]:
@@ -135,13 +127,10 @@ def _curated(class_name: str) -> Callable[[Path], Any]:
     return read
 
 
-def _curated_forward(port: SimpleNamespace, inputs: Mapping[str, Any]) -> torch.Tensor:
-    mask = import_module("curated_transformers.layers").AttentionMask(
-        torch.ones_like(inputs["input_ids"], dtype=torch.bool)
-    )
-    found = port.model(inputs["input_ids"], mask)
-    answer: torch.Tensor = found.logits if hasattr(found, "logits") else found.all_outputs[-1]
-    return answer
+def _curated_call(model: Any, ids: torch.Tensor) -> Any:
+    mask = import_module("curated_transformers.layers").AttentionMask(torch.ones_like(ids, dtype=torch.bool))
+    found = model(ids, mask)
+    return found.logits if hasattr(found, "logits") else found.all_outputs[-1]
 
 
 #: Model type -> what its configuration needs beside ``SIZES``. Three ports compute another GELU than their model's
@@ -191,17 +180,10 @@ def _of_auto(kind: str) -> type:
     return found
 
 
-def _pairs() -> Iterator[Pair]:
-    ports: list[tuple[str, str, type, Any, Callable[[Path], Any], Any]] = [
-        *((f"mlx-lm {kind}", kind, _of_auto(kind), own, _mlx, _mlx_forward) for kind, own in MLX.items()),
-        *((f"ibm-fms {kind}", kind, _of_auto(kind), own, _fms, _fms_forward) for kind, own in FMS.items()),
-    ]
-    for kind, (port, reference, own) in CURATED.items():
-        reference_class = getattr(transformers, reference)
-        ports.append((f"curated {kind}", kind, reference_class, own, _curated(port), _curated_forward))
-    for name, kind, reference_class, own, read, forward in ports:
-        load = from_folder(read, is_version_4=read is not _fms)
-        yield Pair(name, reference_class, _config(kind, own), unloaded, load, forward)
-
-
-PORTS = tuple(_pairs())
+PORTS = (
+    *(Pair(f"mlx-lm {kind}", _of_auto(kind), _config(kind, own), _mlx, _mlx_call) for kind, own in MLX.items()),
+    *(Pair(f"ibm-fms {kind}", _of_auto(kind), _config(kind, own), _fms, lambda model, ids: model(ids))
+      for kind, own in FMS.items()),
+    *(Pair(f"curated {kind}", getattr(transformers, of), _config(kind, own), _curated(port), _curated_call)
+      for kind, (port, of, own) in CURATED.items()),
+)  # fmt: skip
