@@ -45,6 +45,8 @@ _LESS_LIKELY = 0.1
 _CALLED = {"mul": "factor", "div": "divisor", "pow": "exponent", "add": "summand", "sub": "summand"}
 #: Operators whose result nothing is said about by leaving them out: they hand their operand on.
 _HANDED_ON = ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "expand")
+#: Kinds of changes that do a step more: a forward that they mend lacks it.
+LENGTHENED = ("added", "scaled", "activated")
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
 #: Values that an operand may be replaced by, and that may be added.
@@ -187,7 +189,14 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
     """The result times a number: a scale that no table of usual numbers has, such as ``1 / sqrt(3 * head_size)``."""
     for factor in sorted(factors) if not at.is_write else ():
         text = f"its {at.step.operator} times {factor:.6g}"
-        yield at.change(2.2, text, partial(_times, factor), "scaled", factor)
+        yield at.change(2.2, text, partial(_applied, partial(torch.mul, other=factor)), "scaled", factor)
+
+
+def activated(at: At) -> Iterator[Change]:
+    """An activation of the result, which was forgotten."""
+    for name, function in {**ACTIVATIONS, **_GATES}.items() if not at.is_write else ():
+        text = f"{name} of its {at.step.operator.strip('_')}"
+        yield at.change(2, text, partial(_applied, function), "activated", name)
 
 
 # --- operators
@@ -196,13 +205,14 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
 def functions(at: At) -> Iterator[Change]:
     """Another function of the same operands."""
     operator, count = at.step.operator.strip("_"), len(at.operands)
+    own = f"{operator}_tanh" if at.step.kwargs.get("approximate") == "tanh" else operator
     if at.is_write:
         return
     for names, functions_, needs in _FAMILIES:
         if operator in names and count >= needs:
             for name, function in functions_.items():
-                if name != operator:
-                    text, edit = f"{name} instead of {operator}", partial(_computed, function, needs or None)
+                if name != own:
+                    text, edit = f"{name} instead of {own}", partial(_computed, function, needs or None)
                     yield at.change(_COST_OF_FUNCTION[needs], text, edit, "function", name)
     if operator in ("sub", "div") and count == 2:  # noqa: PLR2004 - both
         yield at.change(2, f"the operands of {operator} exchanged", _other_way_round, "exchanged")
@@ -323,9 +333,9 @@ def _plus(other: int, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN40
     return [first + run.now(other), *rest]
 
 
-def _times(factor: float, _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+def _applied(function: Callable[..., Any], _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
     first, *rest = results_of(step.run(*given[0], **given[1]))
-    return [first * factor, *rest]
+    return [function(first), *rest]
 
 
 def _only(other: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.parity.explain.changes import LENGTHENED
 from pytest_tfdebug.parity.explain.proof import Live, prove
-from pytest_tfdebug.parity.values.blamed_calls import chooser, place_of_missing
+from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.values.finding import Finding
 from pytest_tfdebug.parity.values.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.values.operator_kinds import COPIES
+from pytest_tfdebug.parity.values.operator_kinds import COPIES, kind_of
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
@@ -59,7 +60,7 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
 def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -> Explained:
     """Return what values say with what a proof says."""
     known = pair.back.known if proof.is_reverse else pair.weights.known
-    places = places_of(proof, known, named.path, pair.reference)
+    places = places_of(proof, known, named.path, pair)
     told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
     if proof.is_reverse:
         is_certain = is_certain and _is_given_known(proof, pair)
@@ -72,7 +73,9 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     is_there = any(place.finding.call.path == named.path for place in places)
     if named.kind == "weights" and (named.certain or is_there):  # it is not the other side's, whatever else mends
         return replace(look, culprit=replace(named, proved=told))
-    places = [place for place in places if not _is_right(place.finding.values[0], pair)]
+    places = [
+        place for place in places if place.finding.fault == "left-out" or not _is_right(place.finding.values[0], pair)
+    ]
     if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         return replace(look, culprit=replace(named, certain=False, proved=told))
     is_certain = is_certain and all(place.finding.values[0].tells for place in places)
@@ -191,11 +194,11 @@ class ProofPlace(NamedTuple):
     lines: SourceRange | None  # the lines to blame; None where there are none
 
 
-def places_of(proof: Proof, known: frozenset[str], named: str, reference: Side | None = None) -> list[ProofPlace]:
+def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair | None = None) -> list[ProofPlace]:
     """Return the places that a proof names, those in a module that is named already first."""
     found: dict[object, ProofPlace] = {}
     for mend in proof.mends:
-        finding = _finding(proof, mend, known, reference)
+        finding = _finding(proof, mend, known, pair)
         side = proof.forward.side
         lines = _lines(side, finding.values[0], finding.call)
         changed = _step_of(proof, mend) if mend.places else None
@@ -223,25 +226,16 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     told = look.culprit
     if named is None or told is None or not told.proved or named.kind in ("inputs", "dtype"):
         return named
+    is_text = named.source is not None and is_statement(named.source)  # it was found with the proof, and with the text
     here = next((each for each in (*look.proved, told) if each.path == named.path), None)
     if here is not None and named.kind not in _PLAIN:
-        if named.source is not None and is_statement(named.source):  # it was found with the proof, and with the text
-            certain = named.certain or here.certain
-            return replace(named, reference=named.reference or here.reference, certain=certain, proved=here.proved)
-        source, reference = here.source or named.source, here.reference or named.reference
-        return replace(named, source=source, reference=reference, certain=here.certain, proved=here.proved)
-    first, is_glue = named.divergence, named.kind == "glue"
-    # a call that was given another number: what it computes with it is no other culprit
-    is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
-    # the text tells the line, and the change may be another way to mend what it does
-    is_line = is_glue and named.certain and not told.certain and named.source is not None and is_statement(named.source)
-    is_seen = named.kind == "module" and named.certain and not told.certain  # it gives others for the right inputs
-    if is_given or is_line or is_seen:
-        return replace(named, certain=named.certain and not is_line, proved=told.proved)
-    is_within = told.path == named.path or told.path.startswith(f"{named.path}.")
-    if named.kind not in _PLAIN and (told.certain or not is_within):  # what was tried speaks for another module
-        return told
-    return replace(named, proved=told.proved, reference=told.reference or named.reference)
+        source = named.source if is_text else here.source or named.source
+        reference = named.reference if is_text and named.reference else here.reference or named.reference
+        certain = here.certain or (is_text and named.certain)
+        return replace(named, source=source, reference=reference, certain=certain, proved=here.proved)
+    if named.kind in _PLAIN or (named.certain and not told.certain):
+        return replace(named, proved=told.proved, reference=told.reference or named.reference)
+    return told
 
 
 def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
@@ -270,7 +264,7 @@ def _numbers(place: ProofPlace) -> str:
     return f"{' or '.join(dict.fromkeys([new, *alike]))} instead of {old}"
 
 
-def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | None) -> Finding:
+def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair | None) -> Finding:
     """Return what a change says: of a weight that the other side has nowhere, that the weight is wrong."""
     side, change = proof.forward.side, mend.change
     if not mend.places:
@@ -284,10 +278,14 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | 
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
     copy = _copy_to_blame(side, change)
     blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(side, change, value))
-    if proof.is_reverse or mend.reached is None or reference is None:
+    if proof.is_reverse or mend.reached is None or pair is None:
         return Finding("proved", call, [blamed], None, None)
-    reached = reference.values[mend.reached]
-    return Finding("proved", call, [blamed], reached, reference.call_of(reached))
+    reached = pair.reference.values[mend.reached]
+    if change.kind in LENGTHENED and kind_of(reached) != kind_of(value):
+        first = next(side.uses(value.index), value)
+        call, beside = place_of_missing(pair, reached, first, AGREE)
+        return Finding("left-out", call, [beside or value], reached, call_of_missing(pair, reached, AGREE))
+    return Finding("proved", call, [blamed], reached, pair.reference.call_of(reached))
 
 
 def _call_around(side: Side, values: Sequence[Value]) -> Call:

@@ -14,7 +14,7 @@ import torch
 
 from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
-from pytest_tfdebug.parity.explain.changes import At, Change, changes_at, scaled
+from pytest_tfdebug.parity.explain.changes import At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
 from pytest_tfdebug.parity.explain.weights import changes_of_weights
 from pytest_tfdebug.parity.values.matching import reordered_axes
@@ -234,7 +234,14 @@ class Search:
 
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
         at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far)
-        return itertools.chain(changes_at(at), scaled(at, self._factors(place)))
+        found = itertools.chain(changes_at(at), scaled(at, self._factors(place)))
+        return itertools.chain(found, activated(at)) if self._lacks_a_use(place) else found
+
+    def _lacks_a_use(self, place: int) -> bool:
+        """Tell whether the other side computes something of what a step gives that this one never does."""
+        same = {each for out in self.forward.outs_of(place) for each in self.matches.within(out, self.same)}
+        lacking = itertools.compress(self.others, self._is_missing)
+        return any(not same.isdisjoint(value.producers) for value in lacking if not value.is_moved)
 
     def _factors(self, place: int) -> set[float]:
         """Return by which factors what a step gives differs from values that only the other side computes."""
@@ -260,12 +267,14 @@ class Search:
     def _reach(self, change: Change) -> Reached:
         """Return the first expected value that a change leads to."""
         first: list[tuple[int, int]] = []
+        changed = {out for place in change.edits for out in self.forward.outs_of(place)}
         foreign = 0.0
 
         def look(index: int, tensor: torch.Tensor) -> bool:
             nonlocal foreign
             value = self.forward.side.values[index] if index >= 0 else None
-            if value is None or value.origin == "view" or tensor.numel() < _FEWEST or not tensor.is_floating_point():
+            is_shown = value is None or (value.origin == "view" and index not in changed)
+            if is_shown or tensor.numel() < _FEWEST or not tensor.is_floating_point():
                 return False
             found = self._find(tensor)
             if found is not None and self._is_missing[found]:
@@ -282,8 +291,7 @@ class Search:
             return Reached(None, 0, is_at_end=False)
         if not first:
             return Reached(None, 0, is_at_end=foreign <= _LOOKED_AT)
-        begin = min((out for place in change.edits for out in self.forward.outs_of(place)), default=0)
-        return Reached(first[0][0], first[0][1] - begin, is_at_end=True)
+        return Reached(first[0][0], first[0][1] - min(changed, default=0), is_at_end=True)
 
     def residual(self, values: Mapping[int, torch.Tensor]) -> float:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
@@ -318,7 +326,7 @@ class Search:
         fingerprint = Fingerprint.of(tensor)
         near = [each for each in self._others[first:last] if distance(fingerprint, each.print) <= self.same]
         same = [each.index for each in near if not reordered_axes(fingerprint, each.print)]
-        return min(same, key=lambda index: not self._is_missing[index], default=None)
+        return min(same, key=lambda index: (not self._is_missing[index], index), default=None)
 
     def _has_partner(self, value: Value, matches: Matches, others: Sequence[Value]) -> bool:
         near = matches.within(value.index, self.same)
@@ -330,6 +338,8 @@ class Search:
 
 
 def _best(found: list[Mend]) -> list[Mend]:
-    """Return the changes that leave no more than rounding, as far as the best of them tells."""
+    """Return the changes that leave no more than rounding and give most of what is expected, the soonest of it."""
     least = min((mend.residual for mend in found), default=0.0)
-    return [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]
+    alike = [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]
+    soonest = min((mend.reached for mend in alike if mend.reached is not None), default=None)
+    return [mend for mend in alike if mend.reached == soonest]

@@ -13,7 +13,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.fingerprints import distance
-from pytest_tfdebug.parity.values.blamed_calls import chooser, place_of_missing
+from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts
 from pytest_tfdebug.parity.values.finding import Finding
 from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES
@@ -197,7 +197,8 @@ class _AtTolerance:
         """Blame the innermost call, around where a step is missed, that has all it takes."""
         pair = self._counterparts
         call, beside = place_of_missing(pair.pair, origin, first, pair.tolerance)
-        return pair.found("left-out", call, [] if beside is None else [beside], origin)
+        around = call_of_missing(pair.pair, origin, pair.tolerance)
+        return Finding("left-out", call, [] if beside is None else [beside], origin, around)
 
     def _around(self, first: Value) -> list[Call]:
         """Return the calls around a value, innermost first, without one whose line does right elsewhere."""

@@ -46,6 +46,17 @@ def place_of_missing(
     return call, beside if last is None or port.is_within(beside.call, call) else last
 
 
+def call_of_missing(pair: ForwardPair, step: Value, tolerance: float) -> Call:
+    """Return the reference's call whose line does a step that the port lacks, around a call that it lacks whole."""
+    reference = pair.reference
+    made = [value for value in reference.values if reference.weighted[value.index] and not value.is_moved]
+    there = [value for value in made if value.operator and pair.back_matches.within(value.index, tolerance)]
+    holding = (
+        each for each in reference.around(step.call) if any(reference.is_within(value.call, each) for value in there)
+    )
+    return next(holding, reference.root)
+
+
 def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Collection[int]) -> Call:
     """Return the first of some calls that has what is meant, or is not given what is taken instead."""
     chose = (
