@@ -149,7 +149,7 @@ def test_a_scale_that_no_table_has_is_solved_for():
 
     culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(wrong, x)).culprit
 
-    assert f"with its div times {0.37 * 1.91:.6g} at test_proof.py:" in culprit.proved
+    assert f"times {0.37 * 1.91:.6g} at test_proof.py:" in culprit.proved
 
 
 def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
@@ -443,3 +443,71 @@ def test_a_proof_that_speaks_for_another_module_goes_before_calls(tried, kind, p
     found = explained.in_place_of(named, look)
 
     assert (found.path, found.proved) == (path, "with the add left out")
+
+
+class Rooted(torch.nn.Module):
+    """The root mean square norm, written out."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.linspace(0.5, 1.5, 16))
+
+    def forward(self, x):
+        return x * x.pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt() * self.scale
+
+
+class Whole(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.norm = torch.nn.Linear(16, 32), torch.nn.Linear(32, 16), Rooted()
+
+    def forward(self, x):
+        normed = self.norm(x)
+        inner = self.first(normed)
+        inner = torch.nn.functional.silu(inner)
+        made = self.second(inner)
+        made = made * 0.37
+        summed = made + x
+        return summed.cumsum(1)
+
+
+class OwnWhole(torch.nn.Module):
+    def __init__(self, other, lacks):
+        super().__init__()
+        self.up, self.down, self.scaling, self.lacks = other.first, other.second, other.norm, lacks
+
+    def forward(self, x):
+        h = x if self.lacks == "norm" else self.scaling(x)
+        h = self.up(h)
+        h = h if self.lacks == "activation" else h * torch.sigmoid(h)
+        h = self.down(h)
+        h = h if self.lacks == "scale" else 0.37 * h
+        h = h if self.lacks == "residual" else x + h
+        return torch.cumsum(h, 1)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "proved", "reference"),
+    [
+        ("residual", "with the input [0] added at test_proof.py:", "summed = made + x"),
+        ("scale", "with the addmm of line 483 times 0.37 at test_proof.py:", "made = made * 0.37"),
+        (
+            "activation",
+            "with silu of the addmm of line 481 at test_proof.py:",
+            "inner = torch.nn.functional.silu(inner)",
+        ),
+        ("norm", "", "normed = self.norm(x)"),
+    ],
+)
+def test_a_golden_alone_tells_the_step_that_a_port_lacks(tmp_path, lacks, proved, reference):
+    torch.manual_seed(0)
+    right, x = Whole(), torch.randn(2, 5, 16)
+    pytest_tfdebug.trace(right, x).save(tmp_path / "golden.safetensors")
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.Trace.load(tmp_path / "golden.safetensors"), pytest_tfdebug.trace(OwnWhole(right, lacks), x)
+    ).culprit
+
+    assert culprit.proved.startswith(proved)
+    assert culprit.wrong == "skips a step that the reference does"
+    assert linecache.getline(culprit.reference.file, culprit.reference.first).strip() == reference

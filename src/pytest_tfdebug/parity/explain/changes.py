@@ -100,6 +100,11 @@ class At(NamedTuple):
         """What it gave first."""
         return self.forward.tensor(next(out for out in self.step.outs if out is not None))
 
+    @property
+    def described(self) -> str:
+        """What its result is called."""
+        return self.forward.described(self.forward.outs_of(self.place)[0])
+
     def change(self, cost: float, text: str, edit: Edit, kind: str, *key: Hashable) -> Change:
         """Return a change of it."""
         return Change(cost + self.far, text, self.place, edit, kind, (self.step.operator, kind, *key))
@@ -188,14 +193,14 @@ def _sizes(at: At) -> Iterator[Change]:
 def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
     """The result times a number: a scale that no table of usual numbers has, such as ``1 / sqrt(3 * head_size)``."""
     for factor in sorted(factors) if not at.is_write else ():
-        text = f"its {at.step.operator} times {factor:.6g}"
+        text = f"{at.described} times {factor:.6g}"
         yield at.change(2.2, text, partial(_applied, partial(torch.mul, other=factor)), "scaled", factor)
 
 
 def activated(at: At) -> Iterator[Change]:
     """An activation of the result, which was forgotten."""
     for name, function in {**ACTIVATIONS, **_GATES}.items() if not at.is_write else ():
-        text = f"{name} of its {at.step.operator.strip('_')}"
+        text = f"{name} of {at.described}"
         yield at.change(2, text, partial(_applied, function), "activated", name)
 
 

@@ -71,7 +71,7 @@ class Forward:
     def _described(self, index: int) -> str:
         value = self.side.values[index]
         if name := self.named(index) or value.name:
-            return name
+            return f"the input {name}" if value.origin == "input" else name
         while value.is_moved and len(value.producers) == 1 and not value.name:
             value = self.side.values[value.producers[0]]
         line = value.lines[0] if value.lines else None

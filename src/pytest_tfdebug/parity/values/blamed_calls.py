@@ -47,14 +47,20 @@ def place_of_missing(
 
 
 def call_of_missing(pair: ForwardPair, step: Value, tolerance: float) -> Call:
-    """Return the reference's call whose line does a step that the port lacks, around a call that it lacks whole."""
-    reference = pair.reference
-    made = [value for value in reference.values if reference.weighted[value.index] and not value.is_moved]
-    there = [value for value in made if value.operator and pair.back_matches.within(value.index, tolerance)]
-    holding = (
-        each for each in reference.around(step.call) if any(reference.is_within(value.call, each) for value in there)
-    )
-    return next(holding, reference.root)
+    """Return the reference's call whose line does a step that the port lacks, around a call that it lacks whole.
+
+    It lacks a call if it computes nothing of it, and uses none of its parameters.
+    """
+    reference, used = pair.reference, pair.port.used
+
+    def is_there(value: Value) -> bool:
+        names = [own for name in reference.parameters_of(value) for own in pair.back.partners.get(name, ())]
+        is_made = reference.weighted[value.index] and not value.is_moved
+        return not used.isdisjoint(names) or bool(is_made and pair.back_matches.within(value.index, tolerance))
+
+    there = {value.call for value in reference.values if value.operator and is_there(value)}
+    around = reference.around(step.call)
+    return next((call for call in around if any(reference.is_within(each, call) for each in there)), reference.root)
 
 
 def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Collection[int]) -> Call:
