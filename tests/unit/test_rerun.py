@@ -105,9 +105,27 @@ def test_a_forward_that_raises_the_second_time_costs_no_report():
 
     report = compare(trace(reference, X), trace(model, X))
 
-    assert len(runs) == 2
+    assert len(runs) == 3  # with attention written out, and without
     assert (report.ok, report.culprit.path) == (False, "Calls")
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+class ViewsAttention(nn.Module):
+    """Needs the layout that torch's attention returns."""
+
+    def forward(self, x):
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        made = nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        return made.transpose(1, 2).view(x.shape)
+
+
+def test_a_forward_that_needs_the_layout_of_fused_attention_is_made_again_as_it_is():
+    x = torch.linspace(-1, 1, 48).view(2, 3, 8)
+
+    values = Rerun(ViewsAttention(), (x,), {}).values([ViewsAttention()(x)])
+
+    assert values is not None
+    assert any("scaled_dot_product" in value.operator for value in values.values)
 
 
 def test_buffers_and_mode_are_left_as_they_were():

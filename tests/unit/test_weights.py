@@ -156,6 +156,15 @@ def test_a_place_in_a_sequence_is_no_layer():
     assert not any(found.is_misplaced(name) for name in found.partners)
 
 
+def test_a_parameter_in_whose_place_the_reference_has_none_is_not_misplaced():
+    own = {f"model__{number}__conv__w": random(40 + number, 6, 4) for number in range(3, 7)}
+    names = ["projections__0__w", "projections__1__w", "projections__2__w", "lateral__w"]
+
+    found = pair_weights(table(**own), table(**dict(zip(names, own.values(), strict=True))))
+
+    assert not any(found.is_misplaced(name) for name in found.partners)
+
+
 def test_a_parameter_that_changes_nothing_is_told_where_the_other_sides_does():
     own = table(norm__scale=A, layers__0__w=B, layers__1__w=C)
     found = pair_weights(own, table(final__weight=A, h__0__w=B, h__1__w=C))

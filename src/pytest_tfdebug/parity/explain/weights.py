@@ -99,9 +99,10 @@ def _of_the_reference(module: str, own: _Tensors, others: Others) -> _Found:
 def _as_elsewhere(module: str, own: _Tensors, others: Others) -> _Found:
     """Yield the weights of a module with the reference's numbers laid out as they are in another layer of the port."""
     laid: _Tensors = {}
-    by_layer = others.pairs.by_layer(others.tensors)
     for name, tensor in own.items():
-        for other, theirs, here in others.pairs.in_other_layers(name, by_layer):
+        for other, theirs, here in others.pairs.in_other_layers(name):
+            if not others.tensors.keys() >= {*theirs, *here}:
+                continue
             there, new = (torch.cat([others.tensors[each].flatten() for each in names]) for names in (theirs, here))
             alike = others.own.get(other)  # None where nothing uses it
             places = None if alike is None or alike.shape != tensor.shape else _places(there, alike)

@@ -14,7 +14,7 @@ from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 #: Parameters are copied, not computed: nothing but the rounding of the sums over them may differ, and a cast to half
 #: precision (see :data:`_CAST`).
@@ -44,6 +44,7 @@ class Weights:
     reordered: set[str] = field(default_factory=set)
     transposed: set[str] = field(default_factory=set)  # own names whose shape is the other side's reversed
     unknown: set[str] = field(default_factory=set)  # own names that the other side has no counterpart for
+    others: tuple[str, ...] = ()  # names of all parameters of the other side
 
     @cached_property
     def _own(self) -> Numbering:
@@ -69,38 +70,32 @@ class Weights:
         """Return the parameters of this name in other layers that the other side has."""
         return [each for each in self._in_layers.get(self._own.starred(name), ()) if each != name]
 
-    def _relation(self, own: str, other: str) -> tuple[str, bool]:
-        """Return what stays the same from layer to layer: the other's name, and whether the layers' numbers agree."""
-        return self._other.starred(other), self._own.layer(own) == self._other.layer(other)
-
     def is_misplaced(self, name: str) -> bool:
-        """Tell whether a parameter lies in another order than those of the same name in other layers.
+        """Tell whether a parameter lies in another order than those of its name in other layers, or in another's place.
 
-        Layouts differ between implementations; they do not differ between the layers of one.
+        Layouts differ between implementations; they do not differ between the layers of one. It holds what belongs
+        elsewhere only if the other side has what belongs here.
         """
         others = self._alike(name)
         if name in self.reordered and not self.reordered.intersection(others):
             return True
         if others and name in self.transposed and not self.transposed.intersection(others):
             return True
-        usual = Counter(self._relation(other, partner) for other in others for partner in set(self.partners[other]))
-        if name not in self.partners or not usual or usual.most_common(1)[0][1] < _USUAL:
-            return False
-        own = max(usual[self._relation(name, partner)] for partner in self.partners[name])
-        return own == 0 or own < usual.most_common(1)[0][1]
+        due = Counter(each for _, _, here in self.in_other_layers(name) for each in here)
+        most = max(due.values(), default=0)
+        return most >= _USUAL and all(due[each] < most for each in self.partners.get(name, due))
 
-    def by_layer(self, names: Iterable[str]) -> dict[tuple[str, ...], str]:
-        """Return parameters of the other side by what they are called in every layer, and the layer."""
-        return {(self._other.starred(each), *self._other.layer(each)): each for each in names}
+    @cached_property
+    def _by_layer(self) -> dict[tuple[str, ...], str]:
+        """The parameters of the other side by what they are called in every layer, and the layer."""
+        return {(self._other.starred(each), *self._other.layer(each)): each for each in self.others}
 
-    def in_other_layers(
-        self, name: str, by_layer: Mapping[tuple[str, ...], str]
-    ) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    def in_other_layers(self, name: str) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
         """Yield a parameter of another layer, what it holds of the other side, and the same of this layer."""
         for other in self._alike(name):
             theirs = self.partners[other]
             here, there = (
-                [by_layer.get((self._other.starred(each), *self._own.layer(own))) for each in theirs]
+                [self._by_layer.get((self._other.starred(each), *self._own.layer(own))) for each in theirs]
                 for own in (name, other)
             )
             found = tuple(each for each in here if each is not None)
@@ -194,7 +189,7 @@ class Weights:
 def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -> Weights:
     """Pair parameters by their fingerprints."""
     tolerance = _CAST if is_cast else _SAME
-    found = Weights()
+    found = Weights(others=tuple(other))
     by_count: dict[int, list[str]] = {}
     for name, (fingerprint, _) in other.items():
         by_count.setdefault(fingerprint.elements, []).append(name)

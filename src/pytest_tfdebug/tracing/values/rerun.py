@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,28 +66,28 @@ class Rerun:
 
         A model in half precision is looked at as a float32 copy: its rounding would hide what is computed.
         """
-        model = self.model
-        try:
-            is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
-            if is_widened:
-                model = copy.deepcopy(model).float()
-            for is_written_out in (True, False):  # the rounding of written-out attention may grow to another answer
-                args, kwargs = replaced(self.inputs(), _widened) if is_widened else self.inputs()
-                if tape is not None:
-                    tape.clear()
-                with preserved(model), torch.no_grad(), uncompiled(model):
-                    self.seed()
-                    values = values_of(
-                        model, self.method, args, kwargs, progress, is_written_out=is_written_out, tape=tape
-                    )
-                values.is_widened = is_widened
+        for is_written_out in (True, False):  # what is written out rounds and lies otherwise: some models need more
+            with suppress(Exception):  # a forward that fails the second time explains nothing, and must cost nothing
+                values = self._values(progress, tape, is_written_out=is_written_out)
                 given = (Fingerprint.of(each) for each in outputs or () if each is not None and each.numel())
                 made = [values.values[index].print for _, index in values.results]
-                if are_among(given, made, _SAME_WIDENED if is_widened else _SAME):
+                if are_among(given, made, _SAME_WIDENED if values.is_widened else _SAME):
                     return values
-        except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
-            return None
         return None
+
+    def _values(self, progress: Callable[[int], object] | None, tape: Tape | None, *, is_written_out: bool) -> Values:
+        model = self.model
+        is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
+        if is_widened:
+            model = copy.deepcopy(model).float()
+        args, kwargs = replaced(self.inputs(), _widened) if is_widened else self.inputs()
+        if tape is not None:
+            tape.clear()
+        with preserved(model), torch.no_grad(), uncompiled(model):
+            self.seed()
+            values = values_of(model, self.method, args, kwargs, progress, is_written_out=is_written_out, tape=tape)
+        values.is_widened = is_widened
+        return values
 
 
 class Recorded:
