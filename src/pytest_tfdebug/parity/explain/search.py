@@ -14,7 +14,7 @@ import torch
 
 from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
-from pytest_tfdebug.parity.explain.changes import At, Change, activated, changes_at, scaled
+from pytest_tfdebug.parity.explain.changes import LENGTHENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
 from pytest_tfdebug.parity.explain.weights import changes_of_weights
 from pytest_tfdebug.parity.values.matching import reordered_axes
@@ -338,8 +338,12 @@ class Search:
 
 
 def _best(found: list[Mend]) -> list[Mend]:
-    """Return the changes that leave no more than rounding and give most of what is expected, the soonest of it."""
+    """Return the changes that leave no more than rounding, as far as the best of them tells.
+
+    A step that is missing mends a forward in many places, as long as nothing between undoes it: it belongs where it
+    gives something expected soonest.
+    """
     least = min((mend.residual for mend in found), default=0.0)
     alike = [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]
-    soonest = min((mend.reached for mend in alike if mend.reached is not None), default=None)
-    return [mend for mend in alike if mend.reached == soonest]
+    given = [mend.reached for mend in alike if mend.change.kind in LENGTHENED and mend.reached is not None]
+    return [mend for mend in alike if mend.change.kind not in LENGTHENED or mend.reached == min(given, default=None)]
