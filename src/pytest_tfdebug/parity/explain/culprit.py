@@ -222,20 +222,30 @@ def _of_reference(named: Culprit, places: Sequence[ProofPlace], told: str, *, is
 
 
 def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
-    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same."""
+    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same.
+
+    Who is certain stays; calls that a proof contradicts are certain of a module alone, and not of lines between calls.
+    """
     told = look.culprit
     if named is None or told is None or not told.proved or named.kind in ("inputs", "dtype"):
         return named
-    is_text = named.source is not None and is_statement(named.source)  # it was found with the proof, and with the text
     here = next((each for each in (*look.proved, told) if each.path == named.path), None)
     if here is not None and named.kind not in _PLAIN:
-        source = named.source if is_text else here.source or named.source
-        reference = named.reference if is_text and named.reference else here.reference or named.reference
-        certain = here.certain or (is_text and named.certain)
-        return replace(named, source=source, reference=reference, certain=certain, proved=here.proved)
-    if named.kind in _PLAIN or (named.certain and not told.certain):
-        return replace(named, proved=told.proved, reference=told.reference or named.reference)
-    return told
+        if named.source is None or not is_statement(
+            named.source
+        ):  # else it was found with the proof, and with the text
+            source, reference = here.source or named.source, here.reference or named.reference
+            named = replace(named, source=source, reference=reference, certain=False)
+        reference, certain = named.reference or here.reference, named.certain or here.certain
+        return replace(named, reference=reference, certain=certain, proved=here.proved)
+    if named.kind not in _PLAIN and (told.certain or not named.certain):
+        return told
+    return replace(
+        named,
+        reference=told.reference or named.reference,
+        certain=named.certain and named.kind != "glue",
+        proved=told.proved,
+    )
 
 
 def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
