@@ -20,7 +20,7 @@ from transformers.debug_utils import DebugUnderflowOverflow
 import pytest_tfdebug
 from edits import without_names
 from measuring.work import Work
-from pytest_tfdebug import Trace, compare
+from pytest_tfdebug import Trace, assert_padding_invariant, compare
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
@@ -35,10 +35,6 @@ def traced(work: Work) -> Trace:
     """Return a trace."""
     found: Trace = pytest_tfdebug.trace(work.model, **work.inputs)
     return found
-
-
-def _trace(work: Work, _folder: Path) -> Run:
-    return lambda: traced(work)
 
 
 def _trace_and_compare(work: Work, _folder: Path) -> Run:
@@ -81,10 +77,6 @@ def _guard(work: Work, _folder: Path) -> Run:
     return guarded
 
 
-def _padding(work: Work, _folder: Path) -> Run:
-    return lambda: pytest_tfdebug.assert_padding_invariant(work.model, work.inputs)
-
-
 def _explain(work: Work, folder: Path, *, fails: bool, renamed: bool) -> Run:
     """Return what holds a model to a golden: after one layer a function too many, or all modules under other names."""
     port = copy.deepcopy(work.model)
@@ -101,10 +93,6 @@ def _explain(work: Work, folder: Path, *, fails: bool, renamed: bool) -> Run:
         return report
 
     return explain
-
-
-def _bare(work: Work, _folder: Path) -> Run:
-    return work.forward
 
 
 def _hooks(work: Work, _folder: Path, keep: Callable[[torch.Tensor], object]) -> Run:
@@ -189,8 +177,8 @@ _SEARCH = "a second forward, its operators, and the search among them"
 _LET_GO = "looks at a call's tensors and lets them go"
 # fmt: off
 KINDS: tuple[Kind, ...] = (
-    *(Kind(section, BARE, _bare) for section in ("core", "goldens", "explaining", "overflow")),
-    Kind("core", "trace", _trace, 1.15, _TRACED, KEEPING),
+    *(Kind(section, BARE, lambda work, _: work.forward) for section in ("core", "goldens", "explaining", "overflow")),
+    Kind("core", "trace", lambda work, _: partial(traced, work), 1.15, _TRACED, KEEPING),
     Kind("core", "trace and compare", _trace_and_compare, 2.0, "reads every tensor of both sides, equality first"),
     _Peer("core", KEEPING, partial(_hooks, keep=lambda tensor: tensor)),
     _Peer("core", "hooks that clone", partial(_hooks, keep=torch.clone)),
@@ -206,10 +194,12 @@ KINDS: tuple[Kind, ...] = (
     _Peer("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow),
     Kind("memory", "golden, check (the file apart)", _loaded_check, 1.0, _LET_GO),
     Kind("memory", "overflow_guard", _guard, 1.0, _LET_GO),
-    Kind("memory", "trace", _trace),
+    Kind("memory", "trace", lambda work, _: partial(traced, work)),
     _Peer("memory", "hooks that clone", partial(_hooks, keep=torch.clone)),
     *(Kind("growth", name, make, 1.25, "every call is looked at once, whatever came before")
-      for name, make in (("trace", _trace), ("golden, update", _update), ("golden, check", _check),
-                         ("overflow_guard", _guard), ("padding_invariant", _padding))),
+      for name, make in (
+          ("trace", lambda work, _: partial(traced, work)), ("golden, update", _update), ("golden, check", _check),
+          ("overflow_guard", _guard),
+          ("padding_invariant", lambda work, _: partial(assert_padding_invariant, work.model, work.inputs)))),
 )
 # fmt: on
