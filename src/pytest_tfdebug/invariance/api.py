@@ -42,12 +42,12 @@ _OPTIONS = {**{name: check.options for name, check in CHECKS.items()}, CLEAN_LOA
 
 
 #: Checks with a marker of their own -> its name, which they have in records too.
-KINDS = {"padding": "padding_invariant"}
+OWN_MARKERS = {"padding": "padding_invariant"}
 
 
 def title(name: str) -> str:
     """Return how a check is asked for."""
-    return KINDS.get(name, f"invariant({name!r})")
+    return OWN_MARKERS.get(name, f"invariant({name!r})")
 
 
 def asked(

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import InvarianceError, TFDebugError, counted
-from pytest_tfdebug.invariance.api import CHECKS, KINDS, asked, judge, title
+from pytest_tfdebug.invariance.api import CHECKS, OWN_MARKERS, asked, judge, title
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.marker_arguments import usage_error
@@ -102,7 +102,9 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
     models, notes = ", ".join(dict.fromkeys(call.class_name for call in observer.calls)), tuple(outcome.notes)
     told = notes[0] if notes else f"{models}: {counted(outcome.repeats, 'forward')} made again, with the same answer."
-    record = CheckRecord(item.nodeid, KINDS.get(name, name), "passed", told, model=models, at=observer.at, notes=notes)
+    record = CheckRecord(
+        item.nodeid, OWN_MARKERS.get(name, name), "passed", told, model=models, at=observer.at, notes=notes
+    )
     note(item, replace(record, repeats=outcome.repeats))
     for text in outcome.notes:
         item.add_report_section("call", title(name), text)
@@ -132,7 +134,7 @@ def _failed_record(item: pytest.Item, name: str, error: InvarianceError, observe
     in_detail = wants_details(item.config)
     return CheckRecord(
         item.nodeid,
-        KINDS.get(name, name),
+        OWN_MARKERS.get(name, name),
         "failed",
         error.answer,
         model=error.call.class_name if error.call is not None else "",
