@@ -166,11 +166,7 @@ def _message(error: BaseException) -> str:
         message = str(error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else error)
     except Exception as unreadable:  # noqa: BLE001 - a foreign __str__ may raise anything, and the test has failed already
         return f"<message unreadable: {type(unreadable).__name__}>"
-    far = 10 * _MESSAGE_LIMIT
-    message = redact(message if len(message) <= 2 * far else f"{message[:far]}\n...\n{message[-far:]}")
-    if len(message) <= _MESSAGE_LIMIT:
-        return message
-    return f"{message[: _MESSAGE_LIMIT // 2]}\n...\n{message[-_MESSAGE_LIMIT // 2 :]}"
+    return text.cut(redact(text.cut(message, 20 * _MESSAGE_LIMIT)), _MESSAGE_LIMIT)
 
 
 def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
