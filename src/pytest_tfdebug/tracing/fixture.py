@@ -11,32 +11,19 @@ from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import Trace, check_model, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import pytest
-
-    from pytest_tfdebug.tracing.record.selection import Level
 
 
 def tracer(item: pytest.Item) -> Callable[..., Trace]:
     """Return :func:`pytest_tfdebug.trace` for a test: a forward that raises leaves its calls in the test's report."""
 
-    def tf_trace(
-        model: torch.nn.Module,
-        /,
-        *args: Any,  # noqa: ANN401 - the model's own inputs
-        include: str | Iterable[str] = (),
-        exclude: str | Iterable[str] = (),
-        level: Level = "all",
-        **kwargs: Any,  # noqa: ANN401
-    ) -> Trace:
+    def tf_trace(model: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Trace:  # noqa: ANN401 - the model's own inputs
         __tracebackhide__ = True
-        check_model(model, {"include": include, "exclude": exclude, "level": level}, "tf_trace")
-        with (
-            preserved(model),
-            torch.no_grad(),
-            record(model, include=include, exclude=exclude, level=level) as recorded,
-        ):
+        own: dict[str, Any] = {name: kwargs.pop(name) for name in ("include", "exclude", "level") if name in kwargs}
+        check_model(model, own, "tf_trace")
+        with preserved(model), torch.no_grad(), record(model, **own) as recorded:
             try:
                 model(*args, **kwargs)
             except Exception:
