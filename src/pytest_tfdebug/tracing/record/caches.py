@@ -17,7 +17,7 @@ from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.leaves import ATOMS, Leaf, is_cache, opener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 
 class _Look(NamedTuple):
@@ -29,10 +29,12 @@ class _Look(NamedTuple):
     ids: list[int]
     tensors: dict[str, torch.Tensor]
     counts: list[int]
+    is_seen: bool  # whether the views show all of it: there is none of an object without a ``__dict__``
 
     def is_past(self) -> bool:
         """Tell whether something was replaced or written to since: in microseconds, for it is asked at every call."""
-        return list(map(id, chain.from_iterable(self.views))) != self.ids or _counts(self.tensors) != self.counts
+        is_same = self.is_seen and list(map(id, chain.from_iterable(self.views))) == self.ids
+        return not is_same or _counts(self.tensors) != self.counts
 
 
 class CacheWatch:
@@ -70,7 +72,7 @@ def caches_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[object,
 def _look(cache: object) -> _Look:
     views: list[Iterable[object]] = []
     tensors: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
+    seen, is_seen = set[int](), True
     todo: list[tuple[str, Any]] = [("", cache)]
     while todo:
         path, value = todo.pop()
@@ -78,10 +80,12 @@ def _look(cache: object) -> _Look:
             tensors[path] = value
         elif id(value) not in seen and (open_up := opener(cast("type", type(value)))) is not None:
             seen.add(id(value))
-            views.append(_view(value))
+            is_seen = is_seen and (isinstance(value, (list, tuple, Mapping)) or hasattr(value, "__dict__"))
+            view = value if isinstance(value, (list, tuple, Mapping)) else getattr(value, "__dict__", ())
+            views.append(view.values() if isinstance(view, Mapping) else view)
             todo += [(path + suffix, child) for suffix, child in open_up(value) if type(child) not in ATOMS][::-1]
     held = list(chain.from_iterable(views))
-    return _Look(cache, views, held, list(map(id, held)), tensors, _counts(tensors))
+    return _Look(cache, views, held, list(map(id, held)), tensors, _counts(tensors), is_seen)
 
 
 def _counts(tensors: dict[str, torch.Tensor]) -> list[int]:
@@ -89,23 +93,3 @@ def _counts(tensors: dict[str, torch.Tensor]) -> list[int]:
         return [tensor._version for tensor in tensors.values()]  # noqa: SLF001 - as in ``version``, in a tenth of the time
     except RuntimeError:  # some keep no count
         return [version(tensor) for tensor in tensors.values()]
-
-
-def _view(value: Any) -> Iterable[object]:  # noqa: ANN401
-    if isinstance(value, (list, tuple)):
-        return value
-    if isinstance(value, Mapping):
-        return value.values()
-    own: Iterable[object] = vars(value).values() if hasattr(value, "__dict__") else _Slots(value)
-    return own
-
-
-class _Slots:
-    """What an object without a ``__dict__`` holds, asked anew each time."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __iter__(self) -> Iterator[object]:
-        open_up = opener(cast("type", type(self._value)))
-        return iter(()) if open_up is None else (child for _, child in open_up(self._value))
