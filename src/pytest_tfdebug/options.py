@@ -118,6 +118,7 @@ INI = (
     ),
     ("tf_golden_internal", "what to do if the outputs agree and values inside differ: warn (default) or fail"),
     ("tf_golden_store", "what a golden keeps: a sample of each tensor (values, the default) or all (full)"),
+    ("tf_golden_max_size", "size above which a golden is not written (default: 100 MB)"),
     (
         "tf_explain_seconds",
         "how long to search for the change that fixes a failed check (default: 5; 0: never)",

@@ -219,12 +219,18 @@ def test_goldens_of_deleted_tests_are_listed_and_deleted_only_when_asked(pyteste
     assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]
 
 
-def test_goldens_of_a_deleted_test_file_stay(pytester, run):
+def test_goldens_of_a_deleted_test_file_are_named_and_stay(pytester, run):
     run("--tf-golden=update")
     (pytester.path / "test_other.py").unlink()
 
-    run("--tf-golden=update", "--tf-golden-prune")
+    result = run("--tf-golden=update", "--tf-golden-prune")
 
+    result.stdout.fnmatch_lines(
+        [
+            "No test of this run uses these; they are never deleted:",
+            "  goldens/test_other (1 golden): there is no test_other.py beside its directory.",
+        ]
+    )
     assert list(goldens(pytester)) == FILES
 
 

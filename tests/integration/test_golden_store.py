@@ -87,10 +87,21 @@ def test_a_golden_keeps_every_element_when_it_is_asked_to(pytester, run, how):
     ("ini", "told"),
     [
         ("tf_golden_store = all", "tf_golden_store='all' is not one of 'values', 'full'."),
+        ("tf_golden_max_size = -1", 'tf_golden_max_size = \'-1\' is not a size such as "1 MB" or "64 kB".'),
     ],
 )
 def test_an_ini_value_that_makes_no_sense_is_refused(run, ini, told):
     run(CHECK, ini=ini).stdout.fnmatch_lines([f"*{told}"])
+
+
+def test_a_golden_that_would_be_too_large_is_not_written(pytester, run):
+    result = run('check(build(), HIDDEN, store="full")', "--tf-golden=update", ini="tf_golden_max_size = 100 kB")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*would take * kB, and tf_golden_max_size is 100 kB.", "*or raise tf_golden_max_size."]
+    )
+    assert not golden(pytester).exists()
 
 
 def test_a_recording_run_holds_the_port_to_what_it_has_just_written(pytester, run):

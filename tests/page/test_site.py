@@ -1,6 +1,8 @@
 """What holds for all pages: size, speed, strangers' names, links from other reports."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,34 @@ def test_a_run_without_a_check_says_what_a_check_is(tmp_path, sight):
     Pages(tmp_path).finish(RUN)
 
     assert "tf_golden.check" in sight().open(tmp_path / "index.html").inner_text("main")
+
+
+def test_pytest_html_links_each_check(tmp_path):
+    test = tmp_path / "test_it.py"
+    test.write_text("""
+import pytest, torch
+
+@pytest.mark.overflow_free
+def test_it():
+    torch.nn.Linear(2, 2)(torch.zeros(1, 2))
+""")
+    report = tmp_path / "reports" / "report.html"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(test),
+        f"--html={report}",
+        f"--tf-html={tmp_path / 'page'}",
+        "-p",
+        "no:cacheprovider",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    [page] = (tmp_path / "page" / "checks").iterdir()
+
+    assert f"../page/checks/{page.name}" in report.read_text()
 
 
 def luminance(colour):

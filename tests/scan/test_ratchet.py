@@ -47,6 +47,27 @@ def test_a_skip_that_the_baseline_holds_without_a_reason_is_accepted(ratchet):
     assert ratchet() == (0, "No skip has changed since base/all_tests_scan_result.json.\n")
 
 
+def test_strict_reasons_ask_for_the_reasons_that_the_baseline_lacks(ratchet):
+    code, out = ratchet("--strict-reasons")
+
+    assert code == 1
+    assert out.splitlines()[:2] == [
+        "Skips without a reason : 1",
+        " - test_forward of beth: (no reason)  (BTest, tests/models/beth/test_modeling_beth.py:8)",
+    ]
+
+
+def test_strict_reasons_without_a_baseline(small, tmp_path, monkeypatch, capsys):
+    from pytest_tfdebug.scan.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["--repo", str(small), "--strict-reasons"]) == 1
+    assert "Skips without a reason : 1" in capsys.readouterr().out
+    source(small, "beth").write_text(HEAD + CLASS.format("B", "pass"))
+
+    assert main(["--repo", str(small), "--strict-reasons"]) == 0
+
+
 def test_a_renamed_class_skips_anew(small, ratchet):
     file = source(small, "aleph")
     file.write_text(file.read_text().replace("ATest", "AnotherTest"))

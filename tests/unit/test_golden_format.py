@@ -10,9 +10,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from golden_files import header_of, opened, rewritten
-from pytest_tfdebug import GoldenError, Trace, compare, record, trace
+from pytest_tfdebug import GoldenError, TFDebugError, Trace, compare, record, trace
+from pytest_tfdebug.goldens.settings import parse_size
 from pytest_tfdebug.goldens.store.golden_file import load, save
-from pytest_tfdebug.tracing.file.codec import read, read_extra, shown_size
+from pytest_tfdebug.tracing.file.codec import read, read_extra, shown_size, write
 from pytest_tfdebug.tracing.file.document import MOST_CALLS
 from pytest_tfdebug.tracing.file.kept import KEPT, OF_OUTPUTS
 
@@ -259,6 +260,27 @@ def test_a_digest_of_another_shape_is_refused(golden, tmp_path, shape):
 
     with pytest.raises(GoldenError):
         Trace.load(tmp_path / "t")
+
+
+def test_a_file_that_would_be_too_large_is_not_written(model, ids, tmp_path):
+    (tmp_path / "t").write_text("old")
+
+    with pytest.raises(GoldenError, match=r"t would take 4\.6 MB, and tf_golden_max_size is 10 kB."):
+        write(tmp_path / "t", trace(model, ids), max_size=10_000)
+    assert (tmp_path / "t").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1 MB", 10**6), ("64 kB", 64_000), ("1.5gb", 1_500_000_000), ("12", 12), (5, 5), ("7 b", 7)]
+)
+def test_a_size_is_read(text, size):
+    assert parse_size(text, "budget") == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1 MB", "0", "1 TB", None, True, [], "1e3"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(TFDebugError, match="is not a size such as"):
+        parse_size(text, "budget")
 
 
 def test_sizes_are_shown_as_people_write_them():

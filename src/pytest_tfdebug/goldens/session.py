@@ -14,7 +14,7 @@ from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec rea
 from pytest_tfdebug.errors import GoldenError, counted, listed
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import GoldenPlace, LocalDirectory
-from pytest_tfdebug.goldens.unclaimed import find_unclaimed
+from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable
@@ -52,7 +52,7 @@ class WorkerPart(NamedTuple):
 
     outcomes: list[GoldenOutcome]
     claims: dict[str, str]
-    stale: list[str]
+    unclaimed: Unclaimed
 
 
 @dataclass
@@ -61,7 +61,8 @@ class GoldenSession:
 
     outcomes: list[GoldenOutcome] = field(default_factory=list)  # what became of each golden, in the order of the tests
     claims: dict[str, str] = field(default_factory=dict)  # golden file -> node id of the test that uses it
-    stale: list[str] = field(default_factory=list)  # goldens whose test no longer exists
+    # goldens whose test no longer exists, and what else no test uses
+    unclaimed: Unclaimed = field(default_factory=Unclaimed)
     clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use, or that cannot go
     pruned: list[str] = field(default_factory=list)  # goldens that were deleted
     _owners: dict[str, str] = field(default_factory=dict)
@@ -105,7 +106,6 @@ class GoldenSession:
     def merge(self, part: WorkerPart) -> None:
         """Add what another process did for tests of this one."""
         self.outcomes += part.outcomes
-        self.stale += part.stale
         for path, test in part.claims.items():
             owner = self._claim(path, test)
             if owner != test:
@@ -113,7 +113,7 @@ class GoldenSession:
 
     def part(self) -> WorkerPart:
         """Return the worker's part."""
-        return WorkerPart(self.outcomes, self.claims, self.stale)
+        return WorkerPart(self.outcomes, self.claims, self.unclaimed)
 
 
 _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
@@ -129,12 +129,13 @@ def finish(session: pytest.Session) -> None:
     config = session.config
     options, found = Options.of(config), GoldenSession.of(config)
     if session.exitstatus in _ENDED:
-        found.stale += find_unclaimed(config, options.golden_dir)
+        found.unclaimed.merge(find_unclaimed(config, options.golden_dir))
     if hand_over(config, WORKER_KEY, found.part()):
         return
-    found.stale = sorted(set(found.stale).difference(found.claims))
+    unclaimed = found.unclaimed
+    unclaimed.stale = [path for path in unclaimed.stale if path not in found.claims]
     if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
-        found.pruned, found.stale = found.stale, []
+        found.pruned, unclaimed.stale = unclaimed.stale, []
         found.clashes += _delete(found.pruned)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -144,7 +145,9 @@ def take_over(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a wor
     """Take over what a worker did with goldens."""
     part = handed_over(node, WORKER_KEY, WorkerPart)
     if part is not None:
-        GoldenSession.of(config).merge(part)
+        found = GoldenSession.of(config)
+        found.merge(part)
+        found.unclaimed.merge(part.unclaimed)
 
 
 def _delete(paths: list[str]) -> Iterator[str]:
@@ -186,10 +189,13 @@ def summary(config: pytest.Config) -> Iterator[str]:
     yield from found.clashes
     if found.pruned:
         yield "Deleted, because their tests no longer exist:"
-    elif found.stale:
+    elif found.unclaimed.stale:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
-    for path in found.pruned or found.stale:
+    for path in found.pruned or found.unclaimed.stale:
         yield f"  {shown(path, config)}"
+    if found.unclaimed.left:
+        yield "No test of this run uses these; they are never deleted:"
+        yield from (f"  {line}" for line in found.unclaimed.left)
 
 
 def covered(config: pytest.Config) -> Iterator[str]:

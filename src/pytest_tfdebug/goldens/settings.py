@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -29,6 +30,10 @@ Store = Literal["values", "full"]
 _DEFAULTS = {"internal": "warn", "tolerance": "dtype", "store": "values"}
 #: Keywords that take one of a few words.
 _CHOICES = {"internal": get_args(Internal), "store": get_args(Store), "level": get_args(Level)}
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
+#: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
+MAX_SIZE = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Kept:
     """What is kept of a forward that is recorded."""
 
     store: Store = "values"  # a sample of each tensor, or every element
+    max_size: int | None = MAX_SIZE  # bytes above which it is not written
     has_floors: bool = False  # whether the forward is made once more in float64, and the floor of each tensor kept
     has_positions: bool = False  # whether the model's outputs are kept with zeros where their positions do not count
     # dtypes in half precision that the forward is made in once more, for the floor of each value there
@@ -71,6 +77,7 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
     by_marker = _checked(places[1])
     with _said_by("tf_golden_"):
         _checked(defaults)
+        max_size = parse_size(ini.get("golden_max_size") or MAX_SIZE, "max_size =")
     ways = (place.get("tolerance") for place in places)
     is_measured = next(way for way in ways if isinstance(way, str)) == "fp64"
     by_ini = tolerances(overrides=parse_tolerances(ini.get("golden_tolerances")))
@@ -84,6 +91,7 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
         chosen["internal"],
         Kept(
             chosen["store"],
+            max_size,
             has_floors=is_measured,
             has_positions=arguments.get("positions") is not None,
             dtypes=checked_dtypes(chosen["dtypes"]),
@@ -91,6 +99,15 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
         OutputRules(arguments.get("outputs"), arguments.get("positions")),
         (*given.globs, *by_marker.globs),
     )
+
+
+def parse_size(text: object, name: str) -> int:
+    """Return the bytes that ``"1 MB"``, ``"64 kB"`` or a number stands for."""
+    found = _SIZE.fullmatch(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    size = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
+    if size <= 0:
+        raise TFDebugError(f'{name} {text!r} is not a size such as "1 MB" or "64 kB".')
+    return size
 
 
 def _checked(given: Mapping[str, Any]) -> Tolerances:

@@ -13,13 +13,29 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of
+from pytest_tfdebug.errors import counted
+from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of, shown
+from pytest_tfdebug.redaction import printable
 from pytest_tfdebug.running import Collected
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pytest
+
+
+@dataclass
+class Unclaimed:
+    """Goldens beside the test files of a run that no test uses."""
+
+    stale: list[str] = field(default_factory=list)  # goldens whose test is gone
+    left: list[str] = field(default_factory=list)  # sentences about folders of goldens whose test file is gone
+
+    def merge(self, other: Unclaimed) -> None:
+        """Add what another process found."""
+        self.stale = sorted({*self.stale, *other.stale})
+        self.left = sorted({*self.left, *other.left})
 
 
 @dataclass
@@ -57,9 +73,9 @@ class _TestFile:
         return self.path.read_text(encoding="utf-8", errors="replace")
 
 
-def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> list[str]:
-    """Return the goldens whose test is gone, beside the test files that this run has collected whole."""
-    found: list[str] = []
+def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
+    """Look for goldens without a test beside the test files that this run has collected whole."""
+    found = Unclaimed()
     if is_url(golden_dir):  # other projects and branches may share it
         return found
     folders: dict[Path, list[_TestFile]] = {}
@@ -69,7 +85,10 @@ def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> list[str]:
         labels = {label for file in files for label in file.labels}
         unnamed = [path for path in _goldens(folder) if not _is_label_of(path.name.removesuffix(SUFFIX), labels)]
         if folder.resolve().is_relative_to(config.rootpath.resolve()):
-            found += [str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None)]
+            found.stale += [str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None)]
+    if golden_dir is None:
+        for directory in {folder.parent for folder in folders}:
+            found.left += _without_test_file(directory, config)
     return found
 
 
@@ -98,6 +117,14 @@ def _is_stale(path: Path, files: list[_TestFile], *, is_beside: bool) -> bool:
     test = (read_extra(path) or {}).get("test")
     gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=is_beside)]
     return bool(gone) and not any(file.may_define(str(test)) for file in gone)
+
+
+def _without_test_file(directory: Path, config: pytest.Config) -> Iterator[str]:
+    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
+    known = {folder_of_file(file, config, None) for file in directory.parent.glob("*.py")}
+    for folder in sorted({path.parent for path in directory.glob(f"*/*{SUFFIX}")} - known):
+        of_goldens = counted(len(_goldens(folder)), "golden")
+        yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(folder.name)}.py beside its directory."
 
 
 def _is_label_of(label: str, labels: set[str]) -> bool:

@@ -102,6 +102,20 @@ class Publisher:
             at = SourceRange(str(node.path), first, first)
             placed = [record if record.at is not None else replace(record, at=at) for record in records]
             setattr(report, CARRIED, [json.dumps(redacted(record.to_dict())) for record in placed])
+            self._link(report, records)
+
+    def _link(self, report: pytest.TestReport | pytest.CollectReport, records: list[CheckRecord]) -> None:
+        if self._html is None or not self._config.pluginmanager.hasplugin("html"):
+            return
+        from pytest_html import extras
+
+        made = self._config.getoption("htmlpath", None)
+        beside = Path(os.path.expandvars(made)).absolute().parent if made else self._config.invocation_params.dir
+        folder = os.path.relpath(self._html, beside).replace(os.sep, "/")
+        links = [
+            extras.url(f"{folder}/checks/{record.slug}.html", name=f"tfdebug {record.check}") for record in records
+        ]
+        vars(report)["extras"] = [*getattr(report, "extras", ()), *links]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -121,23 +121,29 @@ KINDS = {
 _Skips: TypeAlias = "dict[tuple[str, ...], list[_Entry]]"
 
 
-def changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[SkipChange]:
+def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[SkipChange]:
     """Return what differs between two reports.
 
-    What the earlier report holds is accepted as it is. A test that only it has is compared with nothing.
+    What the earlier report holds is accepted as it is, unless ``strict_reasons`` asks for a reason of every skip. A
+    test that only the earlier report has is compared with nothing.
     """
     before, after = _skips(earlier), _skips(now)
     found: list[SkipChange] = []
     for key in after | before:
         for was, skip in _paired(before.get(key, []), after.get(key, [])):
             if skip is not None:
-                found += _change(key[0], was, skip)
+                found += _change(key[0], was, skip, strict_reasons=strict_reasons)
             elif was is not None and key[0] in now:
                 found.append(SkipChange("gone", key[0], was))
     return sorted(found, key=lambda change: list(KINDS).index(change.kind))
 
 
-def _change(test: str, was: _Entry | None, entry: _Entry) -> Iterator[SkipChange]:
+def without_reason(now: Mapping[str, Any]) -> list[SkipChange]:
+    """Return the skips of a report that have no reason."""
+    return [change for change in changes(now, now, strict_reasons=True) if change.kind == "no-reason"]
+
+
+def _change(test: str, was: _Entry | None, entry: _Entry, *, strict_reasons: bool) -> Iterator[SkipChange]:
     reason, state = entry["reason"], entry["state"]
     if was is None:
         yield SkipChange("empty" if state == "empty" else "new", test, entry)
@@ -145,7 +151,7 @@ def _change(test: str, was: _Entry | None, entry: _Entry) -> Iterator[SkipChange
     earlier = was["reason"]
     if state == "empty" != was["state"]:
         yield SkipChange("empty", test, entry, earlier)
-    elif state == "skipped" and not reason.strip() and earlier.strip():
+    elif state == "skipped" and not reason.strip() and (strict_reasons or earlier.strip()):
         yield SkipChange("no-reason", test, entry, earlier)
     elif earlier != reason:
         yield SkipChange("changed", test, entry, earlier)

@@ -21,7 +21,7 @@ OK, FAILED, UNANSWERED = 0, 1, 2
 #: Characters in a line of the help.
 _WIDTH = 100
 #: Options that do not go with ``--fix``, as messages spell them.
-_NOT_WITH_FIX = ("format", "output_dir", "strict", "test_method_name")
+_NOT_WITH_FIX = ("format", "output_dir", "strict-reasons", "strict", "test_method_name")
 _FORMATS = ("json", "markdown", "github")
 #: Characters by which a repository could steer a terminal or turn the direction of text -> escapes that JSON knows.
 _STEERING = {
@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no-cache", action="store_true", help="neither read nor write the cache")
     add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
+    add("--strict-reasons", action="store_true", help="exit with 1 if any skip has no reason, old ones too")
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
@@ -168,7 +169,7 @@ def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str,
     if file and test is not None and test not in earlier:
         raise ScanError(f"{file} has no test {test}; write a report of it, or of all tests, before the change.")
     before = {name: values for name, values in earlier.items() if test in (None, name)}
-    changed = baseline.changes(before, now)
+    changed = baseline.changes(before, now, strict_reasons=options.strict_reasons)
     if options.format is None:
         _print(baseline.lines(changed, now, file or options.base, verbose=options.verbose))
     else:
@@ -185,7 +186,14 @@ def _show_report(options: argparse.Namespace, found: Answer) -> int:
         _print(render.as_annotations(found.report))
     else:
         _print([(found.result.dumps() if options.format == "json" else render.to_markdown(found.report)).rstrip("\n")])
-    return OK
+    if not options.strict_reasons:
+        return OK
+    from pytest_tfdebug.scan import baseline
+
+    bare = baseline.without_reason(found.report)
+    lines = baseline.lines(bare, found.report) if bare else ()
+    _print(lines, sys.stdout if options.format is None else sys.stderr)  # stdout holds the report
+    return FAILED if bare else OK
 
 
 def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:

@@ -104,7 +104,7 @@ def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept) -> int:
     table = None if values is None else encode_values(values)
     if kept.store == "values":
         trace = sampled(trace)
-    return write(path, trace, extra, table)
+    return write(path, trace, extra, table, max_size=kept.max_size)
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:

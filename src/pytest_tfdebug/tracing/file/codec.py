@@ -62,6 +62,8 @@ def write(
     trace: Trace,
     extra: dict[str, Any] | None = None,
     table: Mapping[str, torch.Tensor] | None = None,
+    *,
+    max_size: int | None = None,
 ) -> int:
     """Write a trace, in one step: the file is the old one or the new one, never a part."""
     from safetensors.torch import save_file
@@ -76,9 +78,15 @@ def write(
     tensors |= table or {}
     told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
     header = with_checksums({"format": FORMAT, "extra": told}, tensors)
+    size = len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if max_size is not None and size > max_size:
+        raise GoldenError(
+            f"{path} would take {shown_size(size)}, and tf_golden_max_size is {shown_size(max_size)}.\n"
+            'Record less (a smaller input, level="layers", no store="full"), or raise tf_golden_max_size.'
+        )
     with _readable(path):
         replace_atomically(Path(path), fill)
-    return len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return size
 
 
 def shown_size(size: int) -> str:
