@@ -517,3 +517,59 @@ def test_a_golden_alone_tells_the_step_that_a_port_lacks(tmp_path, lacks, proved
     assert re.match(proved, culprit.proved)
     assert culprit.wrong == "skips a step that the reference does"
     assert linecache.getline(culprit.reference.file, culprit.reference.first).strip() == reference
+
+
+class Scores(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        return (self.query(x) @ self.key(x).mT).softmax(-1)
+
+
+class OwnScores(torch.nn.Module):
+    """Holds the rows of both weights in an order of its own."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.q, self.k = copy.deepcopy(other.query), copy.deepcopy(other.key)
+        for each in (*self.q.parameters(), *self.k.parameters()):
+            each.data = each.data.flip(0)
+
+    def forward(self, x):
+        return (self.k(x) @ self.q(x).mT).softmax(-1)  # BUG: taken for each other
+
+
+def test_weights_that_the_code_may_take_for_each_other_are_not_certain_to_be_wrong():
+    torch.manual_seed(0)
+    right, x = Scores(), torch.randn(2, 5, 16)
+
+    culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(OwnScores(right), x)).culprit
+
+    assert "exchanged every output agrees" in culprit.proved
+    assert (culprit.wrong, culprit.certain) == ("uses weights in each other's place", False)
+
+
+class Verbose(OwnWhole):
+    """Returns more than its reference, and what it begins with before what it makes of it."""
+
+    def forward(self, x):
+        return {"hidden": x * 2, "out": super().forward(x)}
+
+
+class Named(Whole):
+    def forward(self, x):
+        return {"hidden_state": super().forward(x)}
+
+
+def test_an_output_of_unknown_name_may_be_any_of_its_size_in_a_proof():
+    torch.manual_seed(0)
+    right, x = Named(), torch.randn(2, 5, 16)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(Verbose(right, "scale"), x)
+    ).culprit
+
+    assert "every output" in culprit.proved
+    assert "made = made * 0.37" in linecache.getline(culprit.reference.file, culprit.reference.first)

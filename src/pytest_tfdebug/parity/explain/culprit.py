@@ -68,8 +68,7 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
         return replace(look, culprit=_of_reference(here, places, told, is_certain=is_certain and here is named))
     loaded = [mend for place in places for mend in place.mends if not mend.places]
     if loaded:
-        finding, is_alone = _finding(proof, loaded[0], known, None), len(loaded) == len(proof.mends)
-        return replace(look, culprit=_of_weights(named, finding, pair, told, is_alone=is_alone))
+        return replace(look, culprit=_of_weights(named, loaded, proof, pair, told))
     is_there = any(place.finding.call.path == named.path for place in places)
     if named.kind == "weights" and (named.certain or is_there):  # it is not the other side's, whatever else mends
         return replace(look, culprit=replace(named, proved=told))
@@ -86,15 +85,17 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     return replace(look, culprit=culprits[0], finding=places[0].finding, proved=culprits)
 
 
-def _of_weights(named: Culprit, finding: Finding, pair: ForwardPair, told: str, *, is_alone: bool) -> Culprit:
-    """Return who is to blame where other weights mend a forward: these, if they are not as the reference's are."""
+def _of_weights(named: Culprit, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Culprit:
+    """Return who is to blame where other weights mend a forward: these, unless the code may take one for another."""
+    first, is_alone = loaded[0], len(loaded) == len(proof.mends)
+    finding = _finding(proof, first, pair.weights.known, None)
     culprit = replace(culprit_of(finding, pair), certain=is_alone)
     if pair.weights.unknown.issuperset(finding.weights):  # whatever numbers they hold, no change of them is the mend
         return replace(culprit, why=f"{culprit.why} {told[:1].upper()}{told[1:]}.")
-    if not all(map(pair.weights.is_as_there, finding.weights)):
+    if first.change.kind != "exchange":
         return replace(culprit, proved=told)
-    if named.kind == "weights":
-        return replace(named, certain=named.certain or is_alone, proved=told)
+    if named.kind == "weights" and named.certain:
+        return replace(named, proved=told)
     wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
     place = named if named.path == culprit.path else culprit
     return replace(place, certain=False, proved=told, wrong=wrong, why=why)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.forward import Forward
-from pytest_tfdebug.parity.explain.search import Budget, Expected, Search
+from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, Wanted
 from pytest_tfdebug.parity.explain.weights import Others
 from pytest_tfdebug.parity.values.open_values import OpenValues
 
@@ -61,17 +61,18 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     changes of both come first.
     """
     seconds = SECONDS if trial.seconds is None else trial.seconds
-    sure, guessed = [*pairs.differing, *pairs.agreeing], pairs.guessed
-    if not (sure or guessed) or not seconds:
+    held = _held(pair, pairs)
+    if not held or not seconds:
         return None
     budget = Budget(seconds)
     port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
     reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
+    begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
     searches = [
-        _search(port, reference, sure, guessed, others),
-        _search(reference, port, _turned(sure), _turned(guessed)),
+        _search(port, reference, held, [mine for mine, _ in begins], others),
+        _search(reference, port, [(theirs, mine) for mine, theirs in held], [theirs for _, theirs in begins]),
     ]
     is_one = None in searches
     for place, (share, most) in enumerate(PHASES):
@@ -97,33 +98,38 @@ def _weights_of(way: _Way) -> dict[str, torch.Tensor]:
     return {v.name: tensors[v.index] for v in way.side.values if v.origin == "parameter" and v.index in tensors}
 
 
-def _turned(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [(theirs, mine) for mine, theirs in pairs]
+def _held(pair: ForwardPair, pairs: ResultPairs) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return which outputs of the port each of the reference's is held to: where that is a guess, any of its size."""
+    mine, theirs = pair.port.values, pair.reference.values
+    left = [*(own for own, _ in pairs.guessed), *(own for own, _ in pairs.leftover if own is not None)]
+    held = [((own,), (other,)) for own, other in (*pairs.differing, *pairs.agreeing)]
+    return held + [
+        (tuple(own for own in left if mine[own].print.elements == theirs[other].print.elements), (other,))
+        for _, other in pairs.guessed
+    ]
 
 
 def _search(
     one: _Way,
     other: _Way,
-    sure: Sequence[tuple[int, int]],
-    guessed: Sequence[tuple[int, int]],
+    held: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+    begins: Sequence[int],
     weights: Others | None = None,
 ) -> Search | None:
-    """Return the search in one forward for a change after which its outputs are those of the other.
-
-    Which output is which may be a guess: any of those that were guessed will do.
-    """
+    """Return the search in one forward for a change after which its outputs are those of the other."""
     if not one.live.tape.steps:
         return None
-    theirs, begins = other.side.values, [mine for mine, _ in (*sure, *guessed)]
+    theirs = other.side.values
     leaves = {index: other.live.outputs.get(leaf) for leaf, index in other.side.table.results}
-    free = tuple(mine for mine, _ in guessed)
-    held = [*(((mine,), index) for mine, index in sure), *((free, index) for _, index in guessed)]
     return Search(
         Forward(one.side, one.live.tape),
         one.matches,
         theirs,
         other.matches,
         OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
-        [Expected(outputs, theirs[index].print, leaves.get(index)) for outputs, index in held],
+        [
+            Expected(outputs, tuple(Wanted(theirs[index].print, leaves.get(index)) for index in given))
+            for outputs, given in held
+        ],
         weights=weights,
     )

@@ -16,7 +16,7 @@ from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
 from pytest_tfdebug.parity.explain.changes import LENGTHENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
-from pytest_tfdebug.parity.explain.weights import changes_of_weights
+from pytest_tfdebug.parity.explain.weights import OF_WEIGHTS, changes_of_weights
 from pytest_tfdebug.parity.values.matching import reordered_axes
 
 if TYPE_CHECKING:
@@ -51,12 +51,18 @@ WAITING = 3.0
 _BEYOND = 0.5
 
 
-class Expected(NamedTuple):
-    """What the outputs of a forward are held to."""
+class Wanted(NamedTuple):
+    """What an output is to be."""
 
-    outputs: tuple[int, ...]  # the values that are returned, one of which it is
-    print: Fingerprint  # what it should be
-    tensor: torch.Tensor | None = None  # the same with all of its elements; None where these are not known
+    print: Fingerprint
+    tensor: torch.Tensor | None = None  # with all of its elements; None where these are not known
+
+
+class Expected(NamedTuple):
+    """Which output is to be which; of several it is not known, and any will do."""
+
+    outputs: tuple[int, ...]  # the values that are returned
+    given: tuple[Wanted, ...]  # what one of them should be
 
 
 class Budget:
@@ -121,7 +127,8 @@ class Search:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of changes that nobody made, and errors where a run makes them that
             if self._left is None:
-                has_numbers = any(held.print.finite and held.print.rms for held in self.expected)
+                prints = [each.print for held in self.expected for each in held.given]
+                has_numbers = any(each.finite and each.rms for each in prints)
                 self._left = self._changes() if has_numbers else []  # many changes give zeros or nan
             while self._left and budget.spent() < share:
                 least = found[0].change.cost + _BEYOND if found else most
@@ -209,7 +216,10 @@ class Search:
     def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
         """Yield a change on the same line of every layer, then at everything of its kind."""
         every = range(len(self.forward.tape.steps))
-        makers = {"weights": self._changes_of_weights, **dict.fromkeys(OF_CALLS, self._changes_of_calls)}
+        makers = {
+            **dict.fromkeys(OF_WEIGHTS, self._changes_of_weights),
+            **dict.fromkeys(OF_CALLS, self._changes_of_calls),
+        }
         groups: Iterable[Iterable[Change]] = (
             [makers[change.kind](every)]
             if change.kind in makers
@@ -296,19 +306,22 @@ class Search:
     def residual(self, values: Mapping[int, torch.Tensor]) -> float:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
         tensors = {each: values.get(each) for held in self.expected for each in held.outputs}
-        given = {each: self.forward.tensor(each) if found is None else found for each, found in tensors.items()}
-        prints = {each: Fingerprint.of(tensor) for each, tensor in given.items()}
-        return max(min(self._apart(held, prints[each], given[each]) for each in held.outputs) for held in self.expected)
+        made = {each: self.forward.tensor(each) if found is None else found for each, found in tensors.items()}
+        prints = {each: Fingerprint.of(tensor) for each, tensor in made.items()}
+        return max(
+            min(self._apart(given, prints[each], made[each]) for each in held.outputs for given in held.given)
+            for held in self.expected
+        )
 
     @staticmethod
-    def _apart(held: Expected, own: Fingerprint, tensor: torch.Tensor) -> float:
+    def _apart(given: Wanted, own: Fingerprint, tensor: torch.Tensor) -> float:
         """Return how far a tensor is from what an output is held to."""
-        if reordered_axes(own, held.print):
+        if reordered_axes(own, given.print):
             return math.inf
-        apart = distance(own, held.print)
-        if held.tensor is not None and held.tensor.shape == tensor.shape and apart <= _SAME:
-            norm = float(held.tensor.double().norm()) or 1.0
-            return max(apart, float((tensor.double() - held.tensor.double()).norm()) / norm)
+        apart = distance(own, given.print)
+        if given.tensor is not None and given.tensor.shape == tensor.shape and apart <= _SAME:
+            norm = float(given.tensor.double().norm()) or 1.0
+            return max(apart, float((tensor.double() - given.tensor.double()).norm()) / norm)
         return apart
 
     def _find(self, tensor: torch.Tensor) -> int | None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     #: How unlikely each is, what is other then, what it does in words that hold for each layer, and the weights.
     _Found = Iterator[tuple[float, str, Hashable, _Tensors]]
 
+#: Kinds of changes of weights.
+OF_WEIGHTS = ("exchange", "weights")
 #: Things of one form near a place that are exchanged with each other.
 _MOST = 14
 
@@ -43,16 +45,18 @@ def changes_of_weights(forward: Forward, near: Collection[int], others: Others |
     paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
     around = {_holder(_holder(path)) for path in paths} | {_holder(path) for path in paths}
     used = {forward.named(ref) for place in near for ref in forward.tape.steps[place].refs if ref >= 0}
-    found = list(_exchanges({module: own for module, own in held.items() if _holder(module) in around}))
+    found = {"exchange": _exchanges({module: own for module, own in held.items() if _holder(module) in around})}
     if others is not None:
         near_by = [(module, own) for module, own in held.items() if not used.isdisjoint(own)]
-        found += [each for module, own in near_by for kind in _OF_OTHERS for each in kind(module, own, others)]
-    for cost, text, key, tensors in found:
+        found["weights"] = (
+            each for module, own in near_by for kind in _OF_OTHERS for each in kind(module, own, others)
+        )
+    for kind, (cost, text, key, tensors) in ((kind, each) for kind, some in found.items() for each in some):
         instead = {
             places[name]: new for name, new in tensors.items() if not torch.equal(new, forward.tensor(places[name]))
         }
         if instead:
-            yield Change(cost, text, -1, _never, "weights", key, instead)
+            yield Change(cost, text, -1, _never, kind, key, instead)
 
 
 def _exchanges(held: Mapping[str, _Tensors]) -> _Found:

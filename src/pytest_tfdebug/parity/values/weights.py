@@ -110,11 +110,7 @@ class Weights:
         """
         if name in self.unknown:
             return self.is_known_elsewhere(name)
-        return name in self.transposed or self.is_misplaced(name)
-
-    def is_as_there(self, name: str) -> bool:
-        """Tell whether a parameter holds what one of the other side holds, in the same form and order."""
-        return name in self.partners and name not in self.joined | self.reordered | self.transposed
+        return name in self.transposed or (self.is_known_elsewhere(name) and self.is_misplaced(name))
 
     def is_known_elsewhere(self, name: str) -> bool:
         """Tell whether the other side has the parameters of this name in other layers."""
