@@ -382,6 +382,46 @@ def test_a_value_that_is_computed_and_not_returned_is_named():
     assert "uses the wrong operand here; the port computes the right one too" in culprit.explanation
 
 
+class TakesTheFirst(nn.Module):
+    """Takes another than the last of what its trunk made."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def made(self, x):
+        states = [x]
+        for layer in self.layers:
+            states.append(layer(states[-1]))
+        return states
+
+    def forward(self, x):
+        states = self.made(x)
+        last = states[-2]
+        return last.transpose(0, 1)  # BUG: not the last
+
+
+def test_where_another_value_is_handed_on_than_the_one_that_is_computed_is_named():
+    layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+    fill(layers, seed=0)
+    x = torch.linspace(-1, 1, 4 * WIDTH).sin().view(2, 2, WIDTH)
+
+    class InOrder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.all = layers
+
+        def forward(self, given):
+            for layer in self.all:
+                given = layer(given)
+            return given.transpose(0, 1)
+
+    culprit = compare(trace(InOrder(), x), trace(TakesTheFirst(layers), x)).culprit
+
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert culprit.wrong == "uses the wrong operand here"
+
+
 def test_a_port_of_the_references_class_name_may_name_its_input_otherwise():
     reference = Reference()
     port = with_weights_of(reference, type("Reference", (Port,), {})())

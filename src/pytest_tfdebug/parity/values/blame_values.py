@@ -68,7 +68,10 @@ def _not_returned(pair: ForwardPair, results: list[int], expected: list[int]) ->
             if all(index not in made for _, index in port.table.outputs.get(call.index, ()))
         )
         call = next(around, port.root)
-        return Finding("operand", call, [last], pair.reference.values[theirs], pair.reference.root)
+        # where the call hands on what is returned instead, or else where it makes what should be
+        handed_on = [value for result in results for value in port.moves(result) if value.call == call.index]
+        value = handed_on[-1] if len(results) == 1 and handed_on else last
+        return Finding("operand", call, [value], pair.reference.values[theirs], pair.reference.root)
     return None
 
 
