@@ -232,13 +232,13 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
         return named
     here = next((each for each in (*look.proved, told) if each.path == named.path), None)
     if here is not None and named.kind not in _PLAIN:
-        if named.source is None or not is_statement(
+        is_text = named.source is not None and is_statement(
             named.source
-        ):  # else it was found with the proof, and with the text
-            source, reference = here.source or named.source, here.reference or named.reference
-            named = replace(named, source=source, reference=reference, certain=False)
-        reference, certain = named.reference or here.reference, named.certain or here.certain
-        return replace(named, reference=reference, certain=certain, proved=here.proved)
+        )  # it was found with the proof, and with the text
+        source = named.source if is_text else here.source or named.source
+        reference = (named.reference or here.reference) if is_text else (here.reference or named.reference)
+        certain = here.certain or (is_text and named.certain)
+        return replace(named, source=source, reference=reference, certain=certain, proved=here.proved)
     if named.kind not in _PLAIN and (told.certain or not named.certain):
         return told
     return replace(
