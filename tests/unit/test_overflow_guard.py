@@ -14,6 +14,7 @@ from pytest_tfdebug import (
     TFDebugError,
     overflow_guard,
 )
+from pytest_tfdebug.overflow.guard import detect_overflow
 from pytest_tfdebug.overflow.records import OverflowSettings
 from pytest_tfdebug.report.overflow import place
 
@@ -338,3 +339,36 @@ def test_nothing_but_one_forward_is_kept_alive():
 
     assert max(alive) <= 2
     assert all(ref() is None for ref in kept)
+
+
+def test_detect_overflow_prints_the_range_and_says_whether_all_is_finite(capsys):
+    assert not detect_overflow(torch.tensor([0.5, -6.0]), "after layer_norm")
+    assert detect_overflow(torch.tensor([[1.0, float("inf")]]), "after DenseReluDense")
+
+    assert capsys.readouterr().out.splitlines() == [
+        "abs_min= 5.00e-01 abs_max= 6.00e+00 after layer_norm",
+        "abs_min= 1.00e+00 abs_max=      inf after DenseReluDense",
+        "after DenseReluDense has infs: 1 / 2 elements (50.0%), first at index (0, 1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([[0.0, float("nan")]]).to(torch.float8_e4m3fn),
+        torch.tensor([[0.0, float("nan")]]).to(torch.float8_e5m2),
+        torch.tensor([[0.0, float("nan")]]).to_sparse(),
+    ],
+    ids=["float8_e4m3fn", "float8_e5m2", "sparse"],
+)
+def test_detect_overflow_looks_at_float8_and_sparse_tensors_too(tensor, capsys):
+    assert detect_overflow(tensor, "after quantisation")
+    assert capsys.readouterr().out.splitlines() == [
+        "abs_min= 0.00e+00 abs_max=      nan after quantisation",
+        "after quantisation has nans: 1 / 2 elements (50.0%), first at index (0, 1)",
+    ]
+
+
+def test_detect_overflow_refuses_what_is_no_tensor():
+    with pytest.raises(TFDebugError, match=r"^detect_overflow needs a tensor and got tuple\.$"):
+        detect_overflow((torch.ones(2),), "after layer_norm")

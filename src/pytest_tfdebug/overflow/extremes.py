@@ -179,8 +179,12 @@ _LARGE = 1e2
 
 @torch.no_grad()
 def details(tensor: torch.Tensor) -> Details:
-    """Count what is not finite in a tensor, and find the first such element."""
+    """Count what is not finite in a tensor, also a float8 or sparse one, and find the first such element."""
     tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.dtype.itemsize == 1:
+        tensor = tensor.float()
     nans, finite = tensor.isnan(), tensor.isfinite()
     bad = finite.numel() - int(finite.sum())
     first = tuple(torch.nonzero(~finite)[0].tolist()) if bad else ()

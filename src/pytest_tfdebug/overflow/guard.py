@@ -1,19 +1,23 @@
-"""The watch outside pytest: a context manager, and an object that stays."""
+"""The watch outside pytest: a context manager, an object that stays, and a look at one tensor."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
+from pytest_tfdebug.overflow.extremes import details
 from pytest_tfdebug.overflow.records import OverflowSettings
 from pytest_tfdebug.overflow.watch import ModelHooks, Watch
+from pytest_tfdebug.report.overflow import told_range
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    import torch
     from typing_extensions import Self
 
     from pytest_tfdebug.overflow.records import Fault, Tight
@@ -141,3 +145,22 @@ class DebugActivationOverflow:
     def remove(self) -> None:
         """Take every hook off; harmless when they are off."""
         self._watch.close()
+
+
+def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
+    """Print the range of one tensor, wherever it is, and tell whether it has an inf or a nan.
+
+    Args:
+        tensor: The tensor; one without elements, or of integers, has neither.
+        text: What it is, such as ``"after layer_norm"``.
+
+    Raises:
+        TFDebugError: If it is no tensor.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TFDebugError(f"detect_overflow needs a tensor and got {type(tensor).__name__}.")
+    if not tensor.numel() or tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    found = details(tensor)
+    sys.stdout.writelines(f"{line}\n" for line in told_range(text, found))
+    return bool(found.nans or found.infs)

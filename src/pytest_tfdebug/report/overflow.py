@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isinf, isnan
+from math import inf, isinf, isnan, nan
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.report.check_text import CheckText, next_step
@@ -10,7 +10,7 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.overflow.records import Fault, Frame, Tight
+    from pytest_tfdebug.overflow.records import Details, Fault, Frame, Tight
     from pytest_tfdebug.records import SourceRange
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
@@ -66,8 +66,7 @@ def _figures(fault: Fault) -> Iterator[str]:
     if found is None:
         yield "  Its elements could not be counted on this device; a run on the CPU counts them."
         return
-    bad = found.nans + found.infs
-    yield f"  Not finite: {bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}."
+    yield f"  Not finite: {_count(found)}."
     if not isnan(found.abs_max):
         yield f"  Finite elements: abs_min={found.abs_min:9.2e}, abs_max={found.abs_max:9.2e}."
 
@@ -133,6 +132,19 @@ def _verdict(fault: Fault) -> str:
     if found is not None:
         return f"has {_kinds(found.infs, found.nans)}"
     return f"has {_kinds(isinf(extremes.low) or isinf(extremes.high), isnan(extremes.low))}"
+
+
+def told_range(text: str, found: Details) -> Iterator[str]:
+    """Yield the lines of ``detect_overflow``; the maximum is nan or inf if an element is."""
+    abs_max = nan if found.nans else inf if found.infs else found.abs_max
+    yield f"abs_min={found.abs_min:9.2e} abs_max={abs_max:9.2e} {text}"
+    if found.nans or found.infs:
+        yield f"{text} has {_kinds(found.infs, found.nans)}: {_count(found)}"
+
+
+def _count(found: Details) -> str:
+    bad = found.nans + found.infs
+    return f"{bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}"
 
 
 def _kinds(infs: int, nans: int) -> str:
