@@ -129,5 +129,9 @@ class InternalWarning(TFDebugWarning):
     """A golden check passed whose outputs agree while something inside the model does not."""
 
 
+class GoldenSizeWarning(TFDebugWarning):
+    """A golden was written that is too large to be committed with ease."""
+
+
 class TFDebugMaskWarning(TFDebugWarning):
     """An attention mask is missing, too short, inverted, additive or under a wrong name, and nobody would say so."""

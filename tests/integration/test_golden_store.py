@@ -104,6 +104,15 @@ def test_a_golden_that_would_be_too_large_is_not_written(pytester, run):
     assert not golden(pytester).exists()
 
 
+def test_a_large_golden_is_warned_of(pytester, run):
+    result = run(
+        'check(torch.nn.Flatten(0), torch.zeros(3_000_000), store="full")', "--tf-golden=update", "-W", "default"
+    )
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*GoldenSizeWarning: goldens/test_it/test_port.safetensors takes 1?.? MB*"])
+
+
 def test_a_recording_run_holds_the_port_to_what_it_has_just_written(pytester, run):
     right = run("check(build(), HIDDEN, reference=build)", "--tf-golden=update")
     golden(pytester).unlink()

@@ -346,6 +346,10 @@ def test_a_baseline_is_never_overwritten(small, run, tmp_path):
         ("{", "is not JSON"),
         ("[]", "is not a report of this scanner"),
         ("{}", "is not a report of this scanner (it has no test); write it with python -m pytest_tfdebug.scan."),
+        (
+            '{"scan_baseline":1,"tests":[],"models":[],"files":[],"reasons":[],"classes":[]}',
+            "is not a whole baseline (it has no test); write it with python -m pytest_tfdebug.scan.",
+        ),
         ('{"test_a": {"models_ran": []}}', "is not a report of this scanner"),
         (
             '{"test_a": {"models_ran": [], "models_skipped": [], "models_partially_skipped": [], "tests": [{}]}}',

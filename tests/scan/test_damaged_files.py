@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from damaged import damaged_bytes, damaged_json, is_text
 from pytest_tfdebug.scan import answer
+from pytest_tfdebug.scan.baseline import compact
 from pytest_tfdebug.scan.cli import FAILED, OK, UNANSWERED, main
 
 #: How the ratchet shows what it found.
@@ -76,6 +77,15 @@ def test_a_baseline_of_changed_bytes_is_refused_in_a_line(place, repo, report, d
 def test_a_baseline_may_be_any_json(place, repo, report, data):
     file, document = place / "baseline.json", data.draw(damaged_json(json.loads(report)))
     file.write_text(json.dumps(document))
+    code, told = answered(place, "--repo", repo, "--baseline", str(file), data.draw(st.sampled_from(FORMS)))
+    assert code != UNANSWERED or f"{file} " in told
+
+
+@given(st.data())
+def test_a_compact_baseline_may_be_any_json(place, repo, report, data):
+    file = place / "compact.json"
+    whole = json.loads("".join(compact(json.loads(report))))
+    file.write_text(json.dumps(data.draw(damaged_json(whole))))
     code, told = answered(place, "--repo", repo, "--baseline", str(file), data.draw(st.sampled_from(FORMS)))
     assert code != UNANSWERED or f"{file} " in told
 

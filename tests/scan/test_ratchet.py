@@ -237,12 +237,12 @@ def test_many_new_skips_take_ten_lines_and_say_how_many_models_share_them(repo, 
 
     monkeypatch.chdir(tmp_path)
     root = repo(**{f"m{number:02}": CLASS.format("M", "pass") for number in range(14)})
-    assert main(["--repo", str(root)]) == 0
-    capsys.readouterr()
+    assert main(["--repo", str(root), "--write-baseline", "skips"]) == 0
+    assert capsys.readouterr().err.endswith(f"Baseline saved to {tmp_path / 'skips'}\n")
     for number in range(13):
         source(root, f"m{number:02}").write_text(HEAD + CLASS.format("M", BARE if number else SKIP.format("why")))
 
-    assert main(["--repo", str(root), "--baseline", "all_tests_scan_result.json"]) == 1
+    assert main(["--repo", str(root), "--baseline", "skips"]) == 1
 
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 10
@@ -270,12 +270,43 @@ def test_changes_of_several_kinds_that_fail_take_ten_lines_together():
     ]
 
 
+def test_a_written_baseline_holds_what_the_report_does_and_is_small(tmp_path, monkeypatch):
+    from pytest_tfdebug.scan.cli import main
+    from scan_tree import generate
+
+    generate(tmp_path / "tree", 30)
+    monkeypatch.chdir(tmp_path)
+    tree = ["--repo", str(tmp_path / "tree")]
+    assert main([*tree, "--output_dir", ".", "--write-baseline", "base.json"]) == 0
+    whole, small = load(tmp_path / "all_tests_scan_result.json"), load(tmp_path / "base.json")
+
+    assert changes(whole, small) == changes(small, whole) == []
+    assert main([*tree, "--baseline", "base.json"]) == 0
+    test = next(test for test in whole if any(entry["state"] == "skipped" for entry in whole[test]["tests"]))
+    at = next(at for at, entry in enumerate(whole[test]["tests"]) if entry["state"] == "skipped")
+    fresh = whole[test]["tests"].pop(at)
+    assert [(change.kind, change.entry["model"]) for change in changes(whole, small)] == [("new", fresh["model"])]
+    assert (tmp_path / "all_tests_scan_result.json").stat().st_size > 30 * (tmp_path / "base.json").stat().st_size
+
+
 def test_a_report_of_36_megabytes_is_read(tmp_path):
     whole = report(test_a=[{**entry("m", f"Test{number}", "x" * 900)} for number in range(37_000)])
     (tmp_path / "all.json").write_text(json.dumps(whole))
 
     assert (tmp_path / "all.json").stat().st_size > 36_000_000
     assert load(tmp_path / "all.json") == whole
+
+
+def test_a_baseline_of_another_version_is_refused_in_a_line(tmp_path):
+    (tmp_path / "base.json").write_text('{"scan_baseline": 2}')
+
+    with pytest.raises(ScanError) as caught:
+        load(tmp_path / "base.json")
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'base.json'} is not a whole baseline (version 2, and this one reads 1); "
+        "write it with python -m pytest_tfdebug.scan."
+    )
 
 
 def test_a_report_of_too_many_values_is_refused(tmp_path):

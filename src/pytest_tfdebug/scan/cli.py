@@ -23,6 +23,7 @@ _WIDTH = 100
 #: Options that do not go with ``--fix``, as messages spell them.
 _NOT_WITH_FIX = ("format", "output_dir", "strict-reasons", "strict", "test_method_name")
 _FORMATS = ("json", "markdown", "github")
+_NAMES = {".json": "JSON", ".md": "Markdown"}
 #: Characters by which a repository could steer a terminal or turn the direction of text -> escapes that JSON knows.
 _STEERING = {
     code: f"\\u{code:04x}"
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add("--test-method-name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
     where = "where reports go (default: the current directory; a comparison writes none)"
     add("--output-dir", metavar="DIR", help=where)
+    add("--write-baseline", metavar="FILE", help="write what --baseline needs, a hundredth of a report")
     add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no-cache", action="store_true", help="neither read nor write the cache")
@@ -92,9 +94,15 @@ def _run(options: argparse.Namespace) -> int:
     target = _target(options, found)
     saved = [] if target is None else _save(target, options.format, found)
     found.keep()
+    if options.write_baseline:
+        from pytest_tfdebug.scan.baseline import compact
+        from pytest_tfdebug.scan.result import write
+
+        write(options.write_baseline, compact(found.report))
+        saved.append(options.write_baseline)
     code = _show_report(options, found) if earlier is None else _show_changes(options, found, earlier)
     for path in saved:
-        _tell(f"📄 {'Markdown' if path.endswith('.md') else 'JSON'} saved to {os.path.realpath(path)}")
+        _tell(f"📄 {_NAMES.get(os.path.splitext(path)[1], 'Baseline')} saved to {os.path.realpath(path)}")
     return code
 
 
@@ -139,7 +147,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _target(options: argparse.Namespace, found: Answer) -> str | None:
-    if options.output_dir is None and (options.baseline or options.base):
+    if options.output_dir is None and (options.baseline or options.base or options.write_baseline):
         return None
     target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.name}.json")
     if options.baseline and os.path.exists(target) and os.path.samefile(target, options.baseline):

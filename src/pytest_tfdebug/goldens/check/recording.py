@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
 
 from pytest_tfdebug.check_record import BlindRecord
-from pytest_tfdebug.errors import GoldenError, TFDebugError, listed
+from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError, listed
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, gathered, once
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import Written, save
+from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.tensors import readable, tensor_record, widen
+from pytest_tfdebug.tracing.file.codec import shown_size
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import Selection
@@ -30,10 +33,13 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_tfdebug.goldens.check.port_call import PortCall
-    from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.goldens.settings import CheckSettings, Kept
     from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.records import TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
+
+#: Bytes above which a golden that was written gives a warning.
+_LARGE = 10_000_000
 
 
 def record(
@@ -73,6 +79,17 @@ def record(
     written = once(group, write)
     outcome = GoldenOutcome(str(place), item.nodeid, written.status, written.review)
     GoldenSession.of(item.config).outcomes.append(outcome)
+    if written.size > _LARGE:
+        _warn_of_size(f"{shown(str(place), item.config)} takes {shown_size(written.size)}", settings.kept)
+
+
+def _warn_of_size(told: str, kept: Kept) -> None:
+    advice = (
+        'without store="full" a golden keeps a sample of each tensor'
+        if kept.store == "full"
+        else "the model's inputs are kept whole: smaller ones make a smaller golden"
+    )
+    warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=4)
 
 
 def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -> torch.nn.Module:
