@@ -231,6 +231,14 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a worker of pytest
         import_module(_GOLDEN_SESSION).take_over(node.config, node)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_terminal_summary")
+def pytest_colour_failed_checks(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Colour the answers before they are printed."""
+    if _FAILURE in sys.modules:
+        import_module(_FAILURE).colour(terminalreporter)
+    return (yield)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what became of the goldens, and what passing checks have to say."""
     if _golden_session(config) is not None:

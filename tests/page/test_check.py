@@ -200,7 +200,7 @@ def test_what_is_copied_can_be_used(check_page, checks):
 
     command, markdown = page.evaluate("window.copied")
     assert command == f"pytest {checks['test_scale_of_attention']['test']}"
-    assert "scores = query @ key.mT * hidden.shape[-1] ** -0.5\n" in markdown
+    assert "```python\n        scores = query @ key.mT * hidden.shape[-1] ** -0.5\n```" in markdown
     assert page.locator("#said").inner_text() == "Copied"
 
 

@@ -67,12 +67,24 @@ def test_the_index_shows_the_command_as_it_is_typed():
     assert "pytest &#39;tests/a b.py&#39;" in render_index([], RUN)
 
 
-def test_an_issue_holds_answer_report_and_command():
-    text = issue(as_read(record(text="It differs.\n  here, model.py:3")), "pytest tests/test_it.py::test_port")
+def test_an_issue_holds_answer_lines_and_command():
+    source = SourceText(
+        "/home/me/model.py", 2, ("def forward(self, x):", "    return x + 1"), SourceRange("model.py", 3, 3)
+    )
+    check = as_read(record(diagnosis="One too many.", forward=ForwardRecord(sources=(source, None))))
+
+    text = issue(check, "pytest tests/test_it.py::test_port")
 
     assert text.startswith("**It differs.**\n")
-    assert "  here, model.py:3\n" in text
+    assert "One too many." in text
+    assert "Here, `model.py:3`\n\n```python\n    return x + 1\n```" in text
     assert text.endswith("```\npytest tests/test_it.py::test_port\n```\n")
+
+
+def test_code_with_fences_stays_in_its_own():
+    source = SourceText("model.py", 1, ('text = "```"',), SourceRange("model.py", 1, 1))
+
+    assert "~~~~python" in issue(as_read(record(forward=ForwardRecord(sources=(source, None)))), "pytest")
 
 
 def test_rules_that_were_tried_can_be_copied_as_an_argument():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.records import Coverage
@@ -94,7 +93,10 @@ class ParityReport:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"  # what a notebook shows
+        from pytest_tfdebug.parity.record.forward import forward_record
+        from pytest_tfdebug.report.page.render import comparison_html
+
+        return comparison_html(self.check_text(), forward_record(self))
 
     def to_text(self, *, verbose: bool = False) -> str:
         """Return the report: culprit first, why, what to type next, facts, drift.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +32,14 @@ ANSWER = "tfdebug_answer"
 TOLD_WIDTH = "tfdebug_width"
 _NARROWEST = 60
 _FAIL = "E   "
+#: How a line begins -> its colour in a terminal.
+_MARKUP = {
+    r"  (here|reference), ": {"cyan": True},
+    r"  Next: ": {"bold": True},
+    r"  Proved: ": {"green": True},
+    r"  (Not certain|Note): ?": {"yellow": True},
+    r".*<- ": {"red": True},
+}
 
 
 def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -119,6 +128,19 @@ def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - th
             yield f"E{' ' * indent}{answer}"
             return
         yield line
+
+
+def colour(terminalreporter: pytest.TerminalReporter) -> None:
+    """Colour the lines below the answers, in the terminal alone: every other report has been written."""
+    for report in (*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")):
+        traceback = getattr(report.longrepr, "reprtraceback", None)
+        if hasattr(report, ANSWER) and traceback is not None and traceback.extraline:
+            lines = traceback.extraline.split("\n")
+            traceback.extraline = "\n".join(terminalreporter._tw.markup(line, **_markup(line)) for line in lines)  # noqa: SLF001 - it has no public name
+
+
+def _markup(line: str) -> dict[str, bool]:
+    return next((markup for begins, markup in _MARKUP.items() if re.match(begins, line)), {})
 
 
 def table(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:

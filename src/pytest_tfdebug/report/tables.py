@@ -27,12 +27,13 @@ def render_tree(calls: Iterable[Call], notes: Iterable[str] = ()) -> Iterator[st
     for call in calls:
         above = "" if call.parent is None else f"{calls[call.parent].path}."
         name = call.name.removeprefix(above)
-        yield f"{'  ' * call.depth}{name} ({call.class_name}) {_told_of(call)}".rstrip()
+        yield f"{'  ' * call.depth}{name} ({call.class_name}) {told_of(call)}".rstrip()
     for note in notes:
         yield f"Note: {note}"
 
 
-def _told_of(call: Call) -> str:
+def told_of(call: Call) -> str:
+    """Return what became of a call: its outputs, or that there are none."""
     if call.error is not None:
         return f"raised {call.error}"
     if call.outputs is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -92,7 +91,10 @@ class Trace:
         return "\n".join(render_tree(self.calls, self.notes))
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"  # what a notebook shows
+        from pytest_tfdebug.report.page.render import trace_html
+
+        summarize(self.records())
+        return trace_html(repr(self), self.calls, self.notes)
 
     def records(self) -> Iterator[TensorRecord]:
         """Yield every recorded tensor, call by call: inputs, what was written into caches, outputs."""

@@ -1,20 +1,24 @@
-"""Pages from records: HTML that needs no network."""
+"""Pages from records, and what a notebook shows: HTML that needs no network."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_tfdebug.check_record import plain
 from pytest_tfdebug.report.page import view
+from pytest_tfdebug.report.page.view import on_log_scale, share
+from pytest_tfdebug.report.tables import told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from jinja2 import Environment
 
-    from pytest_tfdebug.check_record import CheckRecord
+    from pytest_tfdebug.check_record import CallRecord, CheckRecord, ForwardRecord
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.report.check_text import CheckText
 
 
 _ROOM = files("pytest_tfdebug.report.page")
@@ -62,3 +66,69 @@ def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
     from jinja2.utils import htmlsafe_json_dumps
 
     return htmlsafe_json_dumps(plain(msgspec.to_builtins(value)), separators=(",", ":"))
+
+
+_AnyCall = TypeVar("_AnyCall", "Call", "CallRecord")
+#: More calls than this are counted: a notebook keeps what it shows.
+_MOST = 2000
+#: Shares of the tolerance from the bottom of the curve to its top, with the tolerance halfway.
+_TOP = 1e3
+
+
+def trace_html(title: str, calls: Sequence[Call], notes: Iterable[str]) -> str:
+    """Return a trace: its tree, with what raised or is not finite marked."""
+    tree = _tree(calls, lambda call: (call.name, told_of(call), "differs" if _fails(call) else ""))
+    return fill_template("notebook.html", title=title, code=(), sentences=notes, curve=(), **tree)
+
+
+def comparison_html(text: CheckText, forward: ForwardRecord) -> str:
+    """Return a comparison: the culprit first, then the drift along depth and the tree."""
+    measured = sorted((call for call in forward.own if call.share is not None), key=lambda call: call.ended)
+    tree = _tree(forward.own, lambda call: (_name(call), _share(call), call.state), forward.culprit)
+    sentences, curve = (*text.why, *text.advice), list(_points(measured))
+    return fill_template("notebook.html", title=text.answer, code=text.code, sentences=sentences, curve=curve, **tree)
+
+
+def _tree(
+    calls: Sequence[_AnyCall], told: Callable[[_AnyCall], tuple[str, str, str]], culprit: int | None = None
+) -> dict[str, Any]:
+    """Return the outermost calls, each with those inside it, and how many are left out."""
+    parents = {call.index: call.parent for call in calls}
+    leading, at = set[int](), parents.get(culprit) if culprit is not None else None
+    while at is not None:
+        leading.add(at)
+        at = parents[at]
+    inside: dict[int | None, list[dict[str, Any]]] = {None: []}
+    for call in calls[:_MOST]:
+        name, what, state = told(call)
+        inside[call.index] = []
+        shown = {"name": name, "class_name": call.class_name, "told": what, "state": state}
+        marks = {"is_culprit": call.index == culprit, "leads_on": call.index in leading}
+        inside[call.parent].append({**shown, **marks, "inside": inside[call.index]})
+    return {"calls": inside[None], "left_out": len(calls[_MOST:])}
+
+
+def _points(calls: Sequence[CallRecord]) -> Iterator[dict[str, object]]:
+    """Yield a point of the curve for each call, in the order in which calls ended."""
+    for place, call in enumerate(calls):
+        height = on_log_scale((call.share or 0.0) / _TOP)
+        told = f"{_name(call)}: {_share(call)}"
+        yield {
+            "x": round(600 * place / max(len(calls) - 1, 1), 1),
+            "y": round(100 - 100 * height, 1),
+            "told": told,
+            "state": call.state,
+        }
+
+
+def _name(call: CallRecord) -> str:
+    return f"{call.path}#{call.call}" if call.call else call.path
+
+
+def _share(call: CallRecord) -> str:
+    return call.state if call.share is None else f"{share(call.share)} of tolerance" if call.share else "equal"
+
+
+def _fails(call: Call) -> bool:
+    statistics = [record.statistics for record in call.outputs or () if record.statistics is not None]
+    return call.error is not None or any(each.non_finite for each in statistics)
