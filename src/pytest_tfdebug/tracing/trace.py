@@ -152,6 +152,22 @@ class Trace:
 
         return read(path, cls).trace
 
+    def export_json(self, directory: str | os.PathLike[str]) -> tuple[str, str]:
+        """Write the two files of transformers' model debugger, with its keys.
+
+        Args:
+            directory: Created if it does not exist.
+
+        Returns:
+            The paths of ``<Model>_debug_tree_SUMMARY.json`` and ``<Model>_debug_tree_FULL_TENSORS.json``.
+
+        Raises:
+            TFDebugError: If the trace has no calls, or the files cannot be written.
+        """
+        from pytest_tfdebug.tracing.file.export import export_json
+
+        return export_json(self, directory)
+
 
 #: Returns what is kept of a leaf of a call, which is its ``input``, ``output`` or ``write``.
 _Keep: TypeAlias = "Callable[[Call, Leaf, str], TensorRecord]"
