@@ -551,25 +551,35 @@ def test_weights_that_the_code_may_take_for_each_other_are_not_certain_to_be_wro
     assert (culprit.wrong, culprit.certain) == ("uses weights in each other's place", False)
 
 
-class Verbose(OwnWhole):
-    """Returns more than its reference, and what it begins with before what it makes of it."""
-
-    def forward(self, x):
-        return {"hidden": x * 2, "out": super().forward(x)}
-
-
 class Named(Whole):
+    """Returns what it makes alone, or more under a name that is like the port's."""
+
+    def __init__(self, *, is_verbose=False):
+        super().__init__()
+        self.is_verbose = is_verbose
+
     def forward(self, x):
-        return {"hidden_state": super().forward(x)}
+        made = super().forward(x)
+        return {"hidden": x * 3, "out": made} if self.is_verbose else {"hidden_state": made}
 
 
-def test_an_output_of_unknown_name_may_be_any_of_its_size_in_a_proof():
+class OwnNamed(OwnWhole):
+    def __init__(self, other, *, is_verbose):
+        super().__init__(other, "scale")
+        self.is_verbose = is_verbose
+
+    def forward(self, x):
+        made = super().forward(x)
+        return {"hidden": x * 2, "out": made} if self.is_verbose else {"hidden_state": made}
+
+
+@pytest.mark.parametrize("is_port_verbose", [True, False])
+def test_an_output_of_unknown_name_may_be_any_of_its_size_in_a_proof(is_port_verbose):
     torch.manual_seed(0)
-    right, x = Named(), torch.randn(2, 5, 16)
+    right, x = Named(is_verbose=not is_port_verbose), torch.randn(2, 5, 16)
+    port = OwnNamed(right, is_verbose=is_port_verbose)
 
-    culprit = pytest_tfdebug.compare(
-        pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(Verbose(right, "scale"), x)
-    ).culprit
+    culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(port, x)).culprit
 
     assert "every output" in culprit.proved
     assert "made = made * 0.37" in linecache.getline(culprit.reference.file, culprit.reference.first)

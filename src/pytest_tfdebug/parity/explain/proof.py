@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from pytest_tfdebug.parity.explain.weights import Others
 from pytest_tfdebug.parity.values.open_values import OpenValues
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import torch
 
@@ -61,7 +62,7 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     changes of both come first.
     """
     seconds = SECONDS if trial.seconds is None else trial.seconds
-    held = _held(pair, pairs)
+    held = list(_held(pair, pairs))
     if not held or not seconds:
         return None
     budget = Budget(seconds)
@@ -72,7 +73,7 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
     searches = [
         _search(port, reference, held, [mine for mine, _ in begins], others),
-        _search(reference, port, [(theirs, mine) for mine, theirs in held], [theirs for _, theirs in begins]),
+        _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
     ]
     is_one = None in searches
     for place, (share, most) in enumerate(PHASES):
@@ -98,21 +99,36 @@ def _weights_of(way: _Way) -> dict[str, torch.Tensor]:
     return {v.name: tensors[v.index] for v in way.side.values if v.origin == "parameter" and v.index in tensors}
 
 
-def _held(pair: ForwardPair, pairs: ResultPairs) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return which outputs of the port each of the reference's is held to: where that is a guess, any of its size."""
-    mine, theirs = pair.port.values, pair.reference.values
-    left = [*(own for own, _ in pairs.guessed), *(own for own, _ in pairs.leftover if own is not None)]
-    held = [((own,), (other,)) for own, other in (*pairs.differing, *pairs.agreeing)]
-    return held + [
-        (tuple(own for own in left if mine[own].print.elements == theirs[other].print.elements), (other,))
-        for _, other in pairs.guessed
-    ]
+class _Held(NamedTuple):
+    """Outputs of one side that are held to some of the other."""
+
+    own: tuple[int, ...]
+    other: tuple[int, ...]
+    pairs: int = 1  # how many outputs are to be one of the others
+
+    @property
+    def turned(self) -> _Held:
+        """The same for the other side."""
+        return _Held(self.other, self.own, self.pairs)
+
+
+def _held(pair: ForwardPair, pairs: ResultPairs) -> Iterator[_Held]:
+    """Yield which outputs of the port are held to which of the reference's: where that is a guess, all of one size."""
+    yield from (_Held((own,), (other,)) for own, other in (*pairs.differing, *pairs.agreeing))
+    left = [*pairs.guessed, *pairs.leftover]
+    sizes = Counter(pair.port.values[own].print.elements for own, _ in pairs.guessed)
+    for size, count in sizes.items():
+        own, other = (
+            tuple(dict.fromkeys(each for each in some if each is not None and side.values[each].print.elements == size))
+            for side, some in zip((pair.port, pair.reference), zip(*left, strict=True), strict=True)
+        )
+        yield _Held(own, other, count)
 
 
 def _search(
     one: _Way,
     other: _Way,
-    held: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+    held: Sequence[_Held],
     begins: Sequence[int],
     weights: Others | None = None,
 ) -> Search | None:
@@ -128,8 +144,8 @@ def _search(
         other.matches,
         OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
         [
-            Expected(outputs, tuple(Wanted(theirs[index].print, leaves.get(index)) for index in given))
-            for outputs, given in held
+            Expected(own, tuple(Wanted(theirs[index].print, leaves.get(index)) for index in given), count)
+            for own, given, count in held
         ],
         weights=weights,
     )

@@ -59,10 +59,11 @@ class Wanted(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Which output is to be which; of several it is not known, and any will do."""
+    """Which outputs are to be which; of several it is not known, and any will do."""
 
     outputs: tuple[int, ...]  # the values that are returned
-    given: tuple[Wanted, ...]  # what one of them should be
+    given: tuple[Wanted, ...]  # what some of them should be
+    pairs: int = 1  # of how many outputs
 
 
 class Budget:
@@ -309,7 +310,9 @@ class Search:
         made = {each: self.forward.tensor(each) if found is None else found for each, found in tensors.items()}
         prints = {each: Fingerprint.of(tensor) for each, tensor in made.items()}
         return max(
-            min(self._apart(given, prints[each], made[each]) for each in held.outputs for given in held.given)
+            sorted(min(self._apart(given, prints[each], made[each]) for given in held.given) for each in held.outputs)[
+                held.pairs - 1
+            ]
             for held in self.expected
         )
 
