@@ -9,7 +9,7 @@ from pytest_tfdebug.parity.arrays.reference import TOLERANCE
 from pytest_tfdebug.parity.explain.culprit import places_of, sentence
 from pytest_tfdebug.parity.explain.forward import Forward
 from pytest_tfdebug.parity.explain.proof import PHASES, SECONDS, Proof
-from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, Wanted
+from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, WantedOutput
 from pytest_tfdebug.parity.values.matching import Matches
 from pytest_tfdebug.parity.values.open_values import OpenValues
 from pytest_tfdebug.parity.values.value_graph import Side
@@ -68,7 +68,7 @@ def prove(
     mine, others = Side(table), Side(Values([_as_value(*each) for each in enumerate(arrays)]))
     matches, known = Matches(mine, others), frozenset(table.parameters)
     expected = [
-        Expected((output.value,), (Wanted(arrays[at].print, dict(output.candidates.values())[at]),))
+        Expected((output.value,), (WantedOutput(arrays[at].print, dict(output.candidates.values())[at]),))
         for output, at in held
     ]
     wrong = {output.value for output in outputs if not output.agrees}

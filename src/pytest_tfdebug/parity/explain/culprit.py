@@ -239,14 +239,13 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
         reference = (named.reference or here.reference) if is_text else (here.reference or named.reference)
         certain = here.certain or (is_text and named.certain)
         return replace(named, source=source, reference=reference, certain=certain, proved=here.proved)
-    if named.kind not in _PLAIN and (told.certain or not named.certain):
+    first, is_glue = named.divergence, named.kind == "glue"
+    # a call that was given another number: what it computes with it is no other culprit
+    is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
+    if named.kind not in _PLAIN and not is_given and (told.certain or not named.certain):
         return told
-    return replace(
-        named,
-        reference=told.reference or named.reference,
-        certain=named.certain and named.kind != "glue",
-        proved=told.proved,
-    )
+    certain, reference = named.certain and (is_given or not is_glue), told.reference or named.reference
+    return replace(named, reference=reference, certain=certain, proved=told.proved)
 
 
 def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:

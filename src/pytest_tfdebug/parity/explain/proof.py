@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.forward import Forward
-from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, Wanted
+from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, WantedOutput
 from pytest_tfdebug.parity.explain.weights import Others
 from pytest_tfdebug.parity.values.open_values import OpenValues
 
@@ -99,7 +99,7 @@ def _weights_of(way: _Way) -> dict[str, torch.Tensor]:
     return {v.name: tensors[v.index] for v in way.side.values if v.origin == "parameter" and v.index in tensors}
 
 
-class _Held(NamedTuple):
+class _HeldOutputs(NamedTuple):
     """Outputs of one side that are held to some of the other."""
 
     own: tuple[int, ...]
@@ -107,14 +107,14 @@ class _Held(NamedTuple):
     pairs: int = 1  # how many outputs are to be one of the others
 
     @property
-    def turned(self) -> _Held:
+    def turned(self) -> _HeldOutputs:
         """The same for the other side."""
-        return _Held(self.other, self.own, self.pairs)
+        return _HeldOutputs(self.other, self.own, self.pairs)
 
 
-def _held(pair: ForwardPair, pairs: ResultPairs) -> Iterator[_Held]:
+def _held(pair: ForwardPair, pairs: ResultPairs) -> Iterator[_HeldOutputs]:
     """Yield which outputs of the port are held to which of the reference's: where that is a guess, all of one size."""
-    yield from (_Held((own,), (other,)) for own, other in (*pairs.differing, *pairs.agreeing))
+    yield from (_HeldOutputs((own,), (other,)) for own, other in (*pairs.differing, *pairs.agreeing))
     left = [*pairs.guessed, *pairs.leftover]
     sizes = Counter(pair.port.values[own].print.elements for own, _ in pairs.guessed)
     for size, count in sizes.items():
@@ -122,13 +122,13 @@ def _held(pair: ForwardPair, pairs: ResultPairs) -> Iterator[_Held]:
             tuple(dict.fromkeys(each for each in some if each is not None and side.values[each].print.elements == size))
             for side, some in zip((pair.port, pair.reference), zip(*left, strict=True), strict=True)
         )
-        yield _Held(own, other, count)
+        yield _HeldOutputs(own, other, count)
 
 
 def _search(
     one: _Way,
     other: _Way,
-    held: Sequence[_Held],
+    held: Sequence[_HeldOutputs],
     begins: Sequence[int],
     weights: Others | None = None,
 ) -> Search | None:
@@ -144,7 +144,7 @@ def _search(
         other.matches,
         OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
         [
-            Expected(own, tuple(Wanted(theirs[index].print, leaves.get(index)) for index in given), count)
+            Expected(own, tuple(WantedOutput(theirs[index].print, leaves.get(index)) for index in given), count)
             for own, given, count in held
         ],
         weights=weights,

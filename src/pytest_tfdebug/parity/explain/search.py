@@ -51,7 +51,7 @@ WAITING = 3.0
 _BEYOND = 0.5
 
 
-class Wanted(NamedTuple):
+class WantedOutput(NamedTuple):
     """What an output is to be."""
 
     print: Fingerprint
@@ -62,7 +62,7 @@ class Expected(NamedTuple):
     """Which outputs are to be which; of several it is not known, and any will do."""
 
     outputs: tuple[int, ...]  # the values that are returned
-    given: tuple[Wanted, ...]  # what some of them should be
+    given: tuple[WantedOutput, ...]  # what some of them should be
     pairs: int = 1  # of how many outputs
 
 
@@ -317,7 +317,7 @@ class Search:
         )
 
     @staticmethod
-    def _apart(given: Wanted, own: Fingerprint, tensor: torch.Tensor) -> float:
+    def _apart(given: WantedOutput, own: Fingerprint, tensor: torch.Tensor) -> float:
         """Return how far a tensor is from what an output is held to."""
         if reordered_axes(own, given.print):
             return math.inf
