@@ -232,9 +232,8 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
         return named
     here = next((each for each in (*look.proved, told) if each.path == named.path), None)
     if here is not None and named.kind not in _PLAIN:
-        is_text = named.source is not None and is_statement(
-            named.source
-        )  # it was found with the proof, and with the text
+        # a statement was found with the proof, and with the text
+        is_text = named.source is not None and is_statement(named.source)
         source = named.source if is_text else here.source or named.source
         reference = (named.reference or here.reference) if is_text else (here.reference or named.reference)
         certain = here.certain or (is_text and named.certain)

@@ -121,6 +121,9 @@ class Search:
         mine = self.forward.side.values
         self._is_known = [self._has_partner(value, self.matches, self.others) for value in mine]
         self._is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
+        missing = itertools.compress(self.others, self._is_missing)
+        # what the other side computes something of that this one never does
+        self._missed = {made for value in missing if not value.is_moved for made in value.producers}
 
     def run(self, most: float, budget: Budget, share: float) -> list[Mend]:
         """Try on, and return the changes that mend every output and cannot be told apart, the most likely first."""
@@ -250,9 +253,8 @@ class Search:
 
     def _lacks_a_use(self, place: int) -> bool:
         """Tell whether the other side computes something of what a step gives that this one never does."""
-        same = {each for out in self.forward.outs_of(place) for each in self.matches.within(out, self.same)}
-        lacking = itertools.compress(self.others, self._is_missing)
-        return any(not same.isdisjoint(value.producers) for value in lacking if not value.is_moved)
+        outs = self.forward.outs_of(place)
+        return any(not self._missed.isdisjoint(self.matches.within(out, self.same)) for out in outs)
 
     def _factors(self, place: int) -> set[float]:
         """Return by which factors what a step gives differs from values that only the other side computes."""
@@ -361,5 +363,6 @@ def _best(found: list[Mend]) -> list[Mend]:
     """
     least = min((mend.residual for mend in found), default=0.0)
     alike = [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]
-    given = [mend.reached for mend in alike if mend.change.kind in LENGTHENED and mend.reached is not None]
-    return [mend for mend in alike if mend.change.kind not in LENGTHENED or mend.reached == min(given, default=None)]
+    given = (mend.reached for mend in alike if mend.change.kind in LENGTHENED and mend.reached is not None)
+    soonest = min(given, default=None)
+    return [mend for mend in alike if mend.change.kind not in LENGTHENED or mend.reached == soonest]

@@ -58,9 +58,9 @@ def call_of_missing(pair: ForwardPair, step: Value, tolerance: float) -> Call:
         is_made = reference.weighted[value.index] and not value.is_moved
         return not used.isdisjoint(names) or bool(is_made and pair.back_matches.within(value.index, tolerance))
 
-    there = {value.call for value in reference.values if value.operator and is_there(value)}
-    around = reference.around(step.call)
-    return next((call for call in around if any(reference.is_within(each, call) for each in there)), reference.root)
+    made = {value.call for value in reference.values if value.operator and is_there(value)}
+    there = {call.index for each in made for call in reference.around(each)}
+    return next((call for call in reference.around(step.call) if call.index in there), reference.root)
 
 
 def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Collection[int]) -> Call:

@@ -83,7 +83,7 @@ class Weights:
             return True
         due = Counter(each for _, _, here in self.in_other_layers(name) for each in here)
         most = max(due.values(), default=0)
-        return most >= _USUAL and all(due[each] < most for each in self.partners.get(name, due))
+        return name in self.partners and most >= _USUAL and all(due[each] < most for each in self.partners[name])
 
     @cached_property
     def _by_layer(self) -> dict[tuple[str, ...], str]:
