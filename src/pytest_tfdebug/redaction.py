@@ -343,6 +343,6 @@ def _known() -> tuple[re.Pattern[str], ...]:
     """Return the patterns of detect-secrets; importing them takes a third of a second."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
 
-    kinds = get_mapping_from_secret_type_to_class().values()
-    rules = (kind for kind in kinds if kind.__module__.rpartition(".")[2] not in _OTHERS)
+    kinds: dict[str, type] = get_mapping_from_secret_type_to_class()
+    rules = (kind for kind in kinds.values() if kind.__module__.rpartition(".")[2] not in _OTHERS)
     return tuple(dict.fromkeys(pattern for rule in rules for pattern in getattr(rule, "denylist", ())))
