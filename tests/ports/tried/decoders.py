@@ -514,3 +514,179 @@ def mamba2(load):
     hidden = torch.randn(2, 14, 32, generator=torch.Generator().manual_seed(1))
     port = carried(port, reference, [(r"^", "")])
     return Case(reference, port, (), {"hidden_states": hidden}, (hidden,))
+
+
+def gpt_oss(load):
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 4}
+    yarn = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
+    yarn |= {"original_max_position_embeddings": 4096, "truncate": False}
+    config = GptOssConfig(**sizes, num_local_experts=4, num_experts_per_tok=2, rope_parameters=yarn)
+    reference = shaken(GptOssForCausalLM(config))
+    settings = load("gpt_oss.torch.model").ModelConfig(**sizes, num_experts=4, experts_per_token=2)
+    port = load("gpt_oss.torch.model").Transformer(settings).float()
+    names = [
+        (r"^model\.embed_tokens", "embedding"),
+        (r"^model\.norm\.weight", "norm.scale"),
+        (r"^model\.layers", "block"),
+        (r"^lm_head", "unembedding"),
+        (r"input_layernorm\.weight", "attn.norm.scale"),
+        (r"post_attention_layernorm\.weight", "mlp.norm.scale"),
+        (r"self_attn\.o_proj", "attn.out"),
+        (r"self_attn", "attn"),
+        (r"mlp\.router", "mlp.gate"),
+        (r"experts\.gate_up_proj$", "mlp1_weight"),
+        (r"experts\.gate_up_proj_bias", "mlp1_bias"),
+        (r"experts\.down_proj$", "mlp2_weight"),
+        (r"experts\.down_proj_bias", "mlp2_bias"),
+    ]
+
+    def cut(weights):
+        turned = {name: w.transpose(1, 2) if w.ndim == 3 else w for name, w in weights.items()}
+        return fused(turned, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv")
+
+    ids = tokens(64, batch=1)
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids[0],), arranged=lambda out: out[None])
+
+
+def gemma4(load):
+    from transformers import Gemma4TextConfig, Gemma4TextModel
+
+    config = Gemma4TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        global_head_dim=16,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+        sliding_window=4,
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
+        vocab_size_per_layer_input=64,
+        hidden_size_per_layer_input=4,
+        num_kv_shared_layers=1,
+    )
+    reference = shaken(Gemma4TextModel(config))
+    package = load("gemma4_pt_codex.config")
+    sliding, full = package.AttentionKind.SLIDING, package.AttentionKind.FULL
+    settings = package.TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_layers=3,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+        global_head_dim=16,
+        num_global_kv_heads=1,
+        attention_k_eq_v_global=True,
+        sliding_window=4,
+        layer_types=(sliding, full, full),
+        per_layer_input_dim=4,
+        kv_sharing=package.KVSharingConfig(1 / 3),
+    )
+    port = load("gemma4_pt_codex.text").Gemma4TextTower(settings)
+    names = [
+        (r"^embed_tokens_per_layer\.weight", "per_layer_token_embedding"),
+        (r"^embed_tokens", "token_embedding"),
+        (r"^norm", "final_norm"),
+        (r"self_attn", "attn"),
+        (r"input_layernorm", "pre_attn_norm"),
+        (r"post_attention_layernorm", "post_attn_norm"),
+        (r"pre_feedforward_layernorm", "pre_ffn_norm"),
+        (r"post_feedforward_layernorm", "post_ffn_norm"),
+    ]
+
+    def cut(weights):
+        at = "embed_tokens_per_layer.weight"
+        weights["per_layer_model_projection.weight"] = weights["per_layer_model_projection.weight"] * 32**-0.5
+        return {**weights, at: weights[at].view(64, 3, 4)}
+
+    ids = tokens(64)
+    positions, seen = torch.arange(12).expand(2, 12), torch.ones(12, 12, dtype=torch.bool).tril().expand(2, 12, 12)
+    given = {"position_ids": positions, "full_attention_mask": seen}
+    port = carried(port, reference, names, cut, kept=("layers.2.attn.",))
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,), given)
+
+
+def deepseek_v3(load):
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 512}
+    yarn |= {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 0.7}
+    config = DeepseekV3Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        first_k_dense_replace=2,  # the port's experts compute in bfloat16
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        q_lora_rank=16,
+        kv_lora_rank=12,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=8,
+        v_head_dim=10,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=2048,
+        rope_parameters=yarn,
+    )
+    reference = shaken(DeepseekV3ForCausalLM(config))
+    package, common = load("torchtitan.models.deepseek_v3"), load("torchtitan.models.common")
+    layers = package._build_dsv3_layers(
+        n_layers=2,
+        n_dense_layers=2,
+        dim=32,
+        n_heads=4,
+        q_lora_rank=16,
+        kv_lora_rank=12,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=8,
+        v_head_dim=10,
+        mscale=0.7,
+        dense_hidden_dim=48,
+        moe_hidden_dim=0,
+        num_experts=0,
+        num_shared_experts=0,
+        router_top_k=0,
+        router_score_func="sigmoid",
+        attn_backend="flex",
+        moe_comm_backend="standard",
+        non_blocking_capacity_factor=None,
+        rope=common.ComplexRoPE.Config(
+            dim=8, max_seq_len=2048, theta=10000.0, scaling="yarn", rope_factor=4.0, original_seq_len=512
+        ),
+    )
+    for layer in layers:
+        layer.attention.inner_attention = load("torchtitan.models.common.attention").ScaledDotProductAttention.Config()
+        layer.attention.q_norm.eps = layer.attention.kv_norm.eps = 1e-6
+    settings = package.DeepSeekV3Model.Config(
+        vocab_size=64,
+        dim=32,
+        tok_embeddings=common.Embedding.Config(num_embeddings=64, embedding_dim=32),
+        norm=common.RMSNorm.Config(normalized_shape=32),
+        lm_head=common.Linear.Config(in_features=32, out_features=64),
+        layers=layers,
+    )
+    port = settings.build()
+    names = [
+        (r"^model\.", ""),
+        (r"^embed_tokens", "tok_embeddings"),
+        (r"self_attn\.kv_a_proj_with_mqa", "attention.wkv_a"),
+        (r"self_attn\.(q|kv)_a_layernorm", r"attention.\1_norm"),
+        (r"self_attn\.(q|kv)_([ab])_proj", r"attention.w\1_\2"),
+        (r"self_attn\.o_proj", "attention.wo"),
+        (r"input_layernorm", "attention_norm"),
+        (r"post_attention_layernorm", "ffn_norm"),
+        (r"mlp\.gate_proj", "feed_forward.w1"),
+        (r"mlp\.down_proj", "feed_forward.w2"),
+        (r"mlp\.up_proj", "feed_forward.w3"),
+    ]
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names), (), {"input_ids": ids, "use_cache": False}, (ids,))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from cases import Case, shaken, tokens
 from conversion import carried, fused
+from stubs import bare
 
 from tried.past import with_pkg_resources
 
@@ -553,3 +554,74 @@ def allennlp_t5(load):
         arranged=lambda out: out.logits,
         main=lambda out: out.logits,
     )
+
+
+def xlm_roberta(load):
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = XLMRobertaConfig(
+        **sizes, vocab_size=64, max_position_embeddings=20, type_vocab_size=1, layer_norm_eps=1e-5
+    )
+    reference = shaken(XLMRobertaModel(config, add_pooling_layer=False))
+    bare("pytext", "pytext.models")
+    package = load("pytext.models.representations.transformer")
+    layers = [
+        package.TransformerLayer(
+            32, package.MultiheadSelfAttention(32, 4, scaling=8**-0.5), package.ResidualMLP(32, hidden_dims=[48])
+        )
+        for _ in range(2)
+    ]
+    port = package.SentenceEncoder(package.Transformer(64, 32, 1, 20, layers))
+    names = [
+        (r"^embeddings\.word_embeddings", "transformer.token_embedding"),
+        (r"^embeddings\.position_embeddings", "transformer.positional_embedding.embedding"),
+        (r"^embeddings\.LayerNorm", "transformer.embedding_layer_norm"),
+        (r"^encoder\.layer", "transformer.layers"),
+        (r"attention\.output\.dense", "attention.output_projection"),
+        (r"attention\.output\.LayerNorm", "attention_layer_norm"),
+        (r"attention\.self", "attention"),
+        (r"intermediate\.dense", "residual_mlp.mlp.0"),
+        (r"output\.dense", "residual_mlp.mlp.3"),
+        (r"output\.LayerNorm", "final_layer_norm"),
+    ]
+
+    def cut(weights):  # the port has no kinds of tokens
+        at = "embeddings.word_embeddings.weight"
+        weights[at] = weights[at] + weights.pop("embeddings.token_type_embeddings.weight")
+        return fused(weights, [f"self.{kind}" for kind in ("query", "key", "value")], "self.input_projection")
+
+    ids = tokens(64)  # without padding, of which the port makes zeros
+    return Case(reference, carried(port, reference, names, cut), (), {"input_ids": ids}, (ids,))
+
+
+def t5(load):
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 64}
+    near = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 16}
+    reference = shaken(T5ForConditionalGeneration(T5Config(**sizes, **near)))
+    bare("torchtext", "torchtext.models", "torchtext.models.t5")  # its extension is compiled for another torch
+    package = load("torchtext.models.t5.model")
+    sizes = {"embedding_dim": 32, "qkv_dim": 8, "num_attention_heads": 4, "ffn_dimension": 48, "vocab_size": 64}
+    settings = package.T5Conf(**sizes, **near, num_encoder_layers=2, num_decoder_layers=2, linear_head=True)
+    names = [
+        (r"^shared", "token_embeddings"),
+        (r"^encoder\.embed_tokens", "encoder.token_embeddings"),
+        (r"\.block\.", ".layers."),
+        (r"final_layer_norm", "norm"),
+        (r"layer\.0\.SelfAttention", "self_attn"),
+        (r"layer\.1\.EncDecAttention", "cross_attn"),
+        (r"attn\.([qkv])\.", r"attn.\1_proj_"),
+        (r"attn\.o\.", "attn.out_proj."),
+        (r"layer\.0\.layer_norm", "norm1"),
+        (r"decoder(.*)layer\.1\.layer_norm", r"decoder\1norm3"),
+        (r"layer\.[12]\.(layer_norm|norm)", "norm2"),
+        (r"layer\.[12]\.DenseReluDense\.wi", "linear1"),
+        (r"layer\.[12]\.DenseReluDense\.wo", "linear2"),
+    ]
+    ids, said = tokens(64), tokens(64).flip(1)[:, :8].contiguous()
+    ids[1, 9:] = 0
+    inputs = {"input_ids": ids, "attention_mask": ids.ne(0).long(), "decoder_input_ids": said, "use_cache": False}
+    port = carried(package.T5Model(settings), reference, names)
+    return Case(reference, port, (), inputs, (ids, said), arranged=lambda out: out["decoder_output"])

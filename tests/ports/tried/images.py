@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import torch
 from cases import Case, shaken, tokens
 from conversion import carried, experienced, fused, picture
+from stubs import bare
 
 from tried.past import with_pkg_resources
 
@@ -815,3 +820,274 @@ def grounding_dino(load):
     own = {"src": seen, "pos": placed, "key_padding_mask": unseen, "memory_text": said, "pos_text": spoken}
     own["text_self_attention_masks"] = words
     return Case(reference, carried(port, reference, names, cut), (), {**theirs, **both}, (), {**own, **both})
+
+
+def sam2_vision(load):
+    from transformers import Sam2HieraDetConfig, Sam2VisionConfig, Sam2VisionModel
+
+    backbone = Sam2HieraDetConfig(
+        hidden_size=16,
+        image_size=[64, 64],
+        window_positional_embedding_background_size=[4, 4],
+        num_query_pool_stages=2,
+        blocks_per_stage=[1, 2, 1],
+        embed_dim_per_stage=[16, 32, 64],
+        num_attention_heads_per_stage=[1, 2, 4],
+        window_size_per_stage=[8, 4, 4],
+        global_attention_blocks=[2],
+    )
+    config = Sam2VisionConfig(
+        backbone_config=backbone,
+        backbone_channel_list=[64, 32, 16],
+        backbone_feature_sizes=[[16, 16], [8, 8], [4, 4]],
+        fpn_hidden_size=24,
+        fpn_top_down_levels=[0, 1],
+    )
+    reference = shaken(Sam2VisionModel(config))
+    bare("sam2")
+    encoder, positions = load("sam2.modeling.backbones.image_encoder"), load("sam2.modeling.position_encoding")
+    port = encoder.ImageEncoder(
+        load("sam2.modeling.backbones.hieradet").Hiera(
+            embed_dim=16,
+            q_pool=2,
+            stages=(1, 2, 1),
+            window_pos_embed_bkg_spatial_size=(4, 4),
+            window_spec=(8, 4, 4),
+            global_att_blocks=(2,),
+        ),
+        encoder.FpnNeck(
+            positions.PositionEmbeddingSine(24),
+            d_model=24,
+            backbone_channel_list=[64, 32, 16],
+            fpn_interp_model="nearest",
+            fpn_top_down_levels=[0, 1],
+        ),
+    )
+    names = [
+        (r"^backbone", "trunk"),
+        (r"patch_embed\.projection", "patch_embed.proj"),
+        (r"layer_norm(\d)", r"norm\1"),
+        (r"mlp\.proj_in", "mlp.layers.0"),
+        (r"mlp\.proj_out", "mlp.layers.1"),
+        (r"^neck\.convs\.(\d)", r"neck.convs.\1.conv"),
+    ]
+    pixels, port = picture(64), carried(port, reference, names)
+    finest = lambda out: out["backbone_fpn"][0]  # noqa: E731
+    return Case(
+        reference,
+        port,
+        (),
+        {"pixel_values": pixels},
+        (pixels,),
+        arranged=finest,
+        main=lambda out: out.fpn_hidden_states[0],
+    )
+
+
+def rt_detr(load):
+    from transformers import ResNetConfig, RTDetrConfig, RTDetrForObjectDetection
+
+    backbone = ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[16, 32, 64],
+        depths=[1, 2, 1],
+        layer_type="bottleneck",
+        out_features=["stage2", "stage3"],
+    )
+    config = RTDetrConfig(
+        backbone_config=backbone,
+        encoder_hidden_dim=32,
+        encoder_in_channels=[32, 64],
+        feat_strides=[8, 16],
+        encoder_layers=1,
+        encoder_ffn_dim=48,
+        encoder_attention_heads=4,
+        encode_proj_layers=[1],
+        num_feature_levels=2,
+        decoder_in_channels=[32, 32],
+        d_model=32,
+        num_queries=6,
+        decoder_ffn_dim=48,
+        decoder_n_points=3,
+        decoder_layers=2,
+        decoder_attention_heads=4,
+        num_denoising=0,
+        num_labels=5,
+    )
+    reference, pixels = shaken(RTDetrForObjectDetection(config)), picture(64)
+    for module in reference.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        reference.train()(pixel_values=pixels)  # gives it the running statistics of these pictures
+    reference.eval()
+    os.environ.setdefault("YOLO_CONFIG_DIR", tempfile.gettempdir())
+    bare("ultralytics", "ultralytics.models")
+    sys.modules["ultralytics"].__version__ = "8"
+    layers = [
+        [-1, 1, "ResNetLayer", [3, 8, 1, True, 1]],
+        [-1, 1, "ResNetLayer", [8, 4, 1, False, 1]],
+        [-1, 1, "ResNetLayer", [16, 8, 2, False, 2]],
+        [-1, 1, "ResNetLayer", [32, 16, 2, False, 1]],
+        [-1, 1, "Conv", [32, 1, 1, None, 1, 1, False]],
+        [-1, 1, "AIFI", [48, 4]],
+        [-1, 1, "Conv", [32, 1, 1]],
+        [-1, 1, "nn.Upsample", [None, 2, "nearest"]],
+        [2, 1, "Conv", [32, 1, 1, None, 1, 1, False]],
+        [[-2, -1], 1, "Concat", [1]],
+        [-1, 3, "RepC3", [32]],
+        [-1, 1, "Conv", [32, 3, 2]],
+        [[-1, 6], 1, "Concat", [1]],
+        [-1, 3, "RepC3", [32]],
+        [[10, 13], 1, "RTDETRDecoder", [5, 32, 6, 3, 4, 2, 48]],
+    ]
+    with patch("importlib.metadata.version", return_value="9.9"):
+        package = load("ultralytics.nn.tasks")
+    load("ultralytics.models.utils.ops")  # its forward imports it
+    port = package.RTDETRDetectionModel(
+        {"nc": 5, "backbone": layers[:4], "head": layers[4:], "channels": 3}, verbose=False
+    )
+    for module in port.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.eps = 1e-5
+    for module in port.model[:4].modules():
+        if hasattr(module, "act"):
+            module.act = torch.nn.ReLU() if isinstance(module.act, torch.nn.SiLU) else module.act
+    names = [
+        (r"^(model\.decoder\.)?class_embed", "model.14.dec_score_head"),
+        (r"^(model\.decoder\.)?bbox_embed", "model.14.dec_bbox_head"),
+        (r"^model\.backbone\.model\.embedder\.embedder", "model.0.layer.0"),
+        (
+            r"^model\.backbone\.model\.encoder\.stages\.(\d)\.layers\.(\d)",
+            lambda m: f"model.{int(m[1]) + 1}.layer.{m[2]}",
+        ),
+        (r"layer\.(\d)\.layer\.(\d)", lambda m: f"layer.{m[1]}.cv{int(m[2]) + 1}"),
+        (r"shortcut", "shortcut.0"),
+        (r"convolution", "conv"),
+        (r"normalization", "bn"),
+        (r"^model\.encoder_input_proj\.(\d)\.", lambda m: f"model.{8 - 4 * int(m[1])}."),
+        (r"^(model\.[48])\.0", r"\1.conv"),
+        (r"^(model\.[48])\.1", r"\1.bn"),
+        (r"^model\.encoder\.aifi\.0\.layers\.0", "model.5"),
+        (r"model\.5\.self_attn\.in_proj\.", "model.5.ma.in_proj_"),
+        (r"model\.5\.self_attn\.o_proj", "model.5.ma.out_proj"),
+        (r"model\.5\.self_attn_layer_norm", "model.5.norm1"),
+        (r"model\.5\.final_layer_norm", "model.5.norm2"),
+        (r"model\.5\.mlp\.", "model.5."),
+        (r"^model\.encoder\.lateral_convs\.0", "model.6"),
+        (r"^model\.encoder\.fpn_blocks\.0", "model.10"),
+        (r"^model\.encoder\.downsample_convs\.0", "model.11"),
+        (r"^model\.encoder\.pan_blocks\.0", "model.13"),
+        (r"^(model\.1[03])\.conv(\d)", r"\1.cv\2"),
+        (r"bottlenecks", "m"),
+        (r"^(model\.(6|10|11|13).*)\.norm", r"\1.bn"),
+        (r"^model\.decoder_input_proj", "model.14.input_proj"),
+        (r"^model\.decoder\.query_pos_head", "model.14.query_pos_head"),
+        (r"^model\.decoder", "model.14.decoder"),
+        (r"^model\.enc_", "model.14.enc_"),
+        (r"self_attn\.in_proj\.", "self_attn.in_proj_"),
+        (r"o_proj", "out_proj"),
+        (r"encoder_attn_layer_norm", "norm2"),
+        (r"encoder_attn", "cross_attn"),
+        (r"self_attn_layer_norm", "norm1"),
+        (r"final_layer_norm", "norm3"),
+        (r"mlp\.fc(\d)", r"linear\1"),
+    ]
+    cut = lambda weights: fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")  # noqa: E731
+    port = carried(port, reference, names, cut, kept=("denoising",))
+    return Case(
+        reference,
+        port,
+        (),
+        {"pixel_values": pixels},
+        (pixels,),
+        arranged=lambda out: out[1][1][-1],
+        main=lambda out: out.logits,
+    )
+
+
+def blip2_vision(load):
+    from transformers import Blip2VisionConfig, Blip2VisionModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    reference = shaken(Blip2VisionModel(Blip2VisionConfig(**sizes, image_size=32, patch_size=8)))
+    bare("lavis", "lavis.models")
+    vision = load("lavis.models.eva_vit").VisionTransformer(
+        img_size=32,
+        patch_size=8,
+        embed_dim=32,
+        depth=2,
+        num_heads=4,
+        mlp_ratio=2,
+        qkv_bias=True,
+        norm_layer=partial(torch.nn.LayerNorm, eps=1e-6),
+    )
+    port = torch.nn.Sequential(vision, torch.nn.LayerNorm(32, eps=1e-6))
+    names = [
+        (r"^embeddings\.class_embedding", "0.cls_token"),
+        (r"^embeddings\.position_embedding", "0.pos_embed"),
+        (r"^embeddings\.patch_embedding", "0.patch_embed.proj"),
+        (r"^encoder\.layers", "0.blocks"),
+        (r"self_attn\.projection", "attn.proj"),
+        (r"self_attn", "attn"),
+        (r"layer_norm(\d)", r"norm\1"),
+        (r"^post_layernorm", "1"),
+    ]
+
+    def cut(weights):  # the port has no biases of keys
+        for name in [name for name in weights if name.endswith("qkv.bias")]:
+            query, key, value = weights.pop(name).chunk(3)
+            key.zero_()
+            weights |= {name.replace("qkv.bias", "q_bias"): query, name.replace("qkv.bias", "v_bias"): value}
+        return weights
+
+    pixels = picture(32)
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
+
+
+def pixtral_vision(load):
+    from transformers import PixtralVisionConfig, PixtralVisionModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    sizes |= {"image_size": 64, "patch_size": 8}
+    config = PixtralVisionConfig(
+        **sizes, hidden_act="silu", rope_parameters={"rope_type": "default", "rope_theta": 10000.0}
+    )
+    reference = shaken(PixtralVisionModel(config))
+
+    def attend(query, key, value, mask):
+        turned = (each.transpose(1, 2) for each in (query, key, value))
+        return torch.nn.functional.scaled_dot_product_attention(*turned).transpose(1, 2).contiguous()
+
+    masks = dict.fromkeys(
+        (
+            "AttentionBias",
+            "BlockDiagonalCausalMask",
+            "BlockDiagonalCausalWithOffsetPaddedKeysMask",
+            "BlockDiagonalMask",
+        ),
+        type("Mask", (), {"from_seqlens": lambda lengths: None}),  # its blocks pass none on
+    )
+    sys.modules["xformers.ops.fmha"] = SimpleNamespace(memory_efficient_attention=attend)
+    sys.modules["xformers.ops.fmha.attn_bias"] = SimpleNamespace(**masks)
+    package = load("mistral_inference.vision_encoder")
+    del sys.modules["xformers.ops.fmha"], sys.modules["xformers.ops.fmha.attn_bias"]  # other packages look for it
+    settings = load("mistral_inference.args").VisionEncoderArgs(
+        **sizes, num_channels=3, rope_theta=10000.0, image_token_id=0
+    )
+    port = package.VisionTransformer(settings)
+    names = [
+        (r"attention\.([qkvo])_proj", r"attention.w\1"),
+        (r"feed_forward\.gate_proj", "feed_forward.w1"),
+        (r"feed_forward\.down_proj", "feed_forward.w2"),
+        (r"feed_forward\.up_proj", "feed_forward.w3"),
+    ]
+
+    def cut(weights):  # the port turns neighbours, the reference halves
+        for name in [name for name in weights if name.endswith(("q_proj.weight", "k_proj.weight"))]:
+            weights[name] = weights[name].view(4, 2, 4, 32).transpose(1, 2).reshape(32, 32)
+        return weights
+
+    pixels = picture(48, batch=1)[..., :32]
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"pixel_values": pixels}, (list(pixels),), arranged=lambda out: out[None])

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import torch
 from cases import Case, shaken
-from conversion import carried, fused
+from conversion import carried, experienced, fused
+from stubs import bare
 
 
 def decision_transformer(load):
@@ -280,3 +281,63 @@ def patchtst_encoder(load):
     port = carried(port, reference, names, cut)
     turned = lambda out: out[0].transpose(2, 3)  # noqa: E731
     return Case(reference, port, (), {"past_values": series}, (series.transpose(1, 2),), arranged=turned)
+
+
+def patchtst_basicts(load):
+    from transformers import PatchTSTConfig, PatchTSTForPrediction
+
+    config = PatchTSTConfig(
+        num_input_channels=3,
+        context_length=24,
+        prediction_length=6,
+        patch_length=6,
+        patch_stride=3,
+        num_hidden_layers=2,
+        d_model=16,
+        num_attention_heads=4,
+        ffn_dim=32,
+        norm_type="batchnorm",
+        pre_norm=False,
+        use_cls_token=False,
+        pooling_type=None,
+        scaling="std",
+        loss="mse",
+        do_mask_input=False,
+    )
+    reference = experienced(shaken(PatchTSTForPrediction(config)))
+    bare("basicts")
+    sys.modules["basicts.configs"] = SimpleNamespace(BasicTSModelConfig=object)
+    package = load("basicts.models.PatchTST")
+    settings = package.PatchTSTConfig(
+        input_len=24,
+        output_len=6,
+        num_features=3,
+        patch_len=6,
+        patch_stride=3,
+        padding=False,
+        hidden_size=16,
+        n_heads=4,
+        intermediate_size=32,
+        num_layers=2,
+        norm_type="batch_norm",
+        affine=False,
+    )
+    port = package.PatchTSTForForecasting(settings)
+    port.revin.eps = 1e-5
+    names = [
+        (r"^model\.encoder\.embedder\.input_embedding", "backbone.patch_embedding.value_embedding"),
+        (r"^model\.encoder\.positional_encoder\.position_enc", "backbone.patch_embedding.position_embedding.pe"),
+        (r"^model\.encoder", "backbone.encoder"),
+        (r"norm_sublayer1\.batchnorm", "post_attn_norm.batch_norm"),
+        (r"norm_sublayer3\.batchnorm", "post_ffn_norm.batch_norm"),
+        (r"ff\.0", "ffn_layer.fc1"),
+        (r"ff\.3", "ffn_layer.fc2"),
+        (r"^head\.projection", "forecasting_head.linear"),
+    ]
+
+    def cut(weights):  # the port's table is longer
+        at = "model.encoder.positional_encoder.position_enc"
+        return {**weights, at: torch.nn.functional.pad(weights[at], (0, 0, 0, 5000 - len(weights[at])))[None]}
+
+    series = torch.randn(2, 24, 3, generator=torch.Generator().manual_seed(1)).cumsum(1)
+    return Case(reference, carried(port, reference, names, cut), (), {"past_values": series}, (series,))

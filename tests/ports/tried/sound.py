@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import torch
 from cases import Case, shaken, tokens
 from conversion import carried, experienced, fused
+from stubs import bare
 
 
 def bark_fine(load):
@@ -608,3 +609,127 @@ def encodec(load):
         arranged=lambda out: out.x,
         main=lambda out: out.audio_values,
     )
+
+
+def pocket_tts(load):
+    from transformers import PocketTTSAudioTokenizerConfig
+    from transformers.models.pocket_tts_audio_tokenizer import modeling_pocket_tts_audio_tokenizer as theirs
+
+    config = PocketTTSAudioTokenizerConfig(
+        sampling_rate=1600,
+        hidden_size=16,
+        num_filters=4,
+        upsampling_ratios=[4, 2],
+        upsample_groups=16,
+        intermediate_size=24,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        sliding_window=6,
+        latent_stride=2,
+        latent_dim=6,
+    )
+    reference = shaken(theirs.PocketTTSAudioTokenizerEncoderModel(config.encoder_config))
+    bare("pocket_tts")
+    seanet, mimi = load("pocket_tts.modules.seanet"), load("pocket_tts.models.mimi")
+    sizes = {"dimension": 16, "n_filters": 4, "n_residual_layers": 1, "ratios": [4, 2]}
+    sizes |= {"last_kernel_size": 3, "pad_mode": "constant"}
+    layers = load("pocket_tts.modules.transformer").ProjectedTransformer(
+        16, (16,), 16, 2, 2, layer_scale=0.01, context=6, max_period=10000.0, dim_feedforward=24
+    )
+    port = mimi.MimiModel(
+        seanet.SEANetEncoder(**sizes),
+        seanet.SEANetDecoder(**sizes),
+        load("pocket_tts.modules.dummy_quantizer").DummyQuantizer(6, 16),
+        frame_rate=100,
+        encoder_frame_rate=200,
+        sample_rate=1600,
+        channels=1,
+        inner_dim=6,
+        outer_dim=16,
+        encoder_transformer=layers,
+        decoder_transformer=torch.nn.Identity(),
+    )
+    port.forward = port.encode_to_latent
+    names = [
+        (r"^encoder_seanet\.layers", "encoder.model"),
+        (r"^encoder_transformer", "encoder_transformer.transformer"),
+        (r"^downsample\.", "downsample.conv."),
+        (r"self_attn\.o_proj", "self_attn.out_proj"),
+        (r"mlp\.fc(\d)", r"linear\1"),
+        (r"input_layernorm", "norm1"),
+        (r"post_attention_layernorm", "norm2"),
+        (r"self_attn_layer_scale", "layer_scale_1"),
+        (r"mlp_layer_scale", "layer_scale_2"),
+    ]
+
+    def cut(weights):  # the port turns neighbours, the reference halves
+        for name in [name for name in weights if name.endswith(("q_proj.weight", "k_proj.weight"))]:
+            weights[name] = weights[name].view(2, 2, 4, 16).transpose(1, 2).reshape(16, 16)
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
+
+    sound = torch.randn(2, 1, 160, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, names, cut, kept=("decoder.", "quantizer.", "upsample."))
+    turned = lambda out: out.transpose(1, 2)  # noqa: E731
+    return Case(reference, port, (), {"input_values": sound}, (sound,), arranged=turned)
+
+
+def parakeet(load):
+    from transformers import ParakeetEncoder, ParakeetEncoderConfig
+
+    config = ParakeetEncoderConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_kernel_size=5,
+        subsampling_factor=4,
+        subsampling_conv_channels=8,
+        num_mel_bins=16,
+        layerdrop=0.0,
+    )
+    reference = experienced(shaken(ParakeetEncoder(config)))
+    bare(
+        "nemo",
+        "nemo.core",
+        "nemo.core.classes",
+        "nemo.core.config",
+        "nemo.collections.common",
+        "nemo.collections.common.parts",
+        "nemo.collections.asr",
+        "nemo.collections.asr.models",
+        "nemo.collections.asr.modules",
+        "nemo.collections.asr.parts.mixins",
+        "nemo.collections.asr.parts.submodules.adapters",
+        "nemo.collections.asr.parts.utils",
+    )
+    sys.modules["nemo.core.classes.exportable"] = SimpleNamespace(Exportable=type("Exportable", (), {}))
+    sys.modules["nemo.collections.asr.models.configs"] = SimpleNamespace(CacheAwareStreamingConfig=SimpleNamespace)
+    port = load("nemo.collections.asr.modules.conformer_encoder").ConformerEncoder(
+        feat_in=16,
+        n_layers=2,
+        d_model=32,
+        subsampling="dw_striding",
+        subsampling_factor=4,
+        subsampling_conv_channels=8,
+        ff_expansion_factor=2,
+        n_heads=4,
+        conv_kernel_size=5,
+        dropout=0.0,
+        dropout_pre_encoder=0.0,
+        dropout_emb=0.0,
+        dropout_att=0.0,
+    )
+    names = [
+        (r"^subsampling\.layers", "pre_encode.conv"),
+        (r"^subsampling\.linear", "pre_encode.out"),
+        (r"conv\.norm", "conv.batch_norm"),
+        (r"self_attn\.bias", "self_attn.pos_bias"),
+        (r"self_attn\.([qkv])_proj", r"self_attn.linear_\1"),
+        (r"self_attn\.o_proj", "self_attn.linear_out"),
+        (r"self_attn\.relative_k_proj", "self_attn.linear_pos"),
+    ]
+    mel, lengths = torch.randn(2, 40, 16, generator=torch.Generator().manual_seed(1)), torch.tensor([40, 40])
+    port = carried(port, reference, names)
+    turned = lambda out: out[0].transpose(1, 2)  # noqa: E731
+    own = {"audio_signal": mel.transpose(1, 2), "length": lengths}
+    return Case(reference, port, (), {"input_features": mel}, (), own, arranged=turned)

@@ -1,0 +1,5 @@
+"""What looks at pictures, sound or series."""
+
+from __future__ import annotations
+
+PORTS = ()

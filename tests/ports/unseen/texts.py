@@ -1,0 +1,5 @@
+"""What reads or writes text."""
+
+from __future__ import annotations
+
+PORTS = ()
