@@ -2,4 +2,213 @@
 
 from __future__ import annotations
 
-PORTS = ()
+from functools import partial
+from unittest.mock import patch
+
+import torch
+from cases import Case, shaken, to_edit
+from conversion import carried, experienced, fused, picture
+
+
+def passt(load):
+    from transformers import ASTConfig, ASTForAudioClassification
+
+    config = ASTConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=64,
+        layer_norm_eps=1e-5,
+        patch_size=8,
+        frequency_stride=6,
+        time_stride=6,
+        max_length=32,
+        num_mel_bins=16,
+        num_labels=5,
+    )
+    reference = shaken(ASTForAudioClassification(config))
+    generator = torch.Generator().manual_seed(2)
+    pitch, time = torch.randn(1, 32, 2, 1, generator=generator), torch.randn(1, 32, 1, 5, generator=generator)
+    with torch.no_grad():  # the port adds up a place of the pitch and one of the time
+        places = (pitch + time).flatten(2).transpose(1, 2)
+        reference.audio_spectrogram_transformer.embeddings.position_embeddings[:, 2:] = places
+    package = load("hear21passt.models.passt")
+    package.first_RUN = False  # it prints
+    port = package.PaSST(
+        img_size=(16, 32),
+        patch_size=8,
+        stride=6,
+        num_classes=5,
+        embed_dim=32,
+        depth=3,
+        num_heads=4,
+        mlp_ratio=2,
+        distilled=True,
+        norm_layer=torch.nn.LayerNorm,
+    )
+    names = [
+        (r"^audio_spectrogram_transformer\.", ""),
+        (r"^embeddings\.cls_token", "cls_token"),
+        (r"^embeddings\.distillation_token", "dist_token"),
+        (r"^embeddings\.patch_embeddings\.projection", "patch_embed.proj"),
+        (r"^layers", "blocks"),
+        (r"attention\.qkv", "attn.qkv"),
+        (r"attention\.o_proj", "attn.proj"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"^layernorm", "norm"),
+        (r"^classifier\.layernorm", "head.0"),
+        (r"^classifier\.dense", "head.1"),
+    ]
+
+    def cut(weights):
+        tokens = weights.pop("audio_spectrogram_transformer.embeddings.position_embeddings")[:, :2]
+        weights |= {"new_pos_embed": tokens, "freq_new_pos_embed": pitch, "time_new_pos_embed": time}
+        return fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")
+
+    port = carried(port, reference, names, cut, kept=("head_dist",))
+    mel = torch.randn(2, 32, 16, generator=generator)
+    return Case(reference, port, (), {"input_values": mel}, (mel.transpose(1, 2)[:, None],))
+
+
+def depth_anything(load):
+    from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, Dinov2Config
+
+    backbone = Dinov2Config(
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        mlp_ratio=2,
+        image_size=56,
+        patch_size=14,
+        out_indices=[1, 2, 3, 4],
+        reshape_hidden_states=False,
+    )
+    sizes = [8, 12, 16, 24]
+    config = DepthAnythingConfig(
+        backbone_config=backbone,
+        reassemble_hidden_size=32,
+        patch_size=14,
+        neck_hidden_sizes=sizes,
+        fusion_hidden_size=16,
+    )
+    reference = shaken(DepthAnythingForDepthEstimation(config))
+    with torch.no_grad():
+        reference.head.conv3.bias.fill_(1.5)  # else nearly all depths are cut off at zero
+    package = load("depth_anything_v2.dpt")
+    small = partial(
+        load("depth_anything_v2.dinov2").DinoVisionTransformer,
+        img_size=56,
+        patch_size=14,
+        embed_dim=32,
+        depth=4,
+        num_heads=4,
+        mlp_ratio=2,
+        init_values=1.0,
+        block_chunks=0,
+    )
+    with patch.object(package, "DINOv2", lambda model_name: small()):
+        port = package.DepthAnythingV2("vits", 16, sizes)
+    port.intermediate_layer_idx["vits"] = [0, 1, 2, 3]
+    names = [
+        (r"^backbone\.embeddings\.patch_embeddings\.projection", "pretrained.patch_embed.proj"),
+        (r"^backbone\.embeddings\.position_embeddings", "pretrained.pos_embed"),
+        (r"^backbone\.embeddings", "pretrained"),
+        (r"^backbone\.encoder\.layer", "pretrained.blocks"),
+        (r"^backbone\.layernorm", "pretrained.norm"),
+        (r"attention\.qkv", "attn.qkv"),
+        (r"attention\.o_proj", "attn.proj"),
+        (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
+        (r"^neck\.reassemble_stage\.layers\.(\d)\.projection", r"depth_head.projects.\1"),
+        (r"^neck\.reassemble_stage\.layers\.(\d)\.resize", r"depth_head.resize_layers.\1"),
+        (r"^neck\.convs\.(\d)", lambda m: f"depth_head.scratch.layer{int(m[1]) + 1}_rn"),
+        (r"^neck\.fusion_stage\.layers\.(\d)", lambda m: f"depth_head.scratch.refinenet{4 - int(m[1])}"),
+        (r"residual_layer(\d)\.convolution", r"resConfUnit\1.conv"),
+        (r"(refinenet\d)\.projection", r"\1.out_conv"),
+        (r"^head\.conv1", "depth_head.scratch.output_conv1"),
+        (r"^head\.conv2", "depth_head.scratch.output_conv2.0"),
+        (r"^head\.conv3", "depth_head.scratch.output_conv2.2"),
+    ]
+    cut = lambda weights: fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")  # noqa: E731
+    pixels = picture(56)
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
+
+
+def informer(load):
+    from transformers import InformerConfig, InformerModel
+
+    kinds = {"month": 13, "day": 32, "weekday": 7, "hour": 24}
+    config = InformerConfig(
+        input_size=3,
+        context_length=12,
+        prediction_length=6,
+        lags_sequence=[0],
+        scaling=None,
+        num_time_features=sum(kinds.values()),
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        attention_type="full",
+    )
+    reference = experienced(shaken(InformerModel(config)))
+    port = load("flood_forecast.transformer_xl.informer").Informer(
+        3, 3, 3, 12, 0, 6, d_model=32, n_heads=4, e_layers=2, d_layers=2, d_ff=48, attn="full", embed="learned"
+    )
+    port.encoder.norm = port.decoder.norm = None  # the reference has its norms after the embeddings
+    port.enc_embedding.dropout, port.dec_embedding.dropout = torch.nn.LayerNorm(32), torch.nn.LayerNorm(32)
+    port.encoder.conv_layers[0].downConv = torch.nn.Conv1d(32, 32, 3, padding=1, padding_mode="circular")
+    port.projection = torch.nn.Identity()
+    names = [
+        (r"^encoder\.layers", "encoder.attn_layers"),
+        (r"^(enc|dec)oder\.embed_positions\.weight", r"\1_embedding.position_embedding.pe"),
+        (r"^(enc|dec)oder\.layernorm_embedding", r"\1_embedding.dropout"),
+        (r"attn_layers\.(\d)\.self_attn_layer_norm", r"attn_layers.\1.norm1"),
+        (r"attn_layers\.(\d)\.final_layer_norm", r"attn_layers.\1.norm2"),
+        (r"attn_layers\.(\d)\.self_attn", r"attn_layers.\1.attention"),
+        (r"self_attn_layer_norm", "norm1"),
+        (r"encoder_attn_layer_norm", "norm2"),
+        (r"final_layer_norm", "norm3"),
+        (r"self_attn", "self_attention"),
+        (r"encoder_attn", "cross_attention"),
+        (r"q_proj", "query_projection"),
+        (r"k_proj", "key_projection"),
+        (r"v_proj", "value_projection"),
+        (r"out_proj\.", "out_projection."),
+        (r"fc(\d)", r"conv\1"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if "fc" in name and name.endswith("weight")]:
+            weights[name] = weights[name][..., None]
+        for side, first in (("enc", 0), ("dec", 12)):  # the port's decoder counts its places from zero
+            at, own = f"{side}oder.embed_positions.weight", f"{side}_embedding"
+            weights[at] = torch.nn.functional.pad(weights[at][first:], (0, 0, 0, 5000 - 18 + first))[None]
+            values, _, times = weights.pop(f"{side}oder.value_embedding.value_projection.weight").split([3, 6, 76], 1)
+            weights[f"{own}.value_embedding.tokenConv.weight"] = torch.nn.functional.pad(values[..., None], (1, 1))
+            weights[f"{own}.value_embedding.tokenConv.bias"] = torch.zeros(32)
+            for kind, table in zip(kinds, times.split(list(kinds.values()), 1), strict=True):
+                weights[f"{own}.temporal_embedding.{kind}_embed.weight"] = table.T
+        return weights
+
+    port = carried(port, reference, names, cut)
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(2, 18, 3, generator=generator)
+    times = torch.stack([torch.randint(size, (2, 18), generator=generator) for size in kinds.values()], -1)
+    marks = [torch.nn.functional.one_hot(times[..., k], size) for k, size in enumerate(kinds.values())]
+    marks = torch.cat(marks, -1).float()
+    inputs = {"past_values": values[:, :12], "past_time_features": marks[:, :12]}
+    inputs |= {"past_observed_mask": torch.ones(2, 12, 3)}
+    inputs |= {"future_values": values[:, 12:], "future_time_features": marks[:, 12:]}
+    own = (values[:, :12], times[:, :12], values[:, 12:], times[:, 12:])
+    return Case(reference, port, (), inputs, own, main=lambda out: out.last_hidden_state)
+
+
+PORTS = (
+    to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
+    to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
+    to_edit("passt-ast", "hear21passt", passt),
+)
