@@ -52,6 +52,7 @@ STUBBED = (
     "jsonargparse",
     "julius",
     "kagglehub",
+    "labml",
     "kornia_rs",
     "langdetect",
     "librosa",

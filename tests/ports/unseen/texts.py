@@ -2,4 +2,160 @@
 
 from __future__ import annotations
 
-PORTS = ()
+import re
+import sys
+from types import ModuleType, SimpleNamespace
+
+import torch
+from cases import Case, shaken, to_edit, tokens
+from conversion import carried
+from stubs import bare
+
+
+def neox(load):
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    config = GPTNeoXConfig(
+        vocab_size=64,
+        hidden_size=64,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=32,
+        tie_word_embeddings=False,
+    )
+    reference = shaken(GPTNeoXForCausalLM(config))
+    package = load("labml_nn.neox.model")
+    layers = [package.TransformerLayer(64, 4) for _ in range(2)]
+    port = torch.nn.Sequential(package.Embedding(64, 64), *layers, package.FinalNorm(64), package.ReadoutLayer(64, 64))
+    names = [
+        (r"^gpt_neox\.embed_in", "0.emb"),
+        (r"^gpt_neox\.layers\.0", "1"),
+        (r"^gpt_neox\.layers\.1", "2"),
+        (r"^gpt_neox\.final_layer_norm", "3.ln"),
+        (r"^(lm_head|embed_out)", "4.linear"),
+        (r"input_layernorm", "pre_ln_attn"),
+        (r"post_attention_layernorm", "pre_ln_ffn"),
+        (r"attention\.dense", "attention.output"),
+        (r"attention\.query_key_value", "attention.qkv_lin"),
+        (r"mlp\.dense_h_to_4h", "ffn.dense_h_h4"),
+        (r"mlp\.dense_4h_to_h", "ffn.dense_h4_h"),
+    ]
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def umt5(load):
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    config = UMT5Config(
+        vocab_size=64,
+        d_model=32,
+        d_kv=12,
+        d_ff=48,
+        num_layers=3,
+        num_heads=4,
+        relative_attention_num_buckets=8,
+        feed_forward_proj="gated-gelu",
+    )
+    reference = shaken(UMT5EncoderModel(config))
+    bare("diffsynth", "diffsynth.models")
+    sizes = {"vocab": 64, "dim": 32, "dim_attn": 48, "dim_ffn": 48, "num_heads": 4, "num_layers": 3}
+    port = load("diffsynth.models.wan_video_text_encoder").WanTextEncoder(**sizes, num_buckets=8)
+    names = [
+        (r"^shared", "token_embedding"),
+        (r"^encoder\.final_layer_norm", "norm"),
+        (r"^encoder\.block", "blocks"),
+        (r"layer\.0\.SelfAttention\.relative_attention_bias", "pos_embedding.embedding"),
+        (r"layer\.0\.SelfAttention", "attn"),
+        (r"layer\.([01])\.layer_norm", lambda found: f"norm{int(found[1]) + 1}"),
+        (r"layer\.1\.DenseReluDense\.wi_0", "ffn.gate.0"),
+        (r"layer\.1\.DenseReluDense\.wi_1", "ffn.fc1"),
+        (r"layer\.1\.DenseReluDense\.wo", "ffn.fc2"),
+    ]
+    ids, seen = tokens(64, length=20), torch.ones(2, 20, dtype=torch.long)
+    seen[1, 15:] = 0
+    inputs = {"input_ids": ids, "attention_mask": seen}
+    return Case(reference, carried(port, reference, names), (), inputs, (ids, seen))
+
+
+class _Blocks(torch.nn.ModuleList):
+    def forward(self, hidden, *more):
+        for block in self:
+            hidden = block(hidden, *more)
+        return hidden
+
+
+def _bmtrain():
+    """What one device needs of bmtrain, which is installed with CUDA alone."""
+    train = ModuleType("bmtrain")
+    train.DistributedModule, train.TransformerBlockList = torch.nn.Module, _Blocks
+    train.DistributedParameter = lambda data, init_method=None: torch.nn.Parameter(data)
+    train.ParameterInitializer, train.CheckpointBlock = lambda *_, **__: None, lambda block: block
+    train.store = SimpleNamespace(_save_to_rank0=lambda model, *_: torch.nn.Module.state_dict(model))
+    return train
+
+
+def gptj(load):
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    config = GPTJConfig(
+        vocab_size=64,
+        n_positions=32,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        rotary_dim=4,
+        n_inner=48,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    reference = shaken(GPTJForCausalLM(config))
+    sys.modules.setdefault("bmtrain", _bmtrain())
+    package = load("model_center.model")
+    settings = package.GPTjConfig(
+        vocab_size=64,
+        dim_model=32,
+        num_heads=4,
+        dim_head=8,
+        dim_ff=48,
+        num_layers=2,
+        pos_rotary_dim=4,
+        ffn_activate_fn="gelu_new",
+        half=False,
+    )
+    names = [
+        (r"^transformer\.wte", "input_embedding"),
+        (r"^transformer\.ln_f", "encoder.output_layernorm"),
+        (r"^lm_head", "output_projection"),
+        (r"^transformer\.h", "encoder.layers"),
+        (r"ln_1", "self_att.layernorm_before_attention"),
+        (r"attn\.out_proj", "self_att.self_attention.attention_out"),
+        (r"attn\.([qkv])_proj", r"self_att.self_attention.project_\1"),
+        (r"mlp\.fc_in", "ffn.ffn.w_in.w"),
+        (r"mlp\.fc_out", "ffn.ffn.w_out"),
+    ]
+
+    def cut(weights):  # the port normalizes twice with the same weights
+        return weights | {
+            re.sub(r"ln_1", "ffn.layernorm_before_ffn", name): each for name, each in weights.items() if "ln_1" in name
+        }
+
+    ids = tokens(64)
+    port = carried(package.GPTj(settings), reference, names, cut)
+    return Case(
+        reference,
+        port,
+        (),
+        {"input_ids": ids, "use_cache": False},
+        (),
+        {"input_ids": ids, "output_logits": True},
+        arranged=lambda out: out.logits,
+    )
+
+
+PORTS = (
+    to_edit("diffsynth-umt5", "diffsynth", umt5),
+    to_edit("labml-gpt-neox", "labml_nn", neox, "labml_nn.neox"),
+    to_edit("model-center-gpt-j", "model_center", gptj),
+)
