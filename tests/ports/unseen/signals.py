@@ -8,6 +8,7 @@ from unittest.mock import patch
 import torch
 from cases import Case, shaken, to_edit
 from conversion import carried, experienced, fused, picture
+from stubs import bare
 
 
 def passt(load):
@@ -207,8 +208,52 @@ def informer(load):
     return Case(reference, port, (), inputs, own, main=lambda out: out.last_hidden_state)
 
 
+def mobile_text_detector(load):
+    from transformers import PPLCNetV3Config, PPOCRV5MobileDetConfig, PPOCRV5MobileDetForObjectDetection
+
+    stages = ["stage2", "stage3", "stage4", "stage5"]
+    backbone = PPLCNetV3Config(scale=0.5, divisor=16, conv_symmetric_num=2, out_features=stages)
+    sizes = {"layer_list_out_channels": [8, 12, 28, 240], "neck_out_channels": 48}
+    config = PPOCRV5MobileDetConfig(backbone_config=backbone, **sizes)
+    reference = experienced(shaken(PPOCRV5MobileDetForObjectDetection(config)))
+    bare("rapidocr.inference_engine.pytorch")
+    port = load("rapidocr.inference_engine.pytorch.networks.architectures.base_model").BaseModel(
+        {
+            "model_type": "det",
+            "Backbone": {"name": "PPLCNetV3", "scale": 0.5, "conv_kxk_num": 2, "det": True},
+            "Neck": {"name": "RSEFPN", "out_channels": 48},
+            "Head": {"name": "DBHead"},
+        }
+    )
+    names = [
+        (r"^model\.backbone\.encoder\.convolution", "backbone.conv1"),
+        (r"^model\.backbone\.encoder\.blocks\.(\d)\.layers", lambda m: f"backbone.blocks{int(m[1]) + 2}"),
+        (r"depthwise_convolution", "dw_conv"),
+        (r"pointwise_convolution", "pw_conv"),
+        (r"conv_symmetric", "conv_kxk"),
+        (r"conv_small_symmetric", "conv_1x1"),
+        (r"squeeze_excitation_module\.convolutions\.0", "se.conv1"),
+        (r"squeeze_excitation_module\.convolutions\.2", "se.conv2"),
+        (r"^(backbone.*)convolution", r"\1conv"),
+        (r"normalization", "bn"),
+        (r"^model\.layer", "backbone.layer_list"),
+        (r"^model\.neck\.insert_conv", "neck.ins_conv"),
+        (r"^model\.neck\.input_conv", "neck.inp_conv"),
+        (r"squeeze_excitation_block", "se_block"),
+        (r"^head\.conv_down\.convolution", "head.binarize.conv1"),
+        (r"^head\.conv_down\.norm", "head.binarize.conv_bn1"),
+        (r"^head\.conv_up\.convolution", "head.binarize.conv2"),
+        (r"^head\.conv_up\.norm", "head.binarize.conv_bn2"),
+        (r"^head\.conv_final", "head.binarize.conv3"),
+    ]
+    pixels = picture(64)
+    port = carried(port, reference, names, kept=("thresh",))
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
 PORTS = (
     to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
     to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
     to_edit("passt-ast", "hear21passt", passt),
+    to_edit("rapidocr-mobile-det", "rapidocr", mobile_text_detector, "rapidocr.inference_engine.pytorch"),
 )
