@@ -251,9 +251,52 @@ def mobile_text_detector(load):
     return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
 
 
+def focalnet(load):
+    from transformers import FocalNetConfig, FocalNetForImageClassification
+
+    settings = {"depths": [1, 2, 1], "embed_dim": 16, "focal_levels": [2, 2, 1], "focal_windows": [3, 3, 5]}
+    settings |= {"normalize_modulator": True, "drop_path_rate": 0.0}
+    config = FocalNetConfig(
+        **settings,
+        image_size=64,
+        hidden_sizes=[16, 32, 64],
+        use_conv_embed=True,
+        use_layerscale=True,
+        layerscale_value=0.5,
+        use_post_layernorm=True,
+        num_labels=5,
+    )
+    reference = shaken(FocalNetForImageClassification(config))
+    bare("birder", "birder.net")
+    settings |= {"layer_scale_value": 0.5, "use_overlap_down": True}
+    settings |= {"use_post_norm": True, "use_post_norm_in_modulation": False}
+    port = load("birder.net.focalnet").FocalNet(3, 5, config=settings, size=(64, 64))
+    names = [
+        (r"^focalnet\.embeddings\.patch_embeddings\.projection", "stem.proj"),
+        (r"^focalnet\.embeddings\.norm", "stem.norm"),
+        (r"^focalnet\.encoder\.stages\.(\d)\.downsample", lambda m: f"body.stage{int(m[1]) + 2}.downsample"),
+        (r"downsample\.projection", "downsample.proj"),
+        (r"^focalnet\.encoder\.stages\.(\d)\.layers", lambda m: f"body.stage{int(m[1]) + 1}.blocks"),
+        (r"norm(\d)", r"norm\1_post"),
+        (r"gamma_(\d)", r"ls\1.gamma"),
+        (r"projection_in", "f"),
+        (r"projection_context", "h"),
+        (r"projection_out", "proj"),
+        (r"^focalnet\.layernorm", "features.0"),
+    ]
+
+    def cut(weights):  # the port has its channels first
+        turned = ("gamma_1", "gamma_2", "fc1.weight", "fc2.weight", "projection_in.weight", "projection_out.weight")
+        return {name: w[..., None, None] if name.endswith(turned) else w for name, w in weights.items()}
+
+    pixels = picture(64)
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
+
+
 PORTS = (
     to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
     to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
     to_edit("passt-ast", "hear21passt", passt),
     to_edit("rapidocr-mobile-det", "rapidocr", mobile_text_detector, "rapidocr.inference_engine.pytorch"),
+    to_edit("birder-focalnet", "birder", focalnet),
 )
