@@ -20,18 +20,13 @@ from pytest_tfdebug.parity.tensors.sampled import measure_digest, measure_digest
 from pytest_tfdebug.parity.tensors.tolerance import NOISE_REACH
 from pytest_tfdebug.records import LeafComparison, Metrics
 from pytest_tfdebug.tensors import widen
+from pytest_tfdebug.tracing.values.digest import norm_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance
     from pytest_tfdebug.records import Direction, Problem, TensorRecord
-
-
-#: Below this sum the squares of float32 numbers may have vanished.
-_TINY = 1e-30
-#: Below this sum the squares of float64 numbers may have vanished.
-_TINY_WIDE = 1e-200
 
 
 def compare_leaf(
@@ -85,12 +80,15 @@ def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance)
     if expected.is_complex() != actual.is_complex():
         return False, None
     peak, norm = _distance(pieces(expected, actual))
-    if not peak:
-        return _measure_wide_integers(expected, actual) if exact else (True, None)
-    pair = _Pair(expected, actual)
+    if not peak and not exact:
+        return True, None
+    if not peak:  # 64-bit integers that differ by less than float64 can tell
+        apart = actual.to(expected.device).long() - expected.long()
+        agrees, metrics = _measure(torch.zeros_like(apart), apart, tolerance)
+        return agrees, metrics and metrics._replace(relative_l2=0.0)
     if math.isfinite(peak):
-        return _measure_finite(pair, (peak, norm), tolerance)
-    return _measure_with_holes(pair, tolerance)
+        return _measure_finite(_Pair(expected, actual), (peak, norm), tolerance)
+    return _measure_with_holes(_Pair(expected, actual, has_holes=True), tolerance)
 
 
 @dataclass(frozen=True)
@@ -109,21 +107,17 @@ class _Pair:
     def pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return (filled if self.has_holes else pieces)(self.expected, self.actual)
 
-    def norm(self) -> float:
-        """Return the norm of the expected tensor."""
-        both = self.pieces() if self.has_holes else pieces(self.expected, self.expected)
-        return math.sqrt(sum(_squares(widen(piece).flatten()) for piece, _ in both))
-
 
 def _measure_finite(pair: _Pair, distance: tuple[float, float], tolerance: Tolerance) -> tuple[bool, Metrics]:
-    (peak, norm), norm_e = distance, pair.norm()
-    count = math.prod(pair.shape)
+    (peak, norm), count = distance, math.prod(pair.shape)
+    both = pair.pieces() if pair.has_holes else pieces(pair.expected, pair.expected)
+    norm_e = math.hypot(*(norm_of(widen(piece).flatten()) for piece, _ in both))
     atol = tolerance.absolute(norm_e / math.sqrt(count))
     relative_l2 = norm / norm_e if norm_e else math.inf
     rmse = norm / math.sqrt(count)
     if peak <= atol:  # within the absolute tolerance alone: nothing further decides
         return True, Metrics(0, count, peak, (), atol, math.nan, (), rmse, relative_l2, math.nan, 0, 0)
-    found = _Differences(atol, tolerance.rtol)
+    found = _Differences(atol, tolerance.rtol, norm_e)
     for piece in pair.pieces():
         found.add(*(widen(each).flatten() for each in piece))
     is_noise = 0 < tolerance.noise >= relative_l2 and found.excess <= NOISE_REACH
@@ -131,88 +125,58 @@ def _measure_finite(pair: _Pair, distance: tuple[float, float], tolerance: Toler
         found.mismatched,
         count,
         peak,
-        index_of(found.largest.position, pair.shape),
+        index_of(found.largest[1], pair.shape),
         found.allowed,
-        found.relative.value,
-        index_of(found.relative.position, pair.shape),
+        found.relative[0],
+        index_of(found.relative[1], pair.shape),
         rmse,
         relative_l2,
-        _cosine(found.products, pair),
+        found.product / found.norm if norm_e and found.norm else 0.0,
         0,
         0,
     )
     return found.mismatched == 0 or is_noise, metrics
 
 
-@dataclass
-class _Greatest:
-    """The greatest of many numbers, and the position of the first that is so great."""
-
-    value: float = -math.inf
-    position: int = 0
-
-    def add(self, numbers: torch.Tensor, before: int) -> int | None:
-        """Take in a piece that begins at a position; return where the greatest stands in it, None where it is older."""
-        highest = numbers.max().item()
-        if not highest > self.value:
-            return None
-        place = int(numbers.argmax())
-        self.value, self.position = highest, before + place
-        return place
-
-
 class _Differences:
     """What is measured of the pieces of two tensors that differ, all finite."""
 
-    def __init__(self, atol: float, rtol: float) -> None:
-        self._tolerance = atol, rtol
-        self._seen = 0
-        self.mismatched = 0
-        self.allowed = self.excess = 0.0
-        self.largest, self.relative = _Greatest(), _Greatest()
-        self.products: tuple[float, ...] = (0.0, 0.0, 0.0)
+    def __init__(self, atol: float, rtol: float, norm: float) -> None:
+        self._tolerance, self._norm = (atol, rtol), norm
+        self._seen = self.mismatched = 0
+        self.allowed = self.excess = self.product = self.norm = 0.0  # products and norms in norms of the expected one
+        self.largest = self.relative = (-math.inf, 0)  # the greatest, and the position of the first that is so great
 
     def add(self, expected: torch.Tensor, actual: torch.Tensor) -> None:
         """Measure two pieces, flat and widened."""
         atol, rtol = self._tolerance
         size, magnitude = torch.sub(actual, expected).abs_(), expected.abs()
-        place = self.largest.add(size, self._seen)
-        if place is not None:
-            self.allowed = atol + rtol * float(magnitude[place])
+        largest = _greatest(size, self._seen, self.largest)
+        if largest is not self.largest:
+            self.largest, self.allowed = largest, atol + rtol * float(magnitude[largest[1] - self._seen])
         excess = size / magnitude.mul(rtol).add_(atol)  # nothing over nothing is nan, and no mismatch
         wrong = int((excess > 1).sum())
         if wrong:
             self.mismatched += wrong
             self.excess = max(self.excess, float(excess.nan_to_num_(nan=0.0).max()))
-        self.relative.add(size.div_(magnitude).masked_fill_(magnitude == 0, 0.0), self._seen)
-        self.products = tuple(map(sum, zip(self.products, _products(expected, actual), strict=True)))
+        share = size.div_(magnitude).masked_fill_(magnitude == 0, 0.0)
+        self.relative = _greatest(share, self._seen, self.relative)
+        e, a = (each.double().div(self._norm or 1.0) for each in (expected, actual))
+        self.product, self.norm = self.product + float(torch.dot(e, a)), math.hypot(self.norm, norm_of(a))
         self._seen += expected.numel()
 
 
-def _measure_wide_integers(expected: torch.Tensor, actual: torch.Tensor) -> tuple[bool, Metrics]:
-    """Measure integers that differ by less than float64 can tell."""
-    mismatched = seen = 0
-    position: int | None = None
-    size = relative = 0.0
-    for pair in pieces(expected, actual):
-        e, a = (each.flatten() for each in pair)
-        differ = e != a
-        mismatched += int(differ.sum())
-        if position is None and mismatched:
-            place = int(differ.int().argmax())
-            position, size = seen + place, float(abs(a[place].item() - e[place].item()))
-            relative = size / abs(e[place].item())
-        seen += e.numel()
-    index = index_of(position or 0, tuple(expected.shape))
-    rmse = size * math.sqrt(mismatched / seen)
-    return False, Metrics(mismatched, seen, size, index, 0.0, relative, index, rmse, relative, 1.0, 0, 0)
+def _greatest(numbers: torch.Tensor, before: int, known: tuple[float, int]) -> tuple[float, int]:
+    """Return the greatest number so far and its position, of a piece that begins at a position and of those before."""
+    highest = numbers.max().item()
+    return (highest, before + int(numbers.argmax())) if highest > known[0] else known
 
 
 def _measure_with_holes(pair: _Pair, tolerance: Tolerance) -> tuple[bool, Metrics]:
     """Measure tensors that hold inf or nan: the same ones in the same places agree, the rest is measured."""
     holes = seen = of_expected = of_actual = 0
     first: int | None = None
-    for piece in pair.pieces():
+    for piece in pieces(pair.expected, pair.actual):
         e, a = (widen(each).flatten() for each in piece)
         in_expected, in_actual = (torch.isfinite(each).logical_not_() for each in (e, a))
         torn = (e != a) & (in_expected | in_actual) & ~(torch.isnan(e) & torch.isnan(a))
@@ -221,8 +185,7 @@ def _measure_with_holes(pair: _Pair, tolerance: Tolerance) -> tuple[bool, Metric
         if first is None and holes:
             first = seen + int(torn.int().argmax())
         seen += e.numel()
-    whole = _Pair(pair.expected, pair.actual, has_holes=True)
-    agrees, metrics = _measure_finite(whole, _distance(whole.pieces()), tolerance)
+    agrees, metrics = _measure_finite(pair, _distance(pair.pieces()), tolerance)
     metrics = metrics._replace(
         mismatched=metrics.mismatched + holes, non_finite_expected=of_expected, non_finite_actual=of_actual
     )
@@ -236,7 +199,7 @@ def _distance(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], *, is_brief: b
 
     Both are inf where a difference is not finite.
     """
-    peak = squares = 0.0
+    peak = norm = 0.0
     room = None
     for pair in pairs:
         e, a = map(widen, pair)
@@ -244,46 +207,10 @@ def _distance(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], *, is_brief: b
             room = difference = torch.sub(a, e).flatten()
         else:
             difference = torch.sub(a.flatten(), e.flatten(), out=room[: e.numel()])
-        lowest, highest = _read(torch.aminmax(difference))
+        lowest, highest = torch.stack(torch.aminmax(difference)).tolist()  # at once: each reading waits for a device
         if not (math.isfinite(lowest) and math.isfinite(highest)):
             return math.inf, math.inf
         if lowest or highest:
             peak = max(peak, -lowest, highest)
-            squares += 0.0 if is_brief else _squares(difference)
-    return peak, math.sqrt(squares)
-
-
-def _read(numbers: Sequence[torch.Tensor]) -> list[float]:
-    """Read numbers back: at once from a device, for each reading waits for it."""
-    return [number.item() for number in numbers] if numbers[0].is_cpu else torch.stack(tuple(numbers)).tolist()
-
-
-def _cosine(products: tuple[float, ...], pair: _Pair) -> float:
-    """Return the cosine similarity from the products of two tensors; 0 where one is zero."""
-    if not _TINY_WIDE < min(products[:2]) <= max(products[:2]) < math.inf:  # the squares left the range of float64
-        peaks = [0.0, 0.0]
-        for piece in pair.pieces():
-            peaks = [max(peak, float(each.abs().amax())) for peak, each in zip(peaks, map(widen, piece), strict=True)]
-        if not all(peaks):
-            return 0.0
-        scaled = (
-            _products(*(widen(each).flatten().double() / peak for each, peak in zip(piece, peaks, strict=True)))
-            for piece in pair.pieces()
-        )
-        products = tuple(map(sum, zip(*scaled, strict=True)))
-    of_expected, of_actual, of_both = products
-    return of_both / (math.sqrt(of_expected) * math.sqrt(of_actual))
-
-
-def _products(expected: torch.Tensor, actual: torch.Tensor) -> tuple[float, ...]:
-    """Return the products of two flat tensors with themselves, and of one with the other."""
-    e, a = expected.double(), actual.double()
-    return tuple(_read([torch.dot(e, e), torch.dot(a, a), torch.dot(e, a)]))
-
-
-def _squares(flat: torch.Tensor) -> float:
-    squares = float(torch.dot(flat, flat))
-    if _TINY < squares < math.inf:
-        return squares
-    wide = flat.double()  # the squares left the range of float32
-    return float(torch.dot(wide, wide))
+            norm = norm if is_brief else math.hypot(norm, norm_of(difference))
+    return peak, norm

@@ -137,7 +137,7 @@ def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
     sums, norm = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device), 0.0
     for rows, signs in rows_of(flat, BUCKETS):
         sums += signs @ rows
-        norm = math.hypot(norm, _norm(rows))
+        norm = math.hypot(norm, norm_of(rows.view(-1)))
     if not bool(torch.isfinite(sums).all()):
         sums = torch.zeros_like(sums)
         for rows, signs in rows_of(flat, BUCKETS):
@@ -145,11 +145,10 @@ def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
     return sums, min(norm, sys.float_info.max)
 
 
-def _norm(rows: torch.Tensor) -> float:
-    """Return the root of the sum of the squares of the finite elements, also where a square leaves float64."""
-    flat = rows.view(-1)
-    found = float(torch.dot(flat, flat))
-    if math.isfinite(found):
+def norm_of(flat: torch.Tensor) -> float:
+    """Return the root of the sum of the squares of the finite elements, also where a square leaves the dtype."""
+    found, limits = float(torch.dot(flat, flat)), torch.finfo(flat.dtype)
+    if limits.tiny / limits.eps < found < math.inf:
         return math.sqrt(found)
     finite = flat.nan_to_num(0.0, 0.0, 0.0)
     largest = float(finite.abs().max())
