@@ -9,8 +9,8 @@ kept elements.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 
@@ -34,6 +34,10 @@ _UNSEEN = 3.0
 _STORED = 2.4e-7
 
 
+#: The most that is allowed of one element of each sum, and the root of the sum of the squares of what is of each.
+_Allowed: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+
+
 def measure_digest(
     expected: TensorRecord, actual: torch.Tensor, tolerance: Tolerance
 ) -> tuple[bool, Metrics | None] | None:
@@ -43,34 +47,28 @@ def measure_digest(
         return None
     if expected.dtype.startswith("complex") != actual.is_complex():
         return False, None
-    own = digest_of(actual, kept.elements.numel(), at=kept.top_places)
-    if _is_equal(kept, own):
-        return True, None
+    own, wide = digest_of(actual, kept.elements.numel(), at=kept.top_places), widen(actual)
 
     def allowed(atol: float) -> _Allowed:
         largest, squares = torch.zeros(BUCKETS, dtype=torch.float64), torch.zeros(BUCKETS, dtype=torch.float64)
-        for rows, _ in rows_of(widen(actual).reshape(-1), BUCKETS):
+        for rows, _ in rows_of(wide.reshape(-1), BUCKETS):
             each = rows.abs().nan_to_num_(nan=0.0, posinf=0.0).mul_(tolerance.rtol).add_(atol)
             largest = torch.maximum(largest, each.amax(0).cpu())
             squares += each.square_().sum(0).cpu()
-        return _Allowed(largest, squares.sqrt())
+        return largest, squares.sqrt()
 
-    return _Looked(expected, kept, own, _holes(actual)).measure(tolerance, allowed)
+    def holes() -> int:
+        is_whole = not actual.is_floating_point() or bool(torch.isfinite(wide.sum()))  # read faster than each element
+        return 0 if is_whole else int((~torch.isfinite(wide)).sum())
 
-
-def _holes(tensor: torch.Tensor) -> int:
-    """Return how many elements are inf or nan: one of them shows in the sum of all, which is read faster."""
-    wide = widen(tensor)
-    return (
-        0 if not tensor.is_floating_point() or bool(torch.isfinite(wide.sum())) else int((~torch.isfinite(wide)).sum())
-    )
+    return _measured(expected, kept, own, tolerance, holes=holes, allowed=allowed)
 
 
 def measure_digests(
     expected: TensorRecord, actual: TensorRecord, tolerance: Tolerance
 ) -> tuple[bool, Metrics | None] | None:
     """Compare a tensor or digest with the digest of another; see :func:`measure_digest`."""
-    own, kept = actual.digest, expected.digest
+    own, kept, known = actual.digest, expected.digest, actual.statistics
     if own is None:
         return None
     if kept is None and expected.tensor is not None:
@@ -83,139 +81,109 @@ def measure_digests(
         replace(each, elements=each.elements[:count], tops=each.tops[: len(tops)], top_places=tops)
         for each in (own, kept)
     )
-    holes = actual.statistics.non_finite if actual.statistics is not None else 0
     norm, buckets = own.norm, kept.sums.numel()
 
     def allowed(atol: float) -> _Allowed:
-        total = math.prod(actual.shape) / buckets
-        known = actual.statistics
         highest = max(abs(known.min), abs(known.max)) if known is not None else norm
-        squares = 2 * (total * atol**2 + (tolerance.rtol * norm) ** 2 / buckets)
+        squares = 2 * (math.prod(actual.shape) / buckets * atol**2 + (tolerance.rtol * norm) ** 2 / buckets)
         each = torch.ones(buckets, dtype=torch.float64)
-        return _Allowed(each * (atol + tolerance.rtol * highest), each * math.sqrt(squares))
+        return each * (atol + tolerance.rtol * highest), each * math.sqrt(squares)
 
-    return (True, None) if _is_equal(kept, own) else _Looked(expected, kept, own, holes).measure(tolerance, allowed)
+    def holes() -> int:
+        return known.non_finite if known is not None else 0
 
-
-class _Allowed(NamedTuple):
-    """What is allowed of the elements of each sum."""
-
-    largest: torch.Tensor  # the most that is allowed of one of them
-    norm: torch.Tensor  # root of the sum of the squares of what is allowed of each
+    return _measured(expected, kept, own, tolerance, holes=holes, allowed=allowed)
 
 
-@dataclass
-class _Elements:
-    """The kept elements of both sides, float64, the largest of the rows last."""
+def _measured(
+    expected: TensorRecord,
+    kept: Digest,
+    own: Digest,
+    tolerance: Tolerance,
+    *,
+    holes: Callable[[], int],
+    allowed: Callable[[float], _Allowed],
+) -> tuple[bool, Metrics | None]:
+    """Return whether two digests that were made in the same way agree, and the metrics."""
+    if _is_equal(kept, own):
+        return True, None
+    shape = (*expected.shape, 2) if expected.dtype.startswith("complex") else expected.shape
+    total, sampled, is_exact = math.prod(shape), kept.elements.numel(), not kept.sums.is_floating_point()
+    off, known = _apart(kept.sums, own.sums), expected.statistics
+    e, a = (torch.cat((each.elements, each.tops)).double() for each in (kept, own))
+    torn = ~(torch.isfinite(e) & torch.isfinite(a)) & (e != a) & ~(torch.isnan(e) & torch.isnan(a))
+    size, magnitude = (a - e).abs(), e.abs()
+    size = size.masked_fill(~torch.isfinite(size), 0.0)
+    atol = tolerance.absolute(kept.norm / math.sqrt(total))
+    bound = atol + tolerance.rtol * magnitude.nan_to_num(nan=0.0, posinf=0.0)
+    excess = (size / bound).nan_to_num(nan=0.0, posinf=math.inf)
+    wrong = (excess > 1) | torn
+    beyond = _beyond(off, total, atol, excess[:sampled], None if is_exact else allowed)
+    norm = float(torch.linalg.vector_norm(size if is_exact else off))
+    relative_l2 = norm / kept.norm if kept.norm else (math.inf if norm else 0.0)
+    is_noise = 0 < tolerance.noise >= relative_l2 and beyond.share_of_noise <= 1 and not bool(torn.any())
+    is_noise &= float(excess.max()) <= NOISE_REACH
 
-    expected: torch.Tensor  # the kept ones
-    actual: torch.Tensor  # those of the tensor under test in the same places
-    sampled: int  # how many of them stand in seeded places
+    def index(place: int) -> tuple[int, ...]:
+        if place < sampled:
+            return place_of(place, shape, sampled)
+        return index_of(int(kept.top_places[place - sampled]), shape)
 
-    def torn(self) -> torch.Tensor:
-        """Tell where inf or nan differ."""
-        e, a = self.expected, self.actual
-        holes = ~(torch.isfinite(e) & torch.isfinite(a))
-        return holes & (e != a) & ~(torch.isnan(e) & torch.isnan(a))
+    apart = size.masked_fill(torn, math.inf)
+    relative = (size / magnitude).masked_fill((magnitude == 0) | ~torch.isfinite(magnitude), 0.0)
+    worst, farthest = int(apart.argmax()), int(relative.argmax())
+    largest: tuple[float, tuple[int, ...], float] = float(apart[worst]), index(worst), float(bound[worst])
+    if beyond.share > 1 and not bool(wrong.any()):
+        largest = beyond.size, (), beyond.allowed
+    share = round(float(wrong[:sampled].double().mean()) * total)
+    metrics = Metrics(
+        max(share, int(wrong.sum()), int(beyond.share > 1)),
+        total,
+        *largest,
+        float(relative[farthest]),
+        index(farthest),
+        norm / math.sqrt(total),
+        relative_l2,
+        _cosine(kept.norm, own.norm, norm),
+        known.non_finite if known is not None else 0,
+        holes(),
+        sampled=len(size),
+    )
+    return (not bool(wrong.any()) and beyond.share <= 1) or is_noise, metrics
 
-    def differences(self) -> torch.Tensor:
-        """Return the absolute differences, 0 where one side is not finite."""
-        size = (self.actual - self.expected).abs()
-        return size.masked_fill(~torch.isfinite(size), 0.0)
+
+class _Beyond(NamedTuple):
+    """The sum that differs most, by what the elements that were not kept may come to."""
+
+    share: float  # its difference over what is allowed
+    share_of_noise: float  # likewise where one element may leave its tolerance as far as rounding does
+    size: float = 0.0  # its difference: that of an element, where one differs alone
+    allowed: float = 0.0  # what is allowed of the element of which most is
 
 
-class _Looked:
-    """Two digests that were made in the same way."""
+def _beyond(
+    off: torch.Tensor, total: int, atol: float, excess: torch.Tensor, allowed: Callable[[float], _Allowed] | None
+) -> _Beyond:
+    """Return the sum that differs most, by what differences that are allowed come to; None of whole numbers."""
+    if allowed is None:
+        share = math.inf if bool(off.any()) else 0.0
+        return _Beyond(share, share, 1.0)  # by a whole number
+    used = float(excess.square().mean()) + _UNSEEN / excess.numel()
+    fewest = total // off.numel()  # of the elements of a sum, each of which is allowed atol and more
+    if not bool((off > atol * (1 + _DEVIATIONS * math.sqrt(used * fewest))).any()):
+        return _Beyond(0.0, 0.0)
+    largest, norm = allowed(atol)
+    of_all = _DEVIATIONS * math.sqrt(used) * norm
+    shares, of_noise = off / (largest + of_all), off / (NOISE_REACH * largest + of_all)
+    place = int(shares.argmax())
+    return _Beyond(float(shares[place]), float(of_noise.max()), float(off[place]), float(largest[place]))
 
-    def __init__(self, expected: TensorRecord, kept: Digest, own: Digest, holes: int) -> None:
-        self._kept, self._own, self._expected, self._holes = kept, own, expected, holes
-        self._shape = (*expected.shape, 2) if expected.dtype.startswith("complex") else expected.shape
-        self._total = math.prod(self._shape)
-        theirs, mine = (torch.cat((each.elements, each.tops)) for each in (kept, own))
-        self._elements = _Elements(theirs.double(), mine.double(), kept.elements.numel())
-        self._is_exact = not kept.sums.is_floating_point()
-        self._off = _apart(kept.sums, own.sums)
 
-    def measure(self, tolerance: Tolerance, allowed: Callable[[float], _Allowed]) -> tuple[bool, Metrics]:
-        """Return whether the tensor agrees, and the metrics."""
-        norm_e = self._kept.norm
-        atol = tolerance.absolute(norm_e / math.sqrt(self._total))
-        size, torn = self._elements.differences(), self._elements.torn()
-        bound = atol + tolerance.rtol * self._elements.expected.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        excess = (size / bound).nan_to_num(nan=0.0, posinf=math.inf)
-        wrong = (excess > 1) | torn
-        beyond = self._beyond(atol, excess[: self._elements.sampled], allowed)
-        norm = float(torch.linalg.vector_norm(size if self._is_exact else self._off))
-        relative_l2 = norm / norm_e if norm_e else (math.inf if norm else 0.0)
-        is_noise = (
-            0 < tolerance.noise >= relative_l2
-            and float(excess.max()) <= NOISE_REACH
-            and beyond.share_of_noise <= 1
-            and not bool(torn.any())
-        )
-        agrees = (not bool(wrong.any()) and beyond.share <= 1) or is_noise
-        largest = self._largest(size, torn, bound)
-        if beyond.share > 1 and not bool(wrong.any()):
-            largest = beyond.size, (), beyond.allowed
-        known = self._expected.statistics
-        return agrees, Metrics(
-            self._mismatched(wrong, beyond),
-            self._total,
-            *largest,
-            *self._relative(size),
-            norm / math.sqrt(self._total),
-            relative_l2,
-            self._cosine(norm),
-            known.non_finite if known is not None else 0,
-            self._holes,
-            sampled=len(size),
-        )
-
-    def _mismatched(self, wrong: torch.Tensor, beyond: _Beyond) -> int:
-        sampled = self._elements.sampled
-        share = float(wrong[:sampled].double().mean()) if sampled else 0.0
-        return max(round(share * self._total), int(wrong.sum()), int(beyond.share > 1))
-
-    def _beyond(self, atol: float, excess: torch.Tensor, allowed: Callable[[float], _Allowed]) -> _Beyond:
-        """Return the sum that differs most, by what differences that are allowed come to."""
-        if self._is_exact:
-            share = math.inf if bool(self._off.any()) else 0.0
-            return _Beyond(share, share, 1.0, 0.0)  # by a whole number
-        used = float(excess.square().mean()) + _UNSEEN / excess.numel() if excess.numel() else 1.0
-        fewest = self._total // self._off.numel()  # of the elements of a sum, each of which is allowed atol and more
-        if not bool((self._off > atol * (1 + _DEVIATIONS * math.sqrt(used * fewest))).any()):
-            return _Beyond(0.0, 0.0, 0.0, 0.0)
-        largest, norm = allowed(atol)
-        of_all = _DEVIATIONS * math.sqrt(used) * norm
-        shares, of_noise = self._off / (largest + of_all), self._off / (NOISE_REACH * largest + of_all)
-        place = int(shares.argmax())
-        return _Beyond(float(shares[place]), float(of_noise.max()), float(self._off[place]), float(largest[place]))
-
-    def _index(self, place: int) -> tuple[int, ...]:
-        sampled = self._elements.sampled
-        if place >= sampled:
-            return index_of(int(self._kept.top_places[place - sampled]), self._shape)
-        return place_of(place, self._shape, sampled)
-
-    def _largest(
-        self, size: torch.Tensor, torn: torch.Tensor, bound: torch.Tensor
-    ) -> tuple[float, tuple[int, ...], float]:
-        size = size.masked_fill(torn, math.inf)
-        place = int(size.argmax())
-        return float(size[place]), self._index(place), float(bound[place])
-
-    def _relative(self, size: torch.Tensor) -> tuple[float, tuple[int, ...]]:
-        magnitude = self._elements.expected.abs()
-        share = (size / magnitude).masked_fill((magnitude == 0) | ~torch.isfinite(magnitude), 0.0)
-        place = int(share.argmax())
-        return float(share[place]), self._index(place)
-
-    def _cosine(self, norm: float) -> float:
-        """Return the cosine of both, from their norms and that of their difference."""
-        e, a = self._kept.norm, self._own.norm
-        if not (e and a and math.isfinite(e * a)):
-            return 0.0
-        return max(-1.0, min(1.0, (e * e + a * a - norm * norm) / (2 * e * a)))
+def _cosine(e: float, a: float, apart: float) -> float:
+    """Return the cosine of two tensors, from their norms and that of their difference."""
+    if not (e and a and math.isfinite(e * a)):
+        return 0.0
+    return max(-1.0, min(1.0, (e * e + a * a - apart * apart) / (2 * e * a)))
 
 
 def _is_equal(kept: Digest, own: Digest) -> bool:
@@ -239,12 +207,3 @@ def _apart(theirs: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
     stored = theirs.double()
     off = (mine.double() - stored).abs().nan_to_num(nan=0.0)
     return off.masked_fill(off <= _STORED * stored.abs(), 0.0)
-
-
-class _Beyond(NamedTuple):
-    """The sum that differs most, by what the elements that were not kept may come to."""
-
-    share: float  # its difference over what is allowed
-    share_of_noise: float  # likewise where one element may leave its tolerance as far as rounding does
-    size: float  # its difference: that of an element, where one differs alone
-    allowed: float  # what is allowed of the element of which most is
