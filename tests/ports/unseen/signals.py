@@ -293,10 +293,62 @@ def focalnet(load):
     return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
 
 
+def dinov3(load):
+    from transformers import DINOv3ViTConfig, DINOv3ViTModel
+
+    config = DINOv3ViTConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        patch_size=8,
+        image_size=32,
+        num_register_tokens=2,
+    )
+    reference = shaken(DINOv3ViTModel(config))
+    bare("lightly_train")
+    port = load("lightly_train._models.dinov3.dinov3_src.models.vision_transformer").DinoVisionTransformer(
+        img_size=32,
+        patch_size=8,
+        pos_embed_rope_dtype="fp32",
+        embed_dim=32,
+        depth=3,
+        num_heads=2,
+        ffn_ratio=2,
+        layerscale_init=1.0,
+        norm_layer="layernormbf16",
+        n_storage_tokens=2,
+        mask_k_bias=True,
+    )
+    port.init_weights()
+    names = [
+        (r"^embeddings\.patch_embeddings", "patch_embed.proj"),
+        (r"^embeddings\.register_tokens", "storage_tokens"),
+        (r"^embeddings\.", ""),
+        (r"^model\.layer", "blocks"),
+        (r"attention\.qkv", "attn.qkv"),
+        (r"attention\.o_proj", "attn.proj"),
+        (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
+        (r"up_proj", "fc1"),
+        (r"down_proj", "fc2"),
+    ]
+
+    def cut(weights):  # the port hides its biases of keys
+        for name in [name for name in weights if name.endswith("q_proj.bias")]:
+            weights[name.replace("q_proj", "k_proj")] = torch.zeros(32)
+        weights["embeddings.mask_token"] = weights["embeddings.mask_token"][0]
+        return fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")
+
+    pixels = picture(48)[..., :32]
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,), main=lambda out: out.pooler_output)
+
+
 PORTS = (
     to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
     to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
     to_edit("passt-ast", "hear21passt", passt),
     to_edit("rapidocr-mobile-det", "rapidocr", mobile_text_detector, "rapidocr.inference_engine.pytorch"),
     to_edit("birder-focalnet", "birder", focalnet),
+    to_edit("lightly-dinov3", "lightly_train", dinov3, "lightly_train._models.dinov3"),
 )
