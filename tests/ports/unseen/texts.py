@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import torch
 from cases import Case, shaken, to_edit, tokens
-from conversion import carried
+from conversion import carried, fused
 from stubs import bare
 
 
@@ -154,8 +154,126 @@ def gptj(load):
     )
 
 
+def gpt_neo(load):
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    config = GPTNeoConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=4,
+        max_position_embeddings=32,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    reference = shaken(GPTNeoForCausalLM(config))
+    bare("sat", "sat.model", "sat.model.official")
+    regions, model = load("sat.mpu.mappings"), load("sat.model.transformer")
+    for name in ("_reduce", "_split", "_gather"):  # nothing is spread over devices
+        setattr(regions, name, lambda given: given)
+    for module in (load("sat.mpu.layers"), model):
+        module.get_model_parallel_world_size = lambda: 1
+    load("sat.arguments")._simple_init = lambda **_: True
+    settings = SimpleNamespace(
+        num_layers=2,
+        vocab_size=64,
+        hidden_size=32,
+        inner_hidden_size=48,
+        num_attention_heads=4,
+        max_sequence_length=32,
+        layernorm_order="pre",
+        attention_types=["global", "local"],
+        window_size=4,
+        skip_init=False,
+        model_parallel_size=1,
+    )
+    port = load("sat.model.official.gptneo_model").GPTNeoModel(settings)
+    names = [
+        (r"^transformer\.wte", "transformer.word_embeddings"),
+        (r"^transformer\.wpe", "transformer.position_embeddings"),
+        (r"^transformer\.ln_f", "transformer.final_layernorm"),
+        (r"^transformer\.h", "transformer.layers"),
+        (r"ln_1", "input_layernorm"),
+        (r"ln_2", "post_attention_layernorm"),
+        (r"attn\.attention\.out_proj", "attention.dense"),
+        (r"attn\.attention\.query_key_value", "attention.query_key_value"),
+        (r"mlp\.c_fc", "mlp.dense_h_to_4h"),
+        (r"mlp\.c_proj", "mlp.dense_4h_to_h"),
+    ]
+
+    def cut(weights):
+        whole = fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.query_key_value")
+        return whole | {f"transformer.h.{n}.attn.attention.query_key_value.bias": torch.zeros(96) for n in range(2)}
+
+    ids = tokens(64)
+    port = carried(port, reference, names, cut)
+    return Case(
+        reference, port, (), {"input_ids": ids, "use_cache": False}, (ids, torch.arange(12)[None], torch.ones(1, 1))
+    )
+
+
+def nllb(load):
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    config = M2M100Config(
+        vocab_size=64,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_position_embeddings=32,
+    )
+    reference = shaken(M2M100ForConditionalGeneration(config))
+    package, here = load("fairseq2.models.nllb"), torch.device("cpu")
+    alone = load("fairseq2.gang").create_fake_gangs(here)
+    for part in (load("fairseq2.nn.projection"), load("fairseq2.nn.embedding")):
+        part.get_current_gangs, part.get_current_device = lambda device=None: alone, lambda: here
+    settings = package.NllbConfig(
+        model_dim=32,
+        max_seq_len=32,
+        vocab_size=64,
+        pad_idx=1,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        num_encoder_attn_heads=4,
+        num_decoder_attn_heads=4,
+        ffn_inner_dim=48,
+    )
+    names = [
+        (r"^model\.", ""),
+        (r"^lm_head", "final_proj"),
+        (r"^(encoder|decoder)\.embed_tokens", r"\1_frontend.embed"),
+        (r"^(encoder|decoder)\.layer_norm", r"\1.layer_norm"),
+        (r"encoder_attn", "encoder_decoder_attn"),
+        (r"out_proj", "output_proj"),
+        (r"fc1", "ffn.inner_proj"),
+        (r"fc2", "ffn.output_proj"),
+        (r"layers\.(\d)\.final_layer_norm", r"layers.\1.ffn_layer_norm"),
+    ]
+    ids, made = tokens(64), tokens(64, length=7).flip(0)
+    ids[1, 9:] = 1
+    inputs = {"input_ids": ids, "attention_mask": (ids != 1).long(), "decoder_input_ids": made, "use_cache": False}
+    layout = load("fairseq2.nn").BatchLayout
+    read, written = layout(ids.shape, [12, 9]), layout.of(made)
+    return Case(
+        reference,
+        carried(package.create_nllb_model(settings), reference, names),
+        (),
+        inputs,
+        (ids, read, made, written),
+    )
+
+
 PORTS = (
     to_edit("diffsynth-umt5", "diffsynth", umt5),
     to_edit("labml-gpt-neox", "labml_nn", neox, "labml_nn.neox"),
+    to_edit("fairseq2-nllb", "fairseq2", nllb, "fairseq2.models.nllb", "fairseq2.models.transformer", "fairseq2.nn"),
     to_edit("model-center-gpt-j", "model_center", gptj),
+    to_edit("sat-gpt-neo", "sat", gpt_neo),
 )
