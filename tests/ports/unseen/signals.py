@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
@@ -344,6 +345,51 @@ def dinov3(load):
     return Case(reference, port, (), {"pixel_values": pixels}, (pixels,), main=lambda out: out.pooler_output)
 
 
+def vibevoice(load):
+    from transformers import AutoModel, VibeVoiceAcousticTokenizerConfig, VibeVoiceAcousticTokenizerModel
+
+    config = VibeVoiceAcousticTokenizerConfig(
+        hidden_size=6,
+        num_filters=8,
+        downsampling_ratios=[2, 4],
+        depths=[1, 2, 1],
+        layer_scale_init_value=0.5,
+    )
+    reference = shaken(VibeVoiceAcousticTokenizerModel(config))
+    with patch.object(AutoModel, "register"):  # transformers has taken its names since
+        package = load("vibevoice.modular.modular_vibevoice_tokenizer")
+    settings = SimpleNamespace(
+        channels=1,
+        dimension=6,
+        n_filters=8,
+        ratios=[4, 2],
+        depths=[1, 2, 1],
+        causal=True,
+        pad_mode="constant",
+        layernorm="RMSNorm",
+        layernorm_eps=1e-5,
+        disable_last_norm=True,
+        mixer_layer="depthwise_conv",
+        layer_scale_init_value=0.5,
+    )
+    port = torch.nn.Sequential(package.TokenizerEncoder(settings), package.TokenizerDecoder(settings))
+    names = [
+        (r"^(en|de)coder\.stem\.conv\.conv", r"\1coder.sample.0.0.conv.conv"),
+        (r"^(en|de)coder\.stem\.stage", r"\1coder.stages.0"),
+        (r"conv_layers\.(\d)\.(conv|convtr)\.", lambda m: f"sample.{int(m[1]) + 1}.0.{m[2]}."),
+        (r"conv_layers\.(\d)\.stage", lambda m: f"stages.{int(m[1]) + 1}"),
+        (r"mixer\.conv", "mixer.conv.conv.conv"),
+        (r"head\.conv", "head.conv.conv"),
+        (r"^encoder\.sample", "encoder.downsample_layers"),
+        (r"^decoder\.sample", "decoder.upsample_layers"),
+        (r"^encoder", "0"),
+        (r"^decoder", "1"),
+    ]
+    sound = torch.randn(2, 1, 64, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, names)
+    return Case(reference, port, (), {"input_values": sound, "sample": False}, (sound,), main=lambda out: out.audio)
+
+
 PORTS = (
     to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
     to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
@@ -351,4 +397,5 @@ PORTS = (
     to_edit("rapidocr-mobile-det", "rapidocr", mobile_text_detector, "rapidocr.inference_engine.pytorch"),
     to_edit("birder-focalnet", "birder", focalnet),
     to_edit("lightly-dinov3", "lightly_train", dinov3, "lightly_train._models.dinov3"),
+    to_edit("vibevoice-acoustic", "vibevoice", vibevoice, "vibevoice.modular"),
 )
