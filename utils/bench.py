@@ -14,7 +14,6 @@ import gc
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,11 +23,11 @@ import torch
 
 import command
 from measuring import forwards, processes
-from measuring.figures import Figure, Settings
+from measuring.figures import Figure
 from pytest_tfdebug.environment import environment, lines
 
 #: What measures each section.
-SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
+SECTIONS: dict[str, Callable[[int], Iterable[Figure]]] = {
     **{name: partial(forwards.measure, name) for name in ("core", "goldens", "explaining", "overflow")},
     "padding": forwards.measure_padding,
     "idle": processes.measure_idle,
@@ -46,18 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=_sections, default=tuple(SECTIONS), help="sections, with commas")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each candidate (default 5)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
-    options = vars(parser.parse_args(arguments))
-    sections, is_checking = options.pop("only"), options.pop("check")
-    settings = Settings(**options)
+    options = parser.parse_args(arguments)
     prepare()
     figures: list[Figure] = []
-    for section in sections:
-        found = list(SECTIONS[section](settings))
+    for section in options.only:
+        found = list(SECTIONS[section](options.rounds))
         show(found)
-        if is_checking and any(figure.is_exceeded for figure in found):
+        if options.check and any(figure.is_exceeded for figure in found):
             print("\nOver budget at first, and measured again:")
-            rounds, patience = _MORE_ROUNDS * settings.rounds, _MORE_ROUNDS * settings.patience
-            again = list(SECTIONS[section](replace(settings, rounds=rounds, patience=patience)))
+            again = list(SECTIONS[section](_MORE_ROUNDS * options.rounds))
             show(again)
             found = [new if old.is_exceeded else old for old, new in zip(found, again, strict=True)]
         figures += found
@@ -66,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{len(judged) - len(exceeded)} of {len(judged)} budgets hold.")
     for figure in exceeded:
         print(f"Over budget: {figure}.")
-    return int(is_checking and bool(exceeded))
+    return int(options.check and bool(exceeded))
 
 
 def prepare() -> None:

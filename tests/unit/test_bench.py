@@ -12,7 +12,7 @@ import torch
 import bench
 from measuring import forwards, processes
 from measuring.candidates import KINDS, Kind
-from measuring.figures import LEAST, Figure, Settings, Timed, alternate, peak
+from measuring.figures import Figure, Timed, alternate, peak
 from measuring.work import growing
 from scan_tree import generate
 
@@ -48,7 +48,7 @@ def test_every_candidate_runs_in_every_round_after_a_run_of_the_floor():
     timed = alternate(
         lambda: ("floor", 1.0),
         {name: lambda name=name: (name, 0.2) for name in "abc"},
-        Settings(4, 2.5),
+        4,
         settle=lambda: settled.append(len(clock.ran)),
         timer=clock,
     )
@@ -65,26 +65,12 @@ def test_the_order_changes_from_round_to_round():
     alternate(
         lambda: ("floor", 1.0),
         {name: lambda name=name: (name, 1.0) for name in "abcd"},
-        Settings(6, 2.5),
+        6,
         timer=clock,
     )
 
     orders = {tuple(clock.ran[start + 1 : start + 8 : 2]) for start in range(0, 48, 8)}
     assert len(orders) > 2
-
-
-def test_a_slow_candidate_stops_when_patience_ends():
-    clock = Clock()
-
-    timed = alternate(
-        lambda: ("floor", 1.0),
-        {"slow": lambda: ("slow", 5.0), "fast": lambda: ("fast", 0.1)},
-        Settings(9, 6.0),
-        timer=clock,
-    )
-
-    assert len(timed["slow"].seconds) == LEAST
-    assert len(timed["fast"].seconds) == 9
 
 
 def test_a_budget_that_is_exceeded_is_named_with_its_reason():
@@ -100,7 +86,7 @@ def test_a_budget_holds_up_to_its_limit(value):
 
 
 def measured(*kinds, work=TINY):
-    return {each.name: each for each in forwards.of_work(work, kinds, Settings(rounds=3))}
+    return {each.name: each for each in forwards.of_work(work, kinds, rounds=3)}
 
 
 def waits(name, seconds, *budget):
@@ -161,12 +147,12 @@ def test_a_table_has_a_column_for_each_model(capsys):
 
 
 @pytest.fixture
-def settings_seen(monkeypatch):
-    """Let the benchmark have one section that exceeds its budget in all but its third run, and see its settings."""
+def rounds_seen(monkeypatch):
+    """Let the benchmark have one section that exceeds its budget in all but its third run, and see its rounds."""
     seen = []
 
-    def measure(settings):
-        seen.append(settings)
+    def measure(rounds):
+        seen.append(rounds)
         return [figure(value=1.4 if len(seen) == 3 else 2.0), figure("bare forward", 1.0, limit=None)]
 
     monkeypatch.setattr(bench, "SECTIONS", {"core": measure})
@@ -174,28 +160,28 @@ def settings_seen(monkeypatch):
     return seen
 
 
-def test_check_measures_again_with_more_rounds_and_then_exits_with_1(settings_seen, capsys):
+def test_check_measures_again_with_more_rounds_and_then_exits_with_1(rounds_seen, capsys):
     status = bench.main(["--check"])
 
     assert status == 1
-    first, second = settings_seen
-    assert (second.rounds, second.patience) == (3 * first.rounds, 3 * first.patience)
+    first, second = rounds_seen
+    assert second == 3 * first
     assert capsys.readouterr().out.endswith(
         "\n0 of 1 budgets hold.\n"
         "Over budget: core: trace (Llama) is 2.00 x bare forward, 1.50 allowed: nothing is copied.\n"
     )
 
 
-def test_what_holds_when_it_is_measured_again_is_no_failure(settings_seen, capsys):
-    settings_seen.append(None)
+def test_what_holds_when_it_is_measured_again_is_no_failure(rounds_seen, capsys):
+    rounds_seen.append(None)
 
     assert bench.main(["--check"]) == 0
     assert "Over budget at first, and measured again:" in capsys.readouterr().out
 
 
-def test_without_check_an_exceeded_budget_is_told_and_the_status_is_0(settings_seen, capsys):
+def test_without_check_an_exceeded_budget_is_told_and_the_status_is_0(rounds_seen, capsys):
     assert bench.main([]) == 0
-    assert len(settings_seen) == 1
+    assert len(rounds_seen) == 1
     assert "Over budget: core: trace (Llama)" in capsys.readouterr().out
 
 

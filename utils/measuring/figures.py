@@ -15,9 +15,6 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-#: A slow candidate runs at least so many times.
-LEAST = 3
-
 
 @dataclass(frozen=True)
 class Figure:
@@ -50,14 +47,6 @@ class Figure:
         return f"{what} is {self.value:.2f} {self.unit}, {self.limit:.2f} allowed: {self.reason}"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How often each candidate runs, and the seconds after which a slow one stops, once it has run three times."""
-
-    rounds: int = 5
-    patience: float = 1.5
-
-
 @dataclass
 class Timed:
     """The seconds of each run of a candidate, and of the run of the floor just before it."""
@@ -88,7 +77,7 @@ def stopwatch(run: Callable[[], object]) -> float:
 def alternate(
     base: Callable[[], object],
     candidates: Mapping[str, Callable[[], object]],
-    settings: Settings,
+    rounds: int,
     *,
     settle: Callable[[], object] = lambda: None,
     timer: Callable[[Callable[[], object]], float] = stopwatch,
@@ -100,14 +89,12 @@ def alternate(
     """
     timed, names = {name: Timed() for name in candidates}, list(candidates)
     shuffle = random.Random(0).shuffle  # noqa: S311 - the same orders every time
-    for _ in range(settings.rounds):
+    for _ in range(rounds):
         shuffle(names)
         for name in names:
-            times = timed[name]
-            if len(times.seconds) < LEAST or sum(times.seconds) <= settings.patience:
-                settle()
-                times.base.append(timer(base))
-                times.seconds.append(timer(candidates[name]))
+            settle()
+            timed[name].base.append(timer(base))
+            timed[name].seconds.append(timer(candidates[name]))
     return timed
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import pytest_tfdebug
 from measuring.candidates import KINDS, Kind, Run, traced
-from measuring.figures import Figure, Settings, alternate, peak
+from measuring.figures import Figure, alternate, peak
 from measuring.work import LLAMA, WORKS, Work, growing
 
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
@@ -22,13 +21,13 @@ _ABOVE_FLOOR = 1.2
 DEPTHS = (2, 32)
 
 
-def measure(section: str, settings: Settings) -> Iterator[Figure]:
+def measure(section: str, rounds: int) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
     for work in WORKS.values():
-        yield from of_work(work(), [kind for kind in KINDS if kind.section == section], settings)
+        yield from of_work(work(), [kind for kind in KINDS if kind.section == section], rounds)
 
 
-def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[Figure]:
+def of_work(work: Work, kinds: Iterable[Kind], rounds: int) -> Iterator[Figure]:
     """Yield the figures of candidates on one model."""
     candidates, refusals = dict[str, Run](), dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +48,7 @@ def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[F
             while perf_counter() - began < _WARM:
                 work.forward()
 
-        found = alternate(work.forward, candidates, settings, settle=settle)
+        found = alternate(work.forward, candidates, rounds, settle=settle)
     for kind in kinds:
         times, limit = found.get(kind.name), kind.limit if work.name == LLAMA else None
         if limit is not None and kind.floor in found:
@@ -58,13 +57,13 @@ def of_work(work: Work, kinds: Iterable[Kind], settings: Settings) -> Iterator[F
         yield Figure(kind.section, work.name, kind.name, ratio, "x bare forward", limit, kind.reason, note)
 
 
-def measure_padding(settings: Settings) -> Iterator[Figure]:
+def measure_padding(rounds: int) -> Iterator[Figure]:
     """Yield what a passing padding check costs beyond the forwards that it repeats, in bare forwards."""
     for make in WORKS.values():
         work, began, took, beside = make(), list[float](), list[float](), list[float]()
         work.model.register_forward_pre_hook(lambda *_, began=began: began.append(perf_counter()), prepend=True)
         work.model.register_forward_hook(lambda *_, began=began, took=took: took.append(perf_counter() - began.pop()))
-        for _ in range(settings.rounds + 1):
+        for _ in range(rounds + 1):
             work.forward()
             took.clear()
             start = perf_counter()
@@ -75,20 +74,20 @@ def measure_padding(settings: Settings) -> Iterator[Figure]:
         yield Figure("padding", work.name, name, median(beside[1:]), "bare forwards more", 0.3, reason)
 
 
-def measure_growth(settings: Settings) -> Iterator[Figure]:
+def measure_growth(rounds: int) -> Iterator[Figure]:
     """Yield how the ratios of times at the least and the greatest depth compare."""
     kinds = [kind for kind in KINDS if kind.section == "growth"]
-    ends, rounds = [], replace(settings, rounds=settings.rounds // 2 + 1)
+    ends = []
     for depth in DEPTHS:
         work = growing(f"{depth} layers", layers=depth, shape=(1, 128))
-        ends.append({figure.name: figure.value or 0.0 for figure in of_work(work, kinds, rounds)})
+        ends.append({figure.name: figure.value or 0.0 for figure in of_work(work, kinds, rounds // 2 + 1)})
     of, unit = f"{DEPTHS[-1]} layers over {DEPTHS[0]}", "x the ratio at the smallest"
     for kind in kinds:
         grown = ends[1][kind.name] / ends[0][kind.name]
         yield Figure("growth", of, kind.name, grown, unit, kind.limit, kind.reason)
 
 
-def measure_memory(_settings: Settings) -> Iterator[Figure]:
+def measure_memory(_rounds: int) -> Iterator[Figure]:
     """Yield what is alive at most beyond the forward, in layers of the 8-layer Llama."""
     work = WORKS["llama"]()
     layer, bare = _bytes_of_a_layer(work), peak(work.forward)

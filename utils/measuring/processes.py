@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from measuring.figures import Figure, Settings, alternate, stopwatch
+from measuring.figures import Figure, alternate, stopwatch
 from scan_tree import generate
 
 _PEAK = (
@@ -28,8 +28,8 @@ _IMPORT = (
     "print(ended - half, half - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
 )
 SCRIPT = Path(__file__).resolve().parents[1] / "regex_scan.py"
-#: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
-_MORE, _MODELS, _SIZES = 5, 394, (50, 400)
+#: The tree is as large as transformers' own.
+_MODELS, _SIZES = 394, (50, 400)
 #: What a scan may cost beside the script, and what is read.
 _LIMITS = {
     "scan, cold": (8.0, "each different text is read by libcst once, and only if it may skip"),
@@ -75,11 +75,11 @@ class Python:
         return float(run().split()[-1]) / 1024
 
 
-def measure_idle(settings: Settings) -> Iterator[Figure]:
+def measure_idle(rounds: int) -> Iterator[Figure]:
     """Yield the time of the import beside that of pytest, and the heavy modules that it brings."""
     with tempfile.TemporaryDirectory() as name:
         run = Python(("-c", _IMPORT), Path(name), Path(name))
-        outputs = [run().split() for _ in range(3 * settings.rounds + 1)]
+        outputs = [run().split() for _ in range(3 * rounds + 1)]
     pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
     heavy = sorted(HEAVY & set(outputs[0][2:]))
     share, note = median(100 * own / other for own, other in pairs), f"{median(own for own, _ in pairs) * 1e3:.1f} ms"
@@ -89,12 +89,12 @@ def measure_idle(settings: Settings) -> Iterator[Figure]:
     yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", 0, reason)
 
 
-def measure_scanner(settings: Settings) -> Iterator[Figure]:
+def measure_scanner(rounds: int) -> Iterator[Figure]:
     """Yield the scanner's time as a ratio to the regex script's, its memory, and how its time grows with the tree."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         generate(folder / "tree", _MODELS)
-        yield from _beside_the_script(folder / "tree", folder, replace(settings, patience=_MORE * settings.patience))
+        yield from _beside_the_script(folder / "tree", folder, rounds)
         medians = []
         for size in _SIZES:
             generate(folder / str(size), size)
@@ -115,7 +115,7 @@ def _ways(tree: Path, folder: Path) -> dict[str, Python]:
     return ways
 
 
-def _beside_the_script(tree: Path, folder: Path, settings: Settings) -> Iterator[Figure]:
+def _beside_the_script(tree: Path, folder: Path, rounds: int) -> Iterator[Figure]:
     ways, base = _ways(tree, folder), Python((str(SCRIPT), "--output_dir", str(folder / "other")), tree, folder)
     base()
     report = json.loads((folder / "all_tests_scan_result.json").read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ def _beside_the_script(tree: Path, folder: Path, settings: Settings) -> Iterator
     pairs = [(base, {"regex script": base, **ways})]
     pairs += [(base.on(*one), {"scan of one test, cold": ways["scan, cold"].on(*one)})]
     for script, candidates in pairs:
-        for name, times in alternate(script, candidates, settings).items():
+        for name, times in alternate(script, candidates, rounds).items():
             limit, reason = _LIMITS.get(name, (None, ""))
             work = f"{_MODELS} files"
             yield Figure("scanner", work, name, times.ratio, "x regex script", limit, reason, times.note)
