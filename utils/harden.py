@@ -10,16 +10,13 @@ python utils/harden.py --only llama,bert --checks 300
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -28,10 +25,10 @@ import padding_models
 from architectures import FAMILIES, small
 from safety.goldens import play_interrupts, play_kills, play_many, play_two_updates
 from safety.large_files import play_large
-from safety.left_as_it_was import CHECKS, RAISED, InThread, play, raising
+from safety.left_as_it_was import CHECKS, RAISED, InThread, play
 
-#: Tries so many things in a folder, and says in a line each what went wrong.
-Play = Callable[[Path, int], list[str]]
+#: What is tried, what tries it so often in a folder and says in a line each what went wrong, and how often.
+Row = tuple[str, Callable[[Path, int], list[str]], int]
 
 ARCHITECTURES = """
 llama mistral qwen2 qwen3 gemma2 phi3 gpt2 gpt_neox gptj opt bloom falcon mixtral mamba olmo2 stablelm bert roberta
@@ -40,32 +37,29 @@ distilbert electra deberta-v2 t5 bart wav2vec2 vit
 _WAYS = [*product((False, True), repeat=2)]
 
 
-def rows(wanted: list[str], checks: int) -> dict[str, tuple[Play, int]]:
-    """Return what is tried, and how often."""
-    found: dict[str, tuple[Play, int]] = {}
+def rows(wanted: list[str], checks: int) -> Iterator[Row]:
+    """Yield what is tried."""
     for name in CHECKS:
-        found[name] = partial(_over, wanted, name, (None,) * 3), 3 * len(wanted)
-        found[f"{name}, the forward raises"] = partial(_over, wanted, name, RAISED), len(RAISED) * len(wanted)
-    return found | {
-        "many tests in one process": (play_many, checks // 2),
-        "many tests on 4 workers": (partial(play_many, options=("-n", "4")), checks // 2),
-        "two updates at once": (play_two_updates, 20),
-        "Ctrl-C": (play_interrupts, 16),
-        "killed writers": (play_kills, checks),
-        "files of 100 MB": (play_large, 21),
-    }
+        yield name, partial(_over, wanted, name, is_raising=False), 3 * len(wanted)
+        raising = partial(_over, wanted, name, is_raising=True)
+        yield f"{name}, the forward raises", raising, len(RAISED) * len(wanted)
+    yield "many tests in one process", play_many, checks // 2
+    yield "many tests on 4 workers", partial(play_many, options=("-n", "4")), checks // 2
+    yield "two updates at once", play_two_updates, 20
+    yield "Ctrl-C", play_interrupts, 16
+    yield "killed writers", play_kills, checks
+    yield "files of 100 MB", play_large, 21
 
 
 def main() -> int:
     """Try everything, print a table of it, and what failed."""
     parser = command.parser(__doc__, "only", only=ARCHITECTURES)
     parser.add_argument("--checks", type=int, default=1000, help="checks of each long run, and kills")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="rows that are tried at once")
     options = parser.parse_args()
     command.quiet()
-    table, failed, wanted = command.Table("check", "tried", "survived", "failed"), 0, (options.only, options.checks)
-    with get_context("fork").Pool(options.workers, maxtasksperchild=1) as pool:
-        for name, tried, problems in pool.imap(partial(_played, *wanted), rows(*wanted)):
+    table, failed = command.Table("check", "tried", "survived", "failed"), 0
+    with get_context("fork").Pool(maxtasksperchild=1) as pool:
+        for name, tried, problems in pool.imap(_played, rows(options.only, options.checks)):
             failed += len(problems)
             table.add(name, (tried, tried - len(problems), len(problems)))
             for problem in problems:
@@ -74,14 +68,14 @@ def main() -> int:
     return int(bool(failed))
 
 
-def _played(wanted: list[str], checks: int, name: str) -> tuple[str, int, list[str]]:
+def _played(row: Row) -> tuple[str, int, list[str]]:
     """Try one row, in a process of its own."""
-    play_it, count = rows(wanted, checks)[name]
+    name, play_it, count = row
     with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
         return name, count, play_it(Path(folder), count)
 
 
-def _over(wanted: list[str], check: str, raised: tuple[Any, ...], folder: Path, _count: int) -> list[str]:
+def _over(wanted: list[str], check: str, folder: Path, _count: int, *, is_raising: bool) -> list[str]:
     """Try a check on each architecture, in both modes, alone and in a thread, and return what was found.
 
     Of the four ways three are tried in an architecture, and where the forward raises each error once, in turn.
@@ -89,11 +83,9 @@ def _over(wanted: list[str], check: str, raised: tuple[Any, ...], folder: Path, 
     problems = []
     for first, kind in enumerate(wanted):
         model, inputs = built(kind)
-        for number, error in enumerate(raised, first):
+        for number, error in enumerate(RAISED if is_raising else (None,) * 3, first):
             is_training, is_threaded = _WAYS[number % len(_WAYS)]
-            root = (InThread(model) if is_threaded else model).train(is_training)
-            with raising(model, inputs, error) if error else nullcontext():
-                found = play(check, root, inputs, folder, error)
+            found = play(check, (InThread(model) if is_threaded else model).train(is_training), inputs, folder, error)
             if found:
                 how = f"{'train' if is_training else 'eval'}{', in a thread' if is_threaded else ''}"
                 told = f", {error.__name__}" if error else ""

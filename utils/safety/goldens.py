@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import random
-import resource
 import signal
 import subprocess
 import sys
 import termios
 import time
-from collections import deque
-from functools import partial
+from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
-from statistics import median
-from threading import Thread
-from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from pytest_tfdebug import GoldenError, Trace
@@ -28,8 +23,8 @@ from pytest_tfdebug.tracing.record.replacing import PARTIAL
 
 #: Kilobytes and handles that a run may grow by after its first tenth, and how much longer a test may take.
 KILOBYTES, HANDLES, SLOWER = 20_000, 5, 1.5
-#: The exit status of a run of pytest that was interrupted, and of one that ended before Ctrl-C was pressed.
-_INTERRUPTED, _TOO_LATE = 2, 77
+#: The exit status of a run of pytest that was interrupted.
+_INTERRUPTED = 2
 #: Writes two goldens in turn for ever, in children that it forks, so that a kill costs no import of torch.
 _WRITER = """
 import os, sys
@@ -65,20 +60,37 @@ MODEL[2].register_forward_hook(lambda module, args, output: output * SCALE)
 def test_it(tf_golden, number):
     tf_golden.check(MODEL, torch.full((2, 4), float(number)))
 """
-#: Writes what each test leaves of the process, to a file for each worker.
+#: Writes what each test takes of the processor, and the kilobytes and handles of the process after it, to a file for
+#: each worker. Presses Ctrl-C at the n-th call of functions of a file, of files in a folder, or of one function.
 _CONFTEST = """
-import os
-import time
+import os, resource, signal, sys, time
+from pathlib import Path
 import pytest
-from safety.goldens import sample
+
+PROCESS, COUNT = Path("/proc/self"), int(os.environ.get("COUNT", "0"))
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
     started = time.process_time()
     result = yield
+    seconds, pages = time.process_time() - started, int((PROCESS / "statm").read_text().split()[1])
     with open(f"samples.{os.environ.get('PYTEST_XDIST_WORKER', 'own')}", "a") as file:
-        print(*sample(started), file=file)
+        print(seconds, pages * resource.getpagesize() // 1024, len(list((PROCESS / "fd").iterdir())), file=file)
     return result
+
+def press(frame, event, _):
+    global COUNT
+    if event == "call" and os.environ["PLACE"] in f"{frame.f_code.co_filename}:{frame.f_code.co_name}":
+        COUNT -= 1
+        if not COUNT:
+            sys.setprofile(None)
+            Path("pressed").touch()
+            os.kill(os.getpid(), signal.SIGINT)
+
+def pytest_sessionstart():
+    if COUNT:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.setprofile(press)
 """
 #: Where Ctrl-C is pressed -> whose code runs then, and the arguments of the run; its model is another one each time.
 _PHASES = {
@@ -91,58 +103,17 @@ _PHASES = {
     "replace": ("/pytest_tfdebug/tracing/record/replacing.py", "--tf-golden=update"),
     "terminal summary": ("/pytest_tfdebug/goldens/session.py:summary", "--tf-golden=update"),
 }
-#: Runs pytest for ever in children that it forks, so that a Ctrl-C costs no import of torch. It is pressed at so many
-#: calls of functions of a file, of files in a folder, or of one function.
-_RUNNER = """
-import json, os, sys, signal, warnings
-import pytest, torch
-import pytest_tfdebug.goldens.check.golden_check
-warnings.simplefilter("ignore")
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        place, count, mode, os.environ["SCALE"] = json.loads(line)
-        def press(frame, event, _):
-            global count
-            if event == "call" and place in f"{frame.f_code.co_filename}:{frame.f_code.co_name}":
-                count -= 1
-                if not count:
-                    sys.setprofile(None)
-                    os.kill(os.getpid(), signal.SIGINT)
-        class Pressing:
-            def pytest_sessionstart(self):
-                sys.setprofile(press)
-        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", "it[1]", mode], plugins=[Pressing()])
-        os._exit(TOO_LATE if count > 0 else code)
-    os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\\n".encode())
-"""
 
 
-class Sample(NamedTuple):
-    """What one test took of the processor, and the size and the handles of the process after it."""
-
-    seconds: float
-    kilobytes: int
-    handles: int
-
-
-def sample(started: float) -> Sample:
-    """Return what a test leaves that began at this processor time; the most memory so far where no more is told."""
-    seconds, system = time.process_time() - started, Path("/proc/self")
-    if not system.exists():
-        return Sample(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0)
-    pages = int((system / "statm").read_text(encoding="ascii").split()[1])
-    return Sample(seconds, pages * resource.getpagesize() // 1024, len(list((system / "fd").iterdir())))
-
-
-def growth(file: Path) -> Sample:
-    """Return how much longer a test takes at the end than after a tenth of them, and what the process has more."""
-    lines = (line.split() for line in file.read_text().splitlines())
-    found = [Sample(float(seconds), int(kilobytes), int(handles)) for seconds, kilobytes, handles in lines]
-    seconds, part = [each.seconds for each in found], max(1, len(found) // 10)
-    slower = median(seconds[-part:]) / median(seconds[1 : 1 + part])
-    return Sample(slower, found[-1].kilobytes - found[part].kilobytes, found[-1].handles - found[part].handles)
+def growth(file: Path) -> list[str]:
+    """Return what of a process has grown from after a tenth of the tests to the end."""
+    seconds, kilobytes, handles = np.loadtxt(file, ndmin=2).T
+    part = max(1, len(seconds) // 10)
+    more, left = (each[-1] - each[part] for each in (kilobytes, handles))
+    slower = np.median(seconds[-part:]) / np.median(seconds[1 : 1 + part])
+    found = [f"the process grew by {more:,.0f} kB"] if more > KILOBYTES else []
+    found += [f"{left:.0f} handles are left open"] if left > HANDLES else []
+    return found + ([f"a test takes {slower:.2f} times as long at the end"] if slower > SLOWER else [])
 
 
 def play_many(
@@ -154,11 +125,7 @@ def play_many(
     for mode in modes:
         problems += _failed(_start(folder, f"--tf-golden={mode}", *options), tests)
         for file in sorted(folder.glob("samples.*")):
-            slower, kilobytes, handles = growth(file)
-            found = [f"the process grew by {kilobytes:,} kB"] if kilobytes > KILOBYTES else []
-            found += [f"{handles} handles are left open"] if handles > HANDLES else []
-            found += [f"a test takes {slower:.2f} times as long at the end"] if slower > SLOWER else []
-            problems += [f"{mode}, {file.name}: {problem}" for problem in found]
+            problems += [f"{mode}, {file.name}: {problem}" for problem in growth(file)]
             file.unlink()
     return [*problems, *_left(folder, tests)]
 
@@ -202,38 +169,36 @@ def _torn(path: Path) -> list[str]:
 
 def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
     """Press Ctrl-C so often, in each phase of a run in turn, and return what was left in disorder."""
-    tests, moments, problems = 2, random.Random(seed), []
+    tests, moments, problems, pressed = 2, random.Random(seed), [], folder / "pressed"
     _write(folder, tests)
     _start(folder, "--tf-golden=update").communicate()
+    for number, (phase, (place, mode)) in zip(range(times), cycle(_PHASES.items()), strict=False):
+        found: list[str] = []
+        for moment in range(moments.randint(1, 8), 0, -1):  # earlier, where the run has fewer such calls
+            found = _interrupted(folder, mode, PLACE=place, COUNT=str(moment), SCALE=str(2 + number))
+            if pressed.exists():
+                break
+        found += [] if pressed.exists() else ["the run has no such call"]
+        pressed.unlink(missing_ok=True)
+        problems += [f"Ctrl-C in {phase}: {problem}" for problem in [*found, *_left(folder, tests)]]
+    return problems
+
+
+def _interrupted(folder: Path, mode: str, **variables: str) -> list[str]:
+    """Run a test on a terminal, and return what is wrong with how it was interrupted."""
     master, terminal = pty.openpty()
-    shown: deque[bytes] = deque(maxlen=50)
-    Thread(target=lambda: shown.extend(iter(partial(os.read, master, 1 << 12), b"")), daemon=True).start()
-    attributes = termios.tcgetattr(terminal)
-    told, tell = os.pipe()
-    command = [sys.executable, "-c", f"TOO_LATE = {_TOO_LATE}\n{_RUNNER}", str(tell)]
-    start = partial(subprocess.Popen[str], stdin=subprocess.PIPE, stdout=terminal, stderr=terminal, text=True)
-    with (
-        os.fdopen(told, encoding="ascii") as answers,
-        start(command, cwd=folder, env=_environment(), pass_fds=[tell]) as runner,
-    ):
-        os.close(tell)
-        assert runner.stdin is not None
-        for number, (phase, (place, mode)) in zip(range(times), cycle(_PHASES.items()), strict=False):
-            code = _TOO_LATE
-            for moment in range(moments.randint(1, 8), 0, -1):  # earlier, where the run has fewer such calls
-                if code == _TOO_LATE:
-                    shown.clear()
-                    runner.stdin.write(json.dumps([place, moment, mode, str(2 + number)]) + "\n")
-                    runner.stdin.flush()
-                    code = int(answers.readline())
-            time.sleep(0.05)  # for what it wrote
-            printed = b"".join(shown)
-            is_told = code == _INTERRUPTED and b"Traceback" not in printed
-            found = [] if is_told else [f"exit status {code}: {printed[-1500:].decode(errors='replace')}"]
-            found += [] if not printed or printed.endswith(b"\n") else ["its last line is not ended"]
-            found += [] if termios.tcgetattr(terminal) == attributes else ["the terminal has other settings"]
-            problems += [f"Ctrl-C in {phase}: {problem}" for problem in [*found, *_left(folder, tests)]]
-        runner.stdin.close()
+    attributes, printed = termios.tcgetattr(master), b""
+    run = _start(folder, "-x", "-k", "it[1]", mode, output=terminal, **variables)
+    os.close(terminal)
+    with suppress(OSError):  # it has ended
+        while True:
+            printed += os.read(master, 1 << 12)
+    code = run.wait()
+    is_told = code == _INTERRUPTED and b"Traceback" not in printed
+    problems = [] if is_told else [f"exit status {code}: {printed[-1500:].decode(errors='replace')}"]
+    problems += [] if not printed or printed.endswith(b"\n") else ["its last line is not ended"]
+    problems += [] if termios.tcgetattr(master) == attributes else ["the terminal has other settings"]
+    os.close(master)
     return problems
 
 
@@ -242,15 +207,12 @@ def _write(folder: Path, tests: int) -> None:
     (folder / "conftest.py").write_text(_CONFTEST)
 
 
-def _environment() -> dict[str, str]:
-    paths = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-
-
-def _start(folder: Path, *options: str) -> subprocess.Popen[str]:
+def _start(folder: Path, *options: str, output: int = subprocess.PIPE, **variables: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *options]
-    pipe, both = subprocess.PIPE, subprocess.STDOUT
-    return subprocess.Popen(command, cwd=folder, env=_environment(), text=True, stdout=pipe, stderr=both)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment | variables, text=True, stdout=output, stderr=subprocess.STDOUT
+    )
 
 
 def _failed(run: subprocess.Popen[str], tests: int) -> list[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import struct
-import time
+import traceback
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -23,11 +21,12 @@ from pytest_tfdebug.scan.answer import Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.tracing.file.codec import with_checksums
 
-#: How many times as long as a plain read of 100 MB, with their checksum, reading a file may take; and kilobytes.
-SLOWER, KILOBYTES = 100, 1_000_000
+#: How many times as long as a plain read of 100 MB, with their checksum, a file may take; kilobytes beside it.
+SLOWER, KILOBYTES = 100, 900_000
 _BYTES = 100_000_000
 #: JSON that makes much of few bytes, and skips as a report has them, by what is repeated.
 _JSON = {"lists": "[]", "objects": '{"a":1}', "texts": '"Ā"', "numbers": "0.1"}
+_TENSOR = '"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
 _SKIP = '{"model":"m","class":"C%d","state":"skipped","reason":"r%d","form":"","condition":"","file":"f","line":1}'
 _REPORT = (
     '{"test_a":{"models_ran":[],"models_skipped":["m"],"models_partially_skipped":[],"classes_ran":{},'
@@ -37,89 +36,63 @@ _REPORT = (
 
 def play_large(folder: Path, count: int) -> list[str]:
     """Read so many files, and return what took too long or too much."""
-    plain = folder / "plain"
+    plain, problems, tried = folder / "plain", list[str](), 0
     plain.write_bytes(bytes(_BYTES))
-    found = [[f"{name}: {problem}" for problem in _measured(read, plain)] for name, read in _files(folder, _BYTES)]
-    assert len(found) == count
-    return [*chain.from_iterable(found)]
+    for tried, (name, read) in enumerate(_files(folder), 1):  # noqa: B007 - asserted below
+        status, seconds, kilobytes = _taken(read)
+        _, plainly, least = _taken(lambda: sha256(plain.read_bytes()))
+        slower, more = seconds / plainly, kilobytes - least
+        found = ["it raised what is printed above, or the process died"] if status else []
+        found += [f"it took {slower:.0f} times as long as a plain read"] if slower > SLOWER else []
+        found += [f"it took {more:,} kB more"] if more > KILOBYTES else []
+        problems += [f"{name}: {problem}" for problem in found]
+    assert tried == count
+    return problems
 
 
-def _measured(read: Callable[[], object], plain: Path) -> list[str]:
-    """Read a file in a process of its own, and a plain one after it."""
-    ours, theirs = os.pipe()
+def _taken(read: Callable[[], object]) -> tuple[int, float, int]:
+    """Read a file in a process of its own; return its status, seconds of the processor, and peak in kilobytes."""
     child = os.fork()
     if child == 0:
-        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        problem = ""
         try:
-            read()
-        except (GoldenError, TFDebugError, ScanError):
-            pass
-        except BaseException as error:  # noqa: BLE001 - any other error is what this looks for
-            problem = f"{type(error).__name__}: {error}"[:200]
-        seconds = time.process_time() - started
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        started = time.process_time()
-        sha256(plain.read_bytes())
-        slower = seconds / (time.process_time() - started)
-        os.write(theirs, json.dumps([slower, grown, problem]).encode())
+            with suppress(GoldenError, TFDebugError, ScanError):
+                read()
+        except BaseException:  # noqa: BLE001 - any other error is what this looks for
+            traceback.print_exc()
+            os._exit(1)
         os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    if not text:
-        return ["the process died"]
-    slower, grown, problem = json.loads(text)
-    problems = [problem] if problem else []
-    problems += [f"it took {slower:.0f} times as long as a plain read"] if slower > SLOWER else []
-    return problems + ([f"it took {grown // 1000:,} MB"] if grown > KILOBYTES else [])
+    _, status, usage = os.wait4(child, 0)
+    return status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
 
-def _files(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+def _files(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Write the files one after the other, and yield of each what it is and a function that reads it."""
-    yield from _reports(folder / "report.json", size)
-    yield from _caches(folder, size)
-    yield from _goldens(folder / "golden.safetensors", size)
-
-
-def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    path = folder / "report.json"
     for name, unit in _JSON.items():
-        path.write_text(_list_of(unit, size), encoding="utf-8")
+        path.write_text(_list_of(unit), encoding="utf-8")
         yield f"baseline, {name}", lambda: baseline.load(path)
     # as long as is read, and then as many skips as that holds
     for name, unit in {"of many classes": _SKIP, "of one class": _SKIP.replace("%d", "")}.items():
-        count = min(size // (len(unit) + 9), 210_000)
-        path.write_text(_REPORT % ",".join(unit.replace("%d", str(number)) for number in range(count)))
+        path.write_text(_REPORT % ",".join(unit.replace("%d", str(number)) for number in range(210_000)))
         yield f"baseline, skips {name}", lambda: baseline.changes(baseline.load(path), {})
-    path.unlink()
-
-
-def _caches(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    home = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(folder)
-    path = Cache(folder, "")._path  # noqa: SLF001 - where it is
-    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as the cache names it
+    cache = Path(Cache(folder, "")._path)  # noqa: SLF001 - where it is
+    cache.parent.mkdir(parents=True)
     for name, unit in _JSON.items():
-        for length in (size, 16_900_000):  # the second is as long as is read
+        for length in (_BYTES, 16_900_000):  # the second is as long as is read
             text = _list_of(unit, length).encode()
-            with open(path, "wb") as file:  # noqa: PTH123 - as the cache names it
-                file.write(b"%08x %b" % (zlib.crc32(text), text))
+            cache.write_bytes(b"%08x %b" % (zlib.crc32(text), text))
             yield f"cache, {name}", lambda: Cache(folder, "").head("it")
-    os.environ.pop("XDG_CACHE_HOME") if home is None else os.environ.update(XDG_CACHE_HOME=home)
-
-
-def _goldens(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    tensor = '"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
-    for name, length in {"tensors": size, "tensors that are read": 7_900_000}.items():
-        header = "{" + ",".join(tensor % number for number in range(min(length, size) // (len(tensor) + 7))) + "}"
-        path.write_bytes(struct.pack("<Q", len(header)) + header.encode())
-        yield f"golden, {name}", lambda: Trace.load(path)
+    golden = folder / "golden.safetensors"
+    for name, length in {"tensors": _BYTES, "tensors that are read": 7_900_000}.items():
+        header = "{" + ",".join(_TENSOR % number for number in range(length // (len(_TENSOR) + 7))) + "}"
+        golden.write_bytes(struct.pack("<Q", len(header)) + header.encode())
+        yield f"golden, {name}", lambda: Trace.load(golden)
     for name, unit in _JSON.items():
-        _save_document(path, _list_of(unit, size).encode())
-        yield f"golden, document of {name}", lambda: Trace.load(path)
-    _save_document(path, b" " * size)
-    yield "golden, document of blanks", lambda: Trace.load(path)
+        _save_document(golden, _list_of(unit).encode())
+        yield f"golden, document of {name}", lambda: Trace.load(golden)
+    _save_document(golden, b" " * _BYTES)
+    yield "golden, document of blanks", lambda: Trace.load(golden)
 
 
 def _save_document(path: Path, text: bytes) -> None:
@@ -131,5 +104,5 @@ def _save_document(path: Path, text: bytes) -> None:
     save_file(tensors, path, metadata={"tfdebug": with_checksums({"format": 2, "extra": {}}, tensors)})
 
 
-def _list_of(unit: str, size: int) -> str:
+def _list_of(unit: str, size: int = _BYTES) -> str:
     return f"[{','.join([unit] * (size // (len(unit.encode()) + 1)))}]"

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,12 +81,17 @@ def play(
         folder: An empty directory.
         error: What the forward raises in the middle; None for a forward that does not.
     """
-    before, caught, kept = _state(model), None, None
-    try:
-        kept = CHECKS[check](model, inputs, folder)  # as a test keeps its trace, which may share memory with the model
-    except (*_OURS, *RAISED) as raised:
-        caught = raised
-    found = [f"{name} changed" for name, value in _state(model).items() if not _is_same(before.pop(name, None), value)]
+    caught = kept = None
+    with _raising(model, inputs, error) if error is not None else nullcontext():
+        before = _state(model)
+        try:
+            kept = CHECKS[check](
+                model, inputs, folder
+            )  # as a test keeps its trace, which may share memory with the model
+        except (*_OURS, *RAISED) as raised:
+            caught = raised
+        after = _state(model)
+    found = [f"{name} changed" for name, value in after.items() if not _is_same(before.pop(name, None), value)]
     found += [f"{name} is gone" for name in before]
     del kept
     if error is not None and not isinstance(caught, error):
@@ -95,7 +100,7 @@ def play(
 
 
 @contextmanager
-def raising(model: torch.nn.Module, inputs: Inputs, error: type[BaseException]) -> Iterator[None]:
+def _raising(model: torch.nn.Module, inputs: Inputs, error: type[BaseException]) -> Iterator[None]:
     """Let the module that is called in the middle of a forward raise."""
     called: list[torch.nn.Module] = []
     hooks = [
