@@ -1,9 +1,9 @@
 """Whether the model classes of the installed transformers keep their promises, and why not: failures in groups.
 
 The models and inputs are those of the test suite of a transformers checkout (text, vision, audio, multimodal): give its
-directory. Each model class is held to each promise. Failures are put in groups by promise, culprit and diagnosis: look
-at one of each by hand. What varies by design is listed with its reason in ``conformance_varies.json``. A class that
-cannot be built or called is named, and no failure.
+directory. Each model class is held to each promise, but for one that is another head on a body. Failures are put in
+groups by promise, culprit and diagnosis: look at one of each by hand. What varies by design is listed with its reason
+in ``conformance_varies.json``. A class that cannot be built or called is named, and no failure.
 
 With ``--mutations N`` each kind of ``promise_mutations.py`` is planted in N classes of modules, drawn at random,
 and the promise that it breaks is asked for again: how many are caught, and at the class that has it?
@@ -20,7 +20,7 @@ import re
 import sys
 import time
 import unittest
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from typing import Any
 import command
 from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
 from pytest_tfdebug.conform.judge import PromiseFinding, judge
-from pytest_tfdebug.conform.mixin import PROMISES
+from pytest_tfdebug.conform.mixin import PROMISES, Promise
 from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 
@@ -66,24 +66,6 @@ def without_heads(found: Iterator[Subject]) -> Iterator[Subject]:
             yield subject
 
 
-def verdicts(kind: str, subject: Subject) -> Iterator[dict[str, Any]]:
-    """Yield what became of each promise of a model, with its seconds of process time."""
-    for promise in PROMISES:
-        began = time.process_time()
-        text, told = "", {}
-        try:
-            verdict = judge(subject, promise)
-        except ConformanceError as error:
-            verdict, text = error.verdict, str(error)
-            culprit = error.culprit
-            told = {
-                "diagnosis": error.finding.diagnosis,
-                "culprit": f"{culprit.class_name} ({culprit.kind})" if culprit is not None else "",
-            }
-        seconds = time.process_time() - began
-        yield {"kind": kind, **verdict._asdict(), **told, "report": text, "seconds": seconds}
-
-
 class Judged:
     """The verdicts on models, and why others have none."""
 
@@ -91,15 +73,14 @@ class Judged:
         self.rows: list[dict[str, Any]] = []
         self.not_built: list[str] = []
 
-    def subjects(self, kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[Subject]:
+    def subjects(self, kind: str, case_class: Any) -> Iterator[Subject]:
         """Judge each model of a test class, and yield it."""
         try:
             case = case_class()
             case.setUp()
-            found = prepared(case)
-            for subject in without_heads(found) if is_bodies else found:
+            for subject in without_heads(prepared(case)):
                 try:
-                    self.rows += list(verdicts(kind, subject))
+                    self.rows += [{"kind": kind, **verdict(subject, promise)} for promise in PROMISES]
                 except TFDebugError as error:  # noqa: PERF203 - few, and slow
                     self.not_built.append(f"{subject.name}: {error}".partition("\n")[0])
                 else:
@@ -112,21 +93,20 @@ class Judged:
         """Print the groups of failures, the states by promise, and the time."""
         known = json.loads(_VARIES.read_text(encoding="utf-8")).items()
         listed = {(promise, model) for promise, models in known for model in models}
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups, varying = defaultdict[tuple[str, str], list[str]](list), set()
         for row in self.rows:
-            if row["state"] == "fails" and (row["promise"], row["model"]) in listed:
+            pair = row["promise"], row["model"]
+            if row["state"] == "fails" and pair in listed:
                 row["state"] = "varies"
+                varying.add(pair)
             elif row["state"] == "fails":
-                text = re.sub(r"^\S+:\d+ in .*\): |\d+", "#", row["text"].replace(row["model"], "the model"))
-                key = row["promise"], (row["diagnosis"] or text)[:150]
-                groups.setdefault(key, []).append(f"{row['model']} [{row['culprit'] or '?'}]")
-        varying = {(row["promise"], row["model"]) for row in self.rows if row["state"] == "varies"}
+                groups[row["promise"], row["why"][:150]].append(f"{row['model']} [{row['culprit'] or '?'}]")
         for promise, model in sorted(
             listed.intersection((row["promise"], row["model"]) for row in self.rows) - varying
         ):
             print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
-        for (promise, told), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
-            print(f"{promise}: {len(members)} × {told}\n    {', '.join(dict.fromkeys(members))}")
+        for (promise, why), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
+            print(f"{promise}: {len(members)} × {why}\n    {', '.join(dict.fromkeys(members))}")
         table = command.Table("promise", "passes", "does not apply", "varies", "fails", "seconds")
         for promise in dict.fromkeys(row["promise"] for row in self.rows):
             own = [row for row in self.rows if row["promise"] == promise]
@@ -137,6 +117,18 @@ class Judged:
             print(f"  {told[:200]}")
 
 
+def verdict(subject: Subject, promise: Promise) -> dict[str, Any]:
+    """Return what became of a promise of a model, with its seconds of process time, and why it fails, without names."""
+    began, why, at = time.process_time(), "", ""
+    try:
+        found = judge(subject, promise)
+    except ConformanceError as error:
+        found, culprit = error.verdict, error.culprit
+        text = re.sub(r"^\S+:\d+ in .*\): |\d+", "#", found.text.replace(found.model, "the model"))
+        why, at = error.finding.diagnosis or text, f"{culprit.class_name} ({culprit.kind})" if culprit else ""
+    return {**found._asdict(), "why": why, "culprit": at, "seconds": time.process_time() - began}
+
+
 def mutants(judged: Judged, options: argparse.Namespace) -> None:
     """Plant each kind of mutation in some classes of modules, and print how many are caught, and where."""
     found: list[tuple[Subject, Seen]] = []
@@ -145,7 +137,7 @@ def mutants(judged: Judged, options: argparse.Namespace) -> None:
     for kind, case_class in drawn:
         if len({row["model"] for row in judged.rows}) >= options.models:
             break
-        for subject in judged.subjects(kind, case_class, is_bodies=True):
+        for subject in judged.subjects(kind, case_class):
             found += [(subject, seen) for seen in seen_in(subject)]
     judged.show()
     keeps = {(row["model"], row["promise"]) for row in judged.rows if row["state"] == "passes"}
@@ -194,9 +186,8 @@ def is_placed(finding: PromiseFinding, paths: list[str], seen: Seen) -> bool:
 
 def main() -> None:
     """Look at every model class, and print the groups and the time."""
-    parser = command.parser(__doc__, "only", "every", "seed")
+    parser = command.parser(__doc__, "only", "seed")
     parser.add_argument("checkout", type=Path, help="directory of a transformers checkout, with its tests")
-    parser.add_argument("--bodies", action="store_true", help="leave out classes that are another head on a body")
     parser.add_argument("--mutations", type=int, default=0, metavar="N", help="plant each kind of mutation N times")
     parser.add_argument("--models", type=int, default=60, help="in so many model classes (default %(default)s)")
     options = parser.parse_args()
@@ -205,9 +196,8 @@ def main() -> None:
     if options.mutations:
         mutants(judged, options)
         return
-    for kind, case_class in [*cases(options.checkout, options.only or [])][:: options.every]:
-        for _ in judged.subjects(kind, case_class, is_bodies=options.bodies):
-            pass
+    for kind, case_class in cases(options.checkout, options.only or []):
+        deque(judged.subjects(kind, case_class), maxlen=0)
     judged.show()
 
 

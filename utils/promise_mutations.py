@@ -186,15 +186,15 @@ def seen_in(subject: Subject) -> list[Seen]:
     """Return the classes of modules that the plain call of a subject uses."""
     found: dict[type, Seen] = {}
     model, inputs = subject.model, dict(subject.call.inputs)
-    signatures: dict[type, inspect.Signature] = {}
 
     def note(module: Any, args: tuple[Any, ...], kwargs: Given, output: Any) -> None:
         kind = type(module)
         if kind not in found and kind.__module__.startswith("transformers.models."):
-            signature = signatures.setdefault(kind, inspect.signature(kind.forward))
             first = _first_of(output)
             own = first if isinstance(first, torch.Tensor) else None
-            found[kind] = Seen(kind, _named(signature, module, args, kwargs), own, module, model, inputs)
+            found[kind] = Seen(
+                kind, _named(inspect.signature(kind.forward), module, args, kwargs), own, module, model, inputs
+            )
 
     hooks = [module.register_forward_hook(note, with_kwargs=True) for module in model.modules()]
     try:
