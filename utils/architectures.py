@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from transformers.models.auto import modeling_auto
 
 import command
 import pytest_tfdebug
+from pytest_tfdebug import Trace
 from pytest_tfdebug.tracing.values.float64 import measure_floors
 
 Inputs = dict[str, torch.Tensor]
@@ -64,7 +66,6 @@ _WITHOUT: tuple[tuple[str, ...], ...] = (
     ("num_hidden_layers", "num_layers"),
 )
 _LARGEST = 8_000_000
-_LOOKED_AT = ("golden", "overflow", "kernels", "floors", "culprit")
 
 
 def small(kind: str, families: Iterable[str] = FAMILIES) -> tuple[torch.nn.Module, Inputs]:
@@ -100,36 +101,27 @@ def _running(config_class: type, model_class: Any, without: tuple[str, ...]) -> 
 
 def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]]:
     """Yield what was looked at, and what was found: nothing, where all is as it should be."""
-    steps: dict[str, Callable[[torch.nn.Module, Inputs], str]] = {
-        "golden": lambda model, inputs: _told(_through_a_file(model, inputs), model, inputs, internal="fail"),
-        "overflow": _overflow,
-        "kernels": _kernels,
-        "floors": lambda model, inputs: _kernels(model, inputs, tolerance="fp64"),
-        "culprit": _culprit,
-        "padding": _padding,
-    }
-    for name, step in steps.items():
+    for name, step in _STEPS.items():
         try:
-            yield name, step(model, inputs)
+            yield name, step(_through_a_file(model, inputs), model, inputs)
         except Exception as error:  # noqa: BLE001, PERF203 - whatever goes wrong is the finding
             yield name, f"{type(error).__name__}: {error}"
 
 
-def _told(expected: pytest_tfdebug.Trace, model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:
+def _told(expected: Trace, model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:
     """Return the report on a model, where it is not one that agrees."""
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), **settings)
     return "" if report.ok and report.tensors else str(report)
 
 
-def _overflow(model: torch.nn.Module, inputs: Inputs) -> str:
+def _overflow(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
     with torch.no_grad(), pytest_tfdebug.overflow_guard(model):
         model(**inputs)
     return ""
 
 
-def _kernels(model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:
+def _kernels(expected: Trace, model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:
     """Compare the model with itself under other kernels: these are not faults, whatever their inner shapes."""
-    expected = _through_a_file(model, inputs)
     for name, other in _variants(model):
         found = _told(expected, other, inputs, **settings) if _runs(other, inputs) else ""
         if found:
@@ -158,19 +150,15 @@ def _variants(model: Any) -> Iterator[tuple[str, Any]]:
         eager = copy.deepcopy(model)
         eager.set_attn_implementation("eager")
         yield "eager attention", eager
-    for name in ("eager", "batched_mm", "grouped_mm") if _has_experts(model) else ():
+    has_experts = getattr(model, "_can_set_experts_implementation", lambda: False)()
+    for name in ("eager", "batched_mm", "grouped_mm") if has_experts else ():
         other = copy.deepcopy(model)
         other.set_experts_implementation(name)
         yield f"{name} experts", other
 
 
-def _has_experts(model: Any) -> bool:
-    return hasattr(model, "_can_set_experts_implementation") and model._can_set_experts_implementation()  # noqa: SLF001
-
-
-def _culprit(model: torch.nn.Module, inputs: Inputs) -> str:
+def _culprit(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
     """Change one linear layer that the model calls, and ask which it was."""
-    expected = _through_a_file(model, inputs)
     wrong = copy.deepcopy(model)
     shared = Counter(id(parameter) for module in wrong.modules() for parameter in module._parameters.values())  # noqa: SLF001
     linear = {
@@ -194,18 +182,29 @@ def _is_used(call: Any) -> bool:
     return all(record.tensor is not None and bool(record.tensor.any()) for record in call.inputs)
 
 
-def _padding(model: torch.nn.Module, inputs: Inputs) -> str:
+def _padding(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
     pytest_tfdebug.assert_padding_invariant(model, inputs)
     return ""
 
 
-def _through_a_file(model: torch.nn.Module, inputs: Inputs) -> pytest_tfdebug.Trace:
+#: What is looked at -> what tells of it, given a trace of the model that was read from a file.
+_STEPS: dict[str, Callable[[Trace, torch.nn.Module, Inputs], str]] = {
+    "golden": partial(_told, internal="fail"),
+    "overflow": _overflow,
+    "kernels": _kernels,
+    "floors": partial(_kernels, tolerance="fp64"),
+    "culprit": _culprit,
+    "padding": _padding,
+}
+
+
+def _through_a_file(model: torch.nn.Module, inputs: Inputs) -> Trace:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.safetensors"
         recorded = pytest_tfdebug.trace(model, **inputs)
         measure_floors(recorded)
         recorded.save(path)
-        loaded = pytest_tfdebug.Trace.load(path)
+        loaded = Trace.load(path)
         for record in loaded.records():  # the file is mapped, and about to go
             record.tensor = None if record.tensor is None else record.tensor.clone()
         return loaded
@@ -236,7 +235,7 @@ def main() -> int:
     """Look at every architecture; the exit status is 1 if anything but padding was found."""
     options = command.parser(__doc__, "only", "every").parse_args()
     command.quiet()
-    table, has_found = command.Table("architectures", "models", *_LOOKED_AT, "padding", "not built"), False
+    table, has_found = command.Table("architectures", "models", *_STEPS, "not built"), False
     for family, classes in FAMILIES.items():
         counted: Counter[str] = Counter()
         for kind in [kind for kind in classes if not options.only or kind in options.only][:: options.every]:
@@ -252,7 +251,7 @@ def main() -> int:
                 if found:
                     print(f"{kind}: {name}: {found}", flush=True)
         table.add(family, counted)
-        has_found = has_found or any(counted[name] for name in _LOOKED_AT)
+        has_found = has_found or any(counted[name] for name in _STEPS if name != "padding")
     return int(has_found)
 
 
