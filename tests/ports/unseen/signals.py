@@ -390,6 +390,52 @@ def vibevoice(load):
     return Case(reference, port, (), {"input_values": sound, "sample": False}, (sound,), main=lambda out: out.audio)
 
 
+def hubert(load):
+    from transformers import HubertConfig, HubertModel
+
+    config = HubertConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        conv_dim=[16, 16, 16],
+        conv_kernel=[10, 3, 2],
+        conv_stride=[5, 2, 2],
+        num_conv_pos_embeddings=32,
+        num_conv_pos_embedding_groups=4,
+        feat_extract_norm="layer",
+        do_stable_layer_norm=True,
+    )
+    reference = shaken(HubertModel(config))
+    package = load("spidr.models.components")
+    settings = load("spidr.config").DinoSRConfig(
+        extractor_conv_layer_config=[(16, 10, 5), (16, 3, 2), (16, 2, 2)],
+        encoder_embed_dim=32,
+        encoder_pos_conv_kernel=32,
+        encoder_pos_conv_groups=4,
+        encoder_pos_conv_depth=1,
+        encoder_num_layers=3,
+        encoder_num_heads=4,
+        encoder_ff_interm_features=48,
+        encoder_layer_norm_first=True,
+        encoder_qkv_bias=True,
+    )
+    port = torch.nn.Sequential(*package.get_components(settings)[:3])
+    places = port[2].pos_conv_embed
+    places.convs[0] = torch.nn.utils.parametrizations.weight_norm(places.convs[0], dim=2)
+    places.layer_norm = torch.nn.Identity()  # the reference has its weights normed instead
+    names = [
+        (r"^feature_extractor", "0"),
+        (r"^feature_projection", "1"),
+        (r"^encoder\.pos_conv_embed\.conv", "2.pos_conv_embed.convs.0"),
+        (r"^encoder", "2"),
+        (r"attention\.(?:out|o)_proj", "attention.proj"),
+    ]
+    cut = lambda weights: fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")  # noqa: E731
+    sound = torch.randn(2, 400, generator=torch.Generator().manual_seed(1))
+    return Case(reference, carried(port, reference, names, cut), (), {"input_values": sound}, (sound,))
+
+
 PORTS = (
     to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
     to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
@@ -398,4 +444,5 @@ PORTS = (
     to_edit("birder-focalnet", "birder", focalnet),
     to_edit("lightly-dinov3", "lightly_train", dinov3, "lightly_train._models.dinov3"),
     to_edit("vibevoice-acoustic", "vibevoice", vibevoice, "vibevoice.modular"),
+    to_edit("spidr-hubert", "spidr", hubert),
 )
