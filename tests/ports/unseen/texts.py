@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
 import torch
@@ -79,6 +80,20 @@ def umt5(load):
     return Case(reference, carried(port, reference, names), (), inputs, (ids, seen))
 
 
+@contextmanager
+def _standing_in(**modules):
+    """Let a port import what it asks for and cannot be installed here."""
+    made = {name: ModuleType(name) for name in modules}
+    for name, contents in modules.items():
+        vars(made[name]).update(contents)
+    sys.modules.update(made)
+    try:
+        yield
+    finally:
+        for name in made:
+            del sys.modules[name]
+
+
 class _Blocks(torch.nn.ModuleList):
     def forward(self, hidden, *more):
         for block in self:
@@ -86,14 +101,15 @@ class _Blocks(torch.nn.ModuleList):
         return hidden
 
 
-def _bmtrain():
-    """What one device needs of bmtrain, which is installed with CUDA alone."""
-    train = ModuleType("bmtrain")
-    train.DistributedModule, train.TransformerBlockList = torch.nn.Module, _Blocks
-    train.DistributedParameter = lambda data, init_method=None: torch.nn.Parameter(data)
-    train.ParameterInitializer, train.CheckpointBlock = lambda *_, **__: None, lambda block: block
-    train.store = SimpleNamespace(_save_to_rank0=lambda model, *_: torch.nn.Module.state_dict(model))
-    return train
+#: What one device needs of bmtrain, which is installed with CUDA alone.
+_BMTRAIN = {
+    "DistributedModule": torch.nn.Module,
+    "TransformerBlockList": _Blocks,
+    "CheckpointBlock": lambda block: block,
+    "DistributedParameter": lambda data, init_method=None: torch.nn.Parameter(data),
+    "ParameterInitializer": lambda *_, **__: None,
+    "store": SimpleNamespace(_save_to_rank0=lambda model, *_: torch.nn.Module.state_dict(model)),
+}
 
 
 def gptj(load):
@@ -111,8 +127,8 @@ def gptj(load):
         eos_token_id=2,
     )
     reference = shaken(GPTJForCausalLM(config))
-    sys.modules.setdefault("bmtrain", _bmtrain())
-    package = load("model_center.model")
+    with _standing_in(bmtrain=_BMTRAIN):
+        package = load("model_center.model")
     settings = package.GPTjConfig(
         vocab_size=64,
         dim_model=32,
@@ -270,10 +286,66 @@ def nllb(load):
     )
 
 
+def _flash_attention(query, key, value, cu_seqlens_q, max_seqlen_q, **_):
+    """What the kernel computes: sequences of one length, one after the other."""
+    parts = (each.unflatten(0, (-1, max_seqlen_q)).transpose(1, 2) for each in (query, key, value))
+    return torch.nn.functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(0, 1)
+
+
+def esmc(load):
+    from transformers import EsmcConfig, EsmcForMaskedLM
+
+    config = EsmcConfig(
+        hidden_size=32, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32
+    )
+    reference = shaken(EsmcForMaskedLM(config))
+    flash = {"flash_attn_varlen_func": _flash_attention}
+    padding = {"pad_input": None, "unpad_input": None}  # what is packed needs none
+    with _standing_in(**{"flash_attn": flash, "flash_attn.bert_padding": padding}):
+        package = load("esme.esm")
+    port = package.ESMC(num_layers=2, embed_dim=32, attention_heads=4, dtype=torch.float32)
+    names = [
+        (r"^esmc\.norm", "emb_layer_norm_after"),
+        (r"^esmc\.", ""),
+        (r"lm_head\.decoder", "lm_head.final"),
+        (r"input_layernorm", "self_attn.norm"),
+        (r"post_attention_layernorm", "final.0"),
+        (r"self_attn\.([qkv])_proj", r"self_attn.\1"),
+        (r"self_attn\.o_proj", "self_attn.out"),
+        (r"self_attn\.([qk])_norm", r"self_attn.layernorm_\1"),
+        (r"mlp\.gate_proj", "final.1.activation"),
+        (r"mlp\.up_proj", "final.1.fc"),
+        (r"mlp\.down_proj", "final.2"),
+    ]
+    ids, starts = tokens(64), torch.tensor([0, 12, 24])
+    return Case(
+        reference,
+        carried(port, reference, names),
+        (),
+        {"input_ids": ids},
+        (ids.flatten(), (starts, 12)),
+        arranged=lambda out: out.view(2, 12, 64),
+    )
+
+
+def mamba(load):
+    from transformers import MambaConfig
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    config = MambaConfig(hidden_size=32, state_size=8, conv_kernel=4, expand=2, time_step_rank=4, num_hidden_layers=1)
+    reference = shaken(MambaMixer(config, layer_idx=0))
+    port = load("torchmamba").Mamba1Block(32, d_state=8, dt_rank=4, bias=False)
+    hidden = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(1))
+    port = carried(port, reference, [(r"^conv1d\.", "conv_"), (r"^D$", "D_skip")])
+    return Case(reference, port, (), {"hidden_states": hidden}, (hidden,))
+
+
 PORTS = (
     to_edit("diffsynth-umt5", "diffsynth", umt5),
     to_edit("labml-gpt-neox", "labml_nn", neox, "labml_nn.neox"),
+    to_edit("esme-esmc", "esme", esmc),
     to_edit("fairseq2-nllb", "fairseq2", nllb, "fairseq2.models.nllb", "fairseq2.models.transformer", "fairseq2.nn"),
     to_edit("model-center-gpt-j", "model_center", gptj),
     to_edit("sat-gpt-neo", "sat", gpt_neo),
+    to_edit("torchmamba-mamba", "torchmamba", mamba),
 )
