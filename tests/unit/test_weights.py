@@ -201,3 +201,4 @@ def test_parameters_of_the_reference_that_the_port_does_not_hold_are_told():
     assert not list(
         pair_weights(table(w=B, own=random(9, 6, 4)), theirs).unused({"w", "own"}, used)
     )  # it may hold them otherwise
+    assert not list(pair_weights(table(w=B), theirs).unused({"w"}, {"final.weight", "h.0.w"}, {"final.weight"}))

@@ -151,6 +151,11 @@ class ForwardPair:
         """Return the port's results of fused parameters that equal the joined results of their parts."""
         return {index for index, apart in self._joined.items() if apart <= tolerance}
 
+    def computed_weights(self, tolerance: float) -> set[str]:
+        """Return the names of the reference's parameters whose numbers a value of the port has."""
+        used = (value for value in self.reference.values if value.origin == "parameter")
+        return {value.name for value in used if self.back_matches.within(value.index, tolerance)}
+
     def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
         """Return the parameters of a module that are not those of the reference's module, and what is wrong."""
         theirs = self.reference.table.parameters

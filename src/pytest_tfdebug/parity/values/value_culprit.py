@@ -97,7 +97,7 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None, appl
         return Explained(None, bool(pairs.agreeing or pairs.apart), seen, total, pair=pair)
     culprit = culprit_of(finding, pair)
     notes = [
-        *pair.weights.unused(pair.port.used, pair.reference.used),
+        *pair.weights.unused(pair.port.used, pair.reference.used, pair.computed_weights(AGREE)),
         *_not_held(actual, expected, applied),
         *pair.weights.conventions(finding.weights),
     ]

@@ -161,8 +161,11 @@ class Weights:
                 told.setdefault(f"{self._own.starred(name)!r} holds {theirs[0]!r} in another order.", []).append(name)
         yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
 
-    def unused(self, own: Collection[str], other: Collection[str]) -> Iterator[str]:
-        """Say in a sentence each which parameters change no output, in no layer, or are not there, though theirs do."""
+    def unused(self, own: Collection[str], other: Collection[str], computed: Collection[str] = ()) -> Iterator[str]:
+        """Say in a sentence each which parameters change no output, in no layer, or are not there, though theirs do.
+
+        What this side computes of the other's parameters (a row of a longer table, a buffer) is there.
+        """
         alike = set(map(self._own.starred, own))
         told = {
             self._own.starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined
@@ -171,7 +174,7 @@ class Weights:
             if name not in alike and partner in other:
                 yield f"{name!r} changes no output here; {self._other.starred(partner)!r} does in the reference."
         if not self.unknown:  # each of the port's own is found, so what is left has no place in it
-            held = {partner for partners in self.partners.values() for partner in partners}
+            held = {partner for partners in self.partners.values() for partner in partners}.union(computed)
             missing = sorted({self._other.starred(name) for name in other if name not in held})
             if missing:
                 yield f"No parameter here holds the reference's {listed(missing)}, without which its outputs differ."
