@@ -451,6 +451,22 @@ def test_a_proof_that_speaks_for_another_module_goes_before_calls_that_are_not_c
     assert (found.path, found.certain, found.proved) == (path, is_certain, "with the add left out")
 
 
+@pytest.mark.parametrize(("line", "is_elsewhere"), [(40, True), (3, False)])
+@pytest.mark.parametrize("kind", ["extra-call", "not-called"])
+def test_a_change_of_another_line_that_mends_a_port_takes_the_blame_from_a_call_too_many_or_too_few(
+    kind, line, is_elsewhere
+):
+    named = Culprit("layer.0.dropout", kind, SourceRange("port.py", 3, 3), "", "Dropout", certain=True)
+    told = Culprit(
+        "layer.1.norm", "module", SourceRange("port.py", line, line), "", "Norm", certain=True, proved="with"
+    )
+    look = Explained(told, is_known=True, compared=1, expected=1, proved=(told,))
+
+    found = explained.in_place_of(named, look)
+
+    assert (found.path, found.proved) == ("layer.1.norm" if is_elsewhere else "layer.0.dropout", "with")
+
+
 class Rooted(torch.nn.Module):
     """The root mean square norm, written out."""
 

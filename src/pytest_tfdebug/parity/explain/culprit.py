@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: What is wrong in these ways needs no line to be plain.
-_PLAIN = ("not-called", "extra-call", "weights")
+_CALLS = ("not-called", "extra-call")
+_PLAIN = (*_CALLS, "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
 #: Changes of the reference that the port lacks a step for.
@@ -243,8 +244,17 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
     if named.kind not in _PLAIN and not is_given and (told.certain or not named.certain):
         return told
+    if named.kind in _CALLS and look.proved and not _is_of_call(named, look):
+        return told  # the port agrees with that call as it is
     certain, reference = named.certain and (is_given or not is_glue), told.reference or named.reference
     return replace(named, reference=reference, certain=certain, proved=told.proved)
+
+
+def _is_of_call(named: Culprit, look: Explained) -> bool:
+    """Tell whether a change of the port that mends it may be the call that is one too many or too few."""
+    at, is_added = named.source, look.finding is not None and look.finding.fault == "left-out"
+    lines = (each.source for each in look.proved if each.source is not None)
+    return is_added or at is None or any(each.holds(at.file, at.first) for each in lines)
 
 
 def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
