@@ -335,9 +335,45 @@ def mamba(load):
     config = MambaConfig(hidden_size=32, state_size=8, conv_kernel=4, expand=2, time_step_rank=4, num_hidden_layers=1)
     reference = shaken(MambaMixer(config, layer_idx=0))
     port = load("torchmamba").Mamba1Block(32, d_state=8, dt_rank=4, bias=False)
-    hidden = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(1))
+    hidden = 1.5 * torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(1))
     port = carried(port, reference, [(r"^conv1d\.", "conv_"), (r"^D$", "D_skip")])
     return Case(reference, port, (), {"hidden_states": hidden}, (hidden,))
+
+
+class _Mpt(torch.nn.Module):
+    """What holds the blocks of MPT: that of their package is a model of transformers."""
+
+    def __init__(self, blocks, norm, biased):
+        super().__init__()
+        self.wte, self.blocks, self.norm_f = torch.nn.Embedding(64, 32), torch.nn.ModuleList(blocks), norm
+        self.biased = biased
+
+    def forward(self, ids):
+        hidden = self.wte(ids)
+        bias = self.biased("torch", hidden.new_zeros(1, 4, 1, 12), 4, 12, causal=True, alibi=True)
+        for block in self.blocks:
+            hidden, *_ = block(hidden, attn_bias=bias)
+        return self.norm_f(hidden)
+
+
+def mpt(load):
+    from transformers import MptConfig, MptModel
+
+    config = MptConfig(d_model=32, n_heads=4, n_layers=2, max_seq_len=32, vocab_size=64, attn_config={"clip_qkv": 1.5})
+    reference = shaken(MptModel(config))
+    bare(*(f"llmfoundry{part}" for part in ("", ".models", ".models.layers", ".models.utils", ".utils")))
+    attention, blocks = load("llmfoundry.models.layers.attention"), load("llmfoundry.models.layers.blocks")
+    norms = load("llmfoundry.models.layers.norm")
+    load("llmfoundry.models.layers.fc"), load("llmfoundry.models.layers.ffn")  # they register what a block is made of
+    how = {"attn_type": "multihead_attention", "attn_impl": "torch", "attn_pdrop": 0.0, "clip_qkv": 1.5}
+    layers = [blocks.MPTBlock(32, 4, 4, attn_config=how, no_bias=True, attention_bias=False) for _ in range(2)]
+    port = _Mpt(layers, norms.LPLayerNorm(32), attention.build_attn_bias)
+    for module in port.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.register_parameter("bias", None)
+    ids = tokens(64)
+    port = carried(port, reference, [(r"^", "")])
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,))
 
 
 PORTS = (
@@ -345,6 +381,7 @@ PORTS = (
     to_edit("labml-gpt-neox", "labml_nn", neox, "labml_nn.neox"),
     to_edit("esme-esmc", "esme", esmc),
     to_edit("fairseq2-nllb", "fairseq2", nllb, "fairseq2.models.nllb", "fairseq2.models.transformer", "fairseq2.nn"),
+    to_edit("llm-foundry-mpt", "llmfoundry", mpt),
     to_edit("model-center-gpt-j", "model_center", gptj),
     to_edit("sat-gpt-neo", "sat", gpt_neo),
     to_edit("torchmamba-mamba", "torchmamba", mamba),
