@@ -7,15 +7,18 @@ that a file made here differs from one made there only where the tensors do.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._tensor_str import printoptions
 
 from pytest_tfdebug.errors import TFDebugError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Sequence
 
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
@@ -31,8 +34,8 @@ def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, s
     name = trace.model_class.replace("/", "_").replace("\\", "_")  # it may come from a file
     base = Path(directory) / f"{name}_debug_tree"
     paths = (f"{base}_SUMMARY.json", f"{base}_FULL_TENSORS.json")
-    with _print_options():
-        trees = [_tree(trace, full=full) for full in (False, True)]
+    with printoptions(sci_mode=True, linewidth=120):  # as the debugger
+        trees = [_tree(trace, shown) for shown in (_summary, _full)]
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
         for path, tree in zip(paths, trees, strict=True):
@@ -42,75 +45,45 @@ def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, s
     return paths
 
 
-class _print_options:  # noqa: N801 - a context manager reads as a verb
-    """Scientific notation at the debugger's width inside a block, the user's print options after it."""
-
-    def __enter__(self) -> None:
-        from torch._tensor_str import PRINT_OPTS
-
-        self._before = dict(vars(PRINT_OPTS))
-        torch.set_printoptions(sci_mode=True, linewidth=120)  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *_: object) -> None:
-        from torch._tensor_str import PRINT_OPTS
-
-        vars(PRINT_OPTS).update(self._before)
-
-
-def _tree(trace: Trace, *, full: bool) -> dict[str, Any]:
-    nodes: dict[int, dict[str, Any]] = {}
+def _tree(trace: Trace, shown: Callable[[TensorRecord], dict[str, Any]]) -> dict[str, Any]:
+    """Return the first root with the calls inside it; what these return is left out where they have calls inside."""
+    inside: dict[int | None, list[Call]] = defaultdict(list)
     for call in trace.calls:
-        node = _node(trace.model_class, call, full=full)
-        nodes[call.index] = node
-        if call.parent is not None:
-            nodes[call.parent].setdefault("children", []).append(node)
-    for call in trace.calls:
-        node = nodes[call.index]
-        if "children" in node:
-            node.pop("outputs", None)
-            node["children"] = node.pop("children")  # last, as there
-    root = nodes[trace.calls[0].index]
-    return {key: value for key, value in root.items() if value}
+        inside[call.parent].append(call)
+
+    def filled(bare: Any, records: Sequence[TensorRecord]) -> Any:  # noqa: ANN401 - a skeleton
+        if isinstance(bare, list):
+            return [filled(child, records) for child in bare]
+        if isinstance(bare, dict) and "items" in bare:
+            return {key: filled(child, records) for key, child in bare["items"].items()}
+        return shown(records[bare["leaf"]]) if isinstance(bare, dict) else bare
+
+    def node(call: Call) -> dict[str, Any]:
+        is_root, path = call.parent is None, trace.model_class
+        inputs = {key: filled(call.skeleton.get(key), call.inputs) for key in ("args", "kwargs")}
+        told: dict[str, Any] = {
+            "module_path": path if is_root else f"{path}.{call.path}",
+            "inputs": inputs if is_root else {key: value for key, value in inputs.items() if value},
+        }
+        if inside[call.index]:
+            return told | {"children": [node(child) for child in inside[call.index]]}
+        is_shown = call.outputs is not None and (is_root or not call.has_children)
+        return told | {"outputs": filled(call.skeleton.get("outputs"), call.outputs or ()) if is_shown else None}
+
+    return {key: value for key, value in node(trace.calls[0]).items() if value}
 
 
-def _node(root_name: str, call: Call, *, full: bool) -> dict[str, Any]:
-    inputs = (
-        _refill(call.skeleton.get("args"), call.inputs, full=full),
-        _refill(call.skeleton.get("kwargs"), call.inputs, full=full),
-    )
-    named = {"args": inputs[0], "kwargs": inputs[1]}
-    is_root = call.parent is None
-    outputs = None
-    if call.outputs is not None and (is_root or not call.has_children):
-        outputs = _refill(call.skeleton.get("outputs"), call.outputs, full=full)
-    return {
-        "module_path": root_name if is_root else f"{root_name}.{call.path}",
-        "inputs": named if is_root else {key: value for key, value in named.items() if value},
-        "outputs": outputs,
-    }
-
-
-def _refill(bare: Any, records: tuple[TensorRecord, ...], *, full: bool) -> Any:  # noqa: ANN401
-    """Put tensors back into a skeleton, as the debugger writes them."""
-    if isinstance(bare, list):
-        return [_refill(child, records, full=full) for child in bare]
-    if isinstance(bare, dict) and "items" in bare:
-        return {key: _refill(child, records, full=full) for key, child in bare["items"].items()}
-    if isinstance(bare, dict):
-        return _tensor(records[bare["leaf"]], full=full)
-    return bare
-
-
-def _tensor(record: TensorRecord, *, full: bool) -> dict[str, Any]:
-    written: dict[str, Any] = {"shape": f"torch.Size({list(record.shape)})", "dtype": f"torch.{record.dtype}"}
+def _summary(record: TensorRecord) -> dict[str, Any]:
+    """Return a tensor as the debugger sums it up: its own reductions, in the tensor's dtype, so that digits agree."""
     tensor = record.tensor
-    if tensor is None:
-        return written
-    if full:
-        written["value"] = str(tensor).splitlines()
-    if tensor.dtype in _SUMMARIZED:
-        # the debugger's own reductions, in the tensor's dtype, so that the digits agree
-        written.update(
-            {name: repr(getattr(tensor, name)()) for name in ("mean", "std", "min", "max") if tensor.numel()}
-        )
+    written = {"shape": f"torch.Size({list(record.shape)})", "dtype": f"torch.{record.dtype}"}
+    if tensor is not None and tensor.dtype in _SUMMARIZED and tensor.numel():
+        written |= {name: repr(getattr(tensor, name)()) for name in ("mean", "std", "min", "max")}
     return written
+
+
+def _full(record: TensorRecord) -> dict[str, Any]:
+    written: dict[str, Any] = _summary(record)
+    form = {"shape": written.pop("shape"), "dtype": written.pop("dtype")}
+    value = {} if record.tensor is None else {"value": str(record.tensor).splitlines()}
+    return form | value | written
