@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check.golden_check import GoldenCheck, check_arrays, check_logprobs
+from pytest_tfdebug.goldens.check.golden_check import GoldenCheck
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.check.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
@@ -121,7 +121,7 @@ class GoldenChecks:
         own: dict[str, Any],
     ) -> ParityReport | None:
         __tracebackhide__ = True
-        reference, name, root, port_inputs = map(own.get, ("reference", "name", "root", "port_inputs"))
+        reference, name, root = map(own.get, ("reference", "name", "root"))
         module, method = bound(model)
         check_model(module, {key: value for key, value in own.items() if value is not None}, "check")
         refuse_no_tensors(module, method, args, kwargs)
@@ -135,9 +135,9 @@ class GoldenChecks:
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")
-        place = self._claim(module, name, self._options.golden_variant, is_recorded=mode in RECORDING)
+        place = self._claim(module, name, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
-        called = _called(module, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
+        called = _called(module, given, own, is_recorded=mode in RECORDING)
         if reference is not None:
             kept = Rerun(module, args, kwargs, method)
             again = cache(lambda: Rerun(recorded_model(reference), *kept.inputs(), method))
@@ -156,7 +156,7 @@ class GoldenChecks:
                 return None
             own_args, own_kwargs = inputs.inputs()
             called = replace(called, args=own_args, kwargs=own_kwargs)
-        return GoldenCheck(self._item, module, place, name, settings, root).run(called)
+        return GoldenCheck(self._item, place, name).model(module, called, settings, root)
 
     def check_arrays(
         self,
@@ -200,7 +200,7 @@ class GoldenChecks:
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
         again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
-        return check_arrays(self._item, place, arrays, tolerance=tolerance, again=again)
+        return GoldenCheck(self._item, place, name).arrays(arrays, tolerance, again)
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
         return () if present_group() is not None else tuple(blind_spots(model, called))
@@ -242,7 +242,7 @@ class GoldenChecks:
         """
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, store="full")
-        return check_logprobs(self._item, place, token_ids, logprobs, margin)
+        return GoldenCheck(self._item, place, name).logprobs(token_ids, logprobs, margin)
 
     def _reference_golden(
         self,
@@ -264,21 +264,19 @@ class GoldenChecks:
             self._hold(recorded_model(reference), args, kwargs, {"name": name, **kept})
         return place
 
-    def _claim(
-        self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool
-    ) -> GoldenPlace:
+    def _claim(self, model: torch.nn.Module, name: str | None, *, is_recorded: bool) -> GoldenPlace:
         __tracebackhide__ = True
-        place = self._session.place(
-            self._item, name, variants(model, variant), is_new=variant is not None and is_recorded
-        )
+        chosen = self._options.golden_variant
+        is_new = chosen is not None and is_recorded
+        place = self._session.place(self._item, name, variants(model, chosen), is_new=is_new)
+        clash = self._session.claim(str(place), self._item.nodeid)
         if name in self._names:
             which = f"name={name!r}" if name else "no name"
-            raise GoldenError(
-                f"Two checks of {self._item.nodeid} have {which}, so they would share one golden.\n"
-                "Give each check its own name=."
-            )
+            clash = f"Two checks of {self._item.nodeid} have {which}, so they would share one golden.\n"
+            clash += "Give each check its own name=."
+        if clash:
+            raise GoldenError(clash)
         self._names.add(name)
-        self._session.claim(str(place), self._item.nodeid)
         return place
 
 
@@ -290,17 +288,9 @@ def _refuse_itself(model: torch.nn.Module, reference: object) -> None:
         )
 
 
-def _called(
-    model: torch.nn.Module,
-    given: PortCall,
-    reference: object,
-    port_inputs: Mapping[str, Any] | Sequence[Any] | None,
-    root: str | None,
-    *,
-    is_recorded: bool,
-) -> PortCall:
+def _called(model: torch.nn.Module, given: PortCall, own: Mapping[str, Any], *, is_recorded: bool) -> PortCall:
     """Return how the model under test is called: like its reference, unless it takes other inputs."""
-    called = given
+    called, (reference, port_inputs, root) = given, map(own.get, ("reference", "port_inputs", "root"))
     if reference is not None:
         names = parameters_of(method_of(reference, given.method)) if isinstance(reference, torch.nn.Module) else ()
         called = port_call(model, given.args, given.kwargs, port_inputs, given.method, names=names)

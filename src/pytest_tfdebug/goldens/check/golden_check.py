@@ -56,88 +56,135 @@ if TYPE_CHECKING:
 _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 
-@dataclass
+#: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
+_LOGITS = (".logits", "['logits']", "", "[0]")
+
+
+@dataclass(frozen=True)
 class GoldenCheck:
-    """A model, and the golden that it is held to."""
+    """A golden that something is held to."""
 
     item: pytest.Item  # the running test
-    model: torch.nn.Module  # the model under test
     place: GoldenPlace  # where the golden is
     name: str | None  # name of the golden, where the test has several
-    settings: CheckSettings
-    root: str | None = None  # path of the golden's module that the model is, where it is a part
 
-    def run(self, called: PortCall) -> ParityReport:
-        """Hold the model to its golden."""
+    def model(
+        self, model: torch.nn.Module, called: PortCall, settings: CheckSettings, root: str | None
+    ) -> ParityReport:
+        """Hold a model to the golden, or to what that has of the module ``root`` of it."""
         __tracebackhide__ = True
-        config = self.item.config
-        if not self.place.exists():
-            told = missing(self.item, self.place)
-            answer, model = told.partition("\n")[0], type(self.model).__name__
-            record = CheckRecord(self.item.nodeid, "parity", "failed", answer, self.name or "", model, text=told)
-            note(self.item, replace(record, at=calling_line()))
-            raise MissingGoldenError(told)
-        golden = self._load()
-        check_rules(self.settings.rename, self.settings.own_globs, names_of(self.model), paths_of(golden.trace))
+        config, class_name = self.item.config, type(model).__name__
+        golden = self._read(class_name, root)
+        self._refuse_other(golden, settings)
+        check_rules(settings.rename, settings.own_globs, names_of(model), paths_of(golden.trace))
         in_detail = wants_details(config)
         report = compare_with(
             golden,
-            self.model,
+            model,
             called,
-            replace(self.settings, explain_seconds=explain_seconds(config)),
+            replace(settings, explain_seconds=explain_seconds(config)),
             is_explained=Options.of(config).explain != "off",
             in_detail=in_detail,
-            group=sharing_group(self.root),
+            group=sharing_group(root),
             progress=lambda: Progress(config, self.item.nodeid),
         )
-        blind, is_ok = recorded_blind_spots(golden), report.ok
-        known = called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind
-        _ended(self.item, self.place, *known, is_ok=is_ok)
-        for warning in warnings_of(report, type(self.model).__name__) if is_ok else ():
-            warnings.warn(warning, stacklevel=3)
-        report = report if is_ok else self._advised(report, called)
-        note(
-            self.item,
-            parity_record(
-                self.item.nodeid,
+        blind = recorded_blind_spots(golden)
+        self._count(report.ok, called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind)
+        if report.ok:
+            for warning in warnings_of(report, class_name):
+                warnings.warn(warning, stacklevel=3)
+        else:
+            has_reference, is_whole = called.reference is not None, root is None and present_group() is None
+            told = write_repro(self.item, "parity", model, called.args, called.kwargs) if is_whole else ""
+            report = replace(
                 report,
-                in_detail=in_detail,
-                name=self.name or "",
-                model=type(self.model).__name__,
-                at=calling_line(),
-                golden=shown(str(self.place), config),
-                blind=blind,
-            ),
+                subject=f"The {'port' if has_reference else 'model'} differs from its golden",
+                advice=next_step(report, is_reference=has_reference),
+                repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
+                facts=[*report.facts, f"Golden: {self._shown}"],
+            )
+        return self._ended(report, class_name, in_detail=in_detail, blind=blind)
+
+    def arrays(
+        self, arrays: Arrays, tolerance: ToleranceGiven | None, again: Callable[[], Rerun] | None
+    ) -> ParityReport:
+        """Hold arrays to the golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`."""
+        __tracebackhide__ = True
+        trace = self._read().trace
+        found = hold_arrays(trace, arrays, read_tolerance(tolerance or "dtype"), again)
+        report = replace(
+            found,
+            subject="The arrays differ from their golden",
+            advice="Fix the runtime's model; the golden is its reference's.",
+            facts=[*found.facts, f"Golden: {self._shown}"],
         )
-        if not is_ok:
+        self._count(report.ok, "", report.coverage)
+        return self._ended(report, trace.model_class, in_detail=False)
+
+    def logprobs(self, token_ids: object, logprobs: object, margin: float) -> LogprobsReport:
+        """Hold tokens and log-probabilities to the golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`."""
+        __tracebackhide__ = True
+        records = self._read().trace.calls[0].outputs or ()
+        logits = next((it.tensor for it in records if it.leaf in _LOGITS and it.tensor is not None), None)
+        if logits is None:
+            raise GoldenError(
+                f"{self._shown} does not keep the logits whole, which log-probabilities are held to.\n"
+                'Record it with store="full" and --tf-golden=update.'
+            )
+        report = hold_logprobs(logits, token_ids, logprobs, margin)
+        self._count(report.ok)
+        if not report.ok:
+            raise ParityError(str(report), report)
+        return report
+
+    def _read(self, model: str = "", root: str | None = None) -> TraceFile:
+        """Return the golden, or what it has of one module; an error of it says how to record it."""
+        __tracebackhide__ = True
+        if not self.place.exists():
+            told = missing(self.item, self.place)
+            answer, name = told.partition("\n")[0], self.name or ""
+            record = CheckRecord(self.item.nodeid, "parity", "failed", answer, name, model, calling_line(), text=told)
+            note(self.item, record)
+            raise MissingGoldenError(told)
+        try:
+            return self.place.read(lambda file: load(file) if root is None else part_of(load(file), root))
+        except GoldenError as error:
+            raise GoldenError(f"{error}\n{self._again}") from error
+
+    def _refuse_other(self, golden: TraceFile, settings: CheckSettings) -> None:
+        """Refuse a golden that was recorded in another way than it is checked."""
+        __tracebackhide__ = True
+        kept = golden.extra.get("kept")
+        kept, told = kept if isinstance(kept, dict) else {}, ""
+        if settings.kept.has_floors and not kept.get("floors"):
+            told = 'holds no floors: it was recorded without tolerance="fp64".'
+        elif kept.get("positions") and settings.rules.positions is None:
+            told = "was recorded with positions=: give the check the same."
+        if told:
+            raise GoldenError(f"{self._shown} {told}\n{self._again}")
+
+    def _count(self, is_ok: bool, *known: Any) -> None:  # noqa: ANN401, FBT001 - fields
+        """Note for the end of the run how the check went, and what else is known of it."""
+        outcome = GoldenOutcome(str(self.place), self.item.nodeid, "checked" if is_ok else "failed", (), *known)
+        GoldenSession.of(self.item.config).outcomes.append(outcome)
+
+    def _ended(self, report: ParityReport, model: str, *, in_detail: bool, blind: Any = ()) -> ParityReport:  # noqa: ANN401
+        """Note the record of the check, and fail where it failed."""
+        __tracebackhide__ = True
+        given = {"name": self.name or "", "model": model, "at": calling_line(), "golden": self._shown, "blind": blind}
+        record = parity_record(self.item.nodeid, report, in_detail=in_detail, **given)
+        note(self.item, replace(record, text=str(report) if wants_details(self.item.config) else ""))
+        if not report.ok:
             raise ParityError(report.check_text(), report)
         return report
 
-    def _load(self) -> TraceFile:
-        __tracebackhide__ = True
-        golden = read_golden(self.item, self.place, self.root)
-        kept, told = golden.extra.get("kept"), ""
-        kept = kept if isinstance(kept, dict) else {}
-        if self.settings.kept.has_floors and not kept.get("floors"):
-            told = 'holds no floors: it was recorded without tolerance="fp64".'
-        elif kept.get("positions") and self.settings.rules.positions is None:
-            told = "was recorded with positions=: give the check the same."
-        if told:
-            raise GoldenError(f"{shown(str(self.place), self.item.config)} {told}\n{_again(self.item)}")
-        return golden
+    @property
+    def _shown(self) -> str:
+        return shown(str(self.place), self.item.config)
 
-    def _advised(self, report: ParityReport, called: PortCall) -> ParityReport:
-        """Return the report of a failure with what to do, the repro, and where the golden is."""
-        config = self.item.config
-        has_reference, is_whole = called.reference is not None, self.root is None and present_group() is None
-        told = write_repro(self.item, "parity", self.model, called.args, called.kwargs) if is_whole else ""
-        return replace(
-            report,
-            subject=f"The {'port' if has_reference else 'model'} differs from its golden",
-            advice=next_step(report, is_reference=has_reference),
-            repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
-            facts=[*report.facts, f"Golden: {shown(str(self.place), config)}"],
-        )
+    @property
+    def _again(self) -> str:
+        return f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
 
 
 class Progress:
@@ -146,10 +193,6 @@ class Progress:
     def __init__(self, config: pytest.Config, test: str) -> None:
         self._config, self._test = config, test
         self._next = time.monotonic() + _FIRST
-
-    def step(self, done: int, of: int) -> None:
-        """Show which of several calls the work is at."""
-        self.tell(f"call {done} of {of}")
 
     def tell(self, what: str) -> None:
         """Show what the work is at, if it has taken long."""
@@ -166,25 +209,6 @@ class Progress:
             else:
                 reporter.ensure_newline()
                 reporter.write_line(line)
-
-
-def read_golden(item: pytest.Item, place: GoldenPlace, root: str | None = None) -> TraceFile:
-    """Return a golden, or what it has of one module; an error of it says how to record it again."""
-    __tracebackhide__ = True
-    try:
-        return place.read(lambda file: load(file) if root is None else part_of(load(file), root))
-    except GoldenError as error:
-        raise GoldenError(f"{error}\n{_again(item)}") from error
-
-
-def _ended(item: pytest.Item, place: GoldenPlace, *known: Any, is_ok: bool) -> None:  # noqa: ANN401 - fields
-    """Note for the end of the run how a check went, and what else is known of it."""
-    outcome = GoldenOutcome(str(place), item.nodeid, "checked" if is_ok else "failed", (), *known)
-    GoldenSession.of(item.config).outcomes.append(outcome)
-
-
-def _again(item: pytest.Item) -> str:
-    return f"To record it again, run: pytest {quote(item.nodeid)} --tf-golden=update"
 
 
 def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
@@ -217,61 +241,3 @@ def next_step(report: ParityReport, *, is_reference: bool) -> str:
         told = "If the new environment explains it, run with --tf-golden=update."
     fixed = "Fix the port; do not update the golden."
     return told or (fixed if is_reference else "To accept the new values, run with --tf-golden=update.")
-
-
-#: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
-_LOGITS = (".logits", "['logits']", "", "[0]")
-
-
-def check_arrays(
-    item: pytest.Item,
-    place: GoldenPlace,
-    arrays: Arrays,
-    *,
-    tolerance: ToleranceGiven | None,
-    again: Callable[[], Rerun] | None = None,
-) -> ParityReport:
-    """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`."""
-    __tracebackhide__ = True
-    golden = _golden(item, place)
-    shown_path = shown(str(place), item.config)
-    found = hold_arrays(golden.trace, arrays, read_tolerance(tolerance or "dtype"), again)
-    report = replace(
-        found,
-        subject="The arrays differ from their golden",
-        advice="Fix the runtime's model; the golden is its reference's.",
-        facts=[*found.facts, f"Golden: {shown_path}"],
-    )
-    _ended(item, place, "", report.coverage, is_ok=report.ok)
-    model, at = golden.trace.model_class, calling_line()
-    record = parity_record(item.nodeid, report, in_detail=False, model=model, golden=shown_path, at=at)
-    note(item, replace(record, text=str(report)))
-    if not report.ok:
-        raise ParityError(report.check_text(), report)
-    return report
-
-
-def check_logprobs(
-    item: pytest.Item, place: GoldenPlace, token_ids: object, logprobs: object, margin: float
-) -> LogprobsReport:
-    """Hold tokens and log-probabilities to a golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`."""
-    __tracebackhide__ = True
-    records = _golden(item, place).trace.calls[0].outputs or ()
-    logits = next((it.tensor for it in records if it.leaf in _LOGITS and it.tensor is not None), None)
-    if logits is None:
-        raise GoldenError(
-            f"{shown(str(place), item.config)} does not keep the logits whole, which log-probabilities are held to.\n"
-            'Record it with store="full" and --tf-golden=update.'
-        )
-    report = hold_logprobs(logits, token_ids, logprobs, margin)
-    _ended(item, place, is_ok=report.ok)
-    if not report.ok:
-        raise ParityError(str(report), report)
-    return report
-
-
-def _golden(item: pytest.Item, place: GoldenPlace) -> TraceFile:
-    __tracebackhide__ = True
-    if not place.exists():
-        raise MissingGoldenError(missing(item, place))
-    return read_golden(item, place)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.check.pads import beside_pads
@@ -23,8 +23,9 @@ from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.recorder import watched_forward
+from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
+from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
@@ -110,10 +111,8 @@ def _of_inputs(model: torch.nn.Module, called: PortCall, mask: str) -> tuple[Cul
     root = root_name(model)
     if called.lacking is not None:
         own, theirs = called.lacking
-        wrong, why = (
-            f"was not given {own}, and the reference was given {theirs}",
-            "All that differs may come from that.",
-        )
+        wrong = f"was not given {own}, and the reference was given {theirs}"
+        why = "All that differs may come from that."
         advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
     elif mask:
         wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
@@ -172,7 +171,9 @@ class _Forwards:
             group=self._group,
             rules=self._rules,
         )
-        output, recorder = watched_forward(self._model, comparator, picked, inputs, method=self._method)
+        recorder = Recorder(self._model, comparator, picked)
+        with preserved(self._model), torch.no_grad(), recorder:
+            output = recorder.run(self._method, *inputs)
         self.notes += [note for note in recorder.notes if note not in self.notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
@@ -191,10 +192,12 @@ def _by_values(
     seconds: float | None,
 ) -> Explained | None:
     """Run a model once more and hold its operators to the reference's or the golden's; None where that has none."""
-    expected = _values_of(golden_file)
+    recorded = golden_file.trace.again
+    expected = None if recorded is None else recorded.values()
     if expected is None:
         return None
-    step = None if progress is None else partial(progress.step, of=len(expected.calls))
+    count = len(expected.calls)
+    step = None if progress is None else lambda done: progress.tell(f"call {done} of {count}")
     tape = Tape()
     actual = again.values([leaf.tensor for leaf in walk(output)], step, tape=None if seconds == 0 else tape)
     if actual is None:
@@ -229,10 +232,6 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
     return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
 
 
-def _values_of(golden_file: TraceFile) -> Values | None:
-    return None if golden_file.trace.again is None else golden_file.trace.again.values()
-
-
 def _with_circumstances(
     golden_file: TraceFile,
     model: torch.nn.Module,
@@ -247,35 +246,32 @@ def _with_circumstances(
     wrong = [own for own, there in names.items() if recorded[there] != present[own]]
     culprit = report.culprit
     own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
+    is_of_dtype, told = culprit is not None and culprit.kind == "dtype", ""
     if own and culprit is not None and (group is not None or culprit.kind == "module"):
-        told = ""
+        why = ""
         if group is not None:
-            values = _values_of(golden_file)
+            values = None if golden_file.trace.again is None else golden_file.trace.again.values()
             known = None if values is None else values.parameters.get(names[own[0]])
-            told = sharded_too_often(model, group, own[0], () if known is None else known[1])
-        report, lines = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), told)), []
+            why = sharded_too_often(model, group, own[0], () if known is None else known[1])
+        report = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), why))
     elif own:
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
-        lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
-    elif wrong and culprit is not None and culprit.kind == "dtype":
-        lines = []  # a conversion changes every hash
+        told += f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else "."
     elif wrong:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        lines = [f"Weights that differ from the recorded ones: {wrong[0]!r}{more}."]
+        listing = listed([repr(wrong[0]), *wrong[1:]], 1)
+        told = "" if is_of_dtype else f"Weights that differ from the recorded ones: {listing}."  # it changes every hash
     elif names:
-        lines = ["All weights with matching names are the recorded ones."]
-    elif report.by_values:  # the values were compared whatever their names
-        lines = []
-    else:
-        lines = ["Weights were not compared: no names match (use rename=)."]
+        told = "All weights with matching names are the recorded ones."
+    elif not report.by_values:  # else the values were compared whatever their names
+        told = "Weights were not compared: no names match (use rename=)."
     since = list(changed_environment(golden_file.extra["provenance"], provenance(model)))
-    lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
+    lines = [told, f"Changed since it was recorded: {'; '.join(since)}." if since else ""]
     is_drift = False
-    if not report.by_values and (culprit is None or culprit.kind != "dtype"):
+    if not report.by_values and not is_of_dtype:
         assessed = assess(report, since, wrong)
         is_drift = assessed.finding == "drift"
         lines.append(str(assessed))
-    facts = [*report.facts, *lines]
+    facts = [*report.facts, *filter(None, lines)]
     return replace(report, facts=facts, changed=since, other_weights=wrong, is_drift=is_drift)
 
 

@@ -19,14 +19,7 @@ from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
-from pytest_tfdebug.tracing.record.sites import (
-    codes_of,
-    forward_source,
-    is_inside_a_call,
-    locate_call,
-    source_of,
-)
-from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
 from pytest_tfdebug.tracing.record.wrappers import (
     adapted_paths,
     bare,
@@ -239,32 +232,20 @@ class Recorder:
         stack: list[_CallUnderWay] = self._threads.stack
         return stack
 
-    def _is_of_others(self) -> bool:
-        return self._runner not in (None, threading.get_ident())
-
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_of_others():
+        if self._runner not in (None, threading.get_ident()):
             return
         stack = self._stack()
         if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method:
             self._abandon(stack)
-        above = stack[-1].call if stack else None
-        call = Call(
-            -1,
-            hooked.path,
-            hooked.class_name,
-            -1,
-            None if above is None else above.index,
-            0 if above is None else above.depth + 1,
-            source=hooked.source,
-            parameters=hooked.parameters,
-            has_children=hooked.has_children,
-        )
-        if stack:
-            call.site, call.inner_site = locate_call(stack[-1].hooked.codes)
-        else:
-            self._threads.watch = CacheWatch()
         caller = stack[-1] if stack else None
+        call = Call(-1, hooked.path, hooked.class_name, -1, None, 0, source=hooked.source)
+        call.parameters, call.has_children = hooked.parameters, hooked.has_children
+        if caller is None:
+            self._threads.watch = CacheWatch()
+        else:
+            call.parent, call.depth = caller.call.index, caller.call.depth + 1
+            call.site, call.inner_site = locate_call(caller.hooked.codes)
         caches = caches_among(args, kwargs) if self._on_write is not None else ()
         stack.append(_CallUnderWay(call, hooked, sys.exc_info()[1], caches))
         leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
@@ -290,14 +271,13 @@ class Recorder:
                 self._consumer.fail(call)
 
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
-        if self._is_of_others():
+        if self._runner not in (None, threading.get_ident()):
             return
         stack = self._stack()
         while stack:
             ended = stack.pop()
-            call, handled = ended.call, ended.handled
-            error = sys.exc_info()[1]
-            raised = error is not None and error is not handled and output is None
+            call, error = ended.call, sys.exc_info()[1]
+            raised = error is not None and error is not ended.handled and output is None
             if call.path == path and not raised:
                 leaves = walk(output, into_caches=not stack)
                 with self._lock:
@@ -309,17 +289,3 @@ class Recorder:
                 self._consumer.fail(call)
             if call.path == path:
                 return
-
-
-def watched_forward(
-    model: torch.nn.Module,
-    consumer: Consumer,
-    selection: Selection,
-    inputs: tuple[tuple[Any, ...], dict[str, Any]],
-    *,
-    method: str = "forward",
-) -> tuple[Any, Recorder]:
-    """Run one forward without gradients and tell a consumer of its calls; the model is left as it was."""
-    recorder = Recorder(model, consumer, selection)
-    with preserved(model), torch.no_grad(), recorder:
-        return recorder.run(method, *inputs), recorder
