@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,15 +14,13 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession, WorkerPart
 from pytest_tfdebug.goldens.store.paths import TYPED, is_typed
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
-from pytest_tfdebug.ranks.launch import GROUP, Ranks, by_torchrun, start_group, stop_group
+from pytest_tfdebug.ranks.launch import GROUP, by_torchrun, start_group, started, stop_group, wait
 from pytest_tfdebug.workers import read
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from pytest_tfdebug.ranks.launch import Launched, Rank
-
-_PHASES = ("setup", "call", "teardown")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,9 +33,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if settings is None or _launched(item.config) is not None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    with Ranks(settings.world_size, _task(item)) as group:
-        group.wait(settings.timeout)
-        reports = _reports(item, group.ranks)
+    with started(settings.world_size, _task(item)) as ranks:
+        wait(ranks, settings.timeout)
+        reports = _reports(item, ranks)
     reports += _left_by_others(item, nextitem)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
@@ -78,46 +77,33 @@ def _task(item: pytest.Item) -> dict[str, Any]:
 
 def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
     """Return the reports of the one rank that tells most, and take over what it did."""
-    found = {rank.number: _of_rank(item, rank) for rank in ranks}
+    made = item.config.hook.pytest_report_from_serializable
+    found: dict[int, list[pytest.TestReport]] = {
+        rank.number: [made(config=item.config, data=data) for data in (rank.result["reports"] if rank.result else ())]
+        for rank in ranks
+    }
     told = _telling(ranks, found)
-    reports = found[told.number]
-    if told.result is None or not reports:
-        return _made(item, told, ranks)
-    part = told.result["output"].get(WORKER_KEY)
-    if part is not None:
-        GoldenSession.of(item.config).merge(read(part, WorkerPart))
-    for warning in told.result["warnings"]:
-        _warn_again(item, warning)
+    reports = found[told.number] or _made(item, told, ranks)
+    if told.result is not None:
+        part = told.result["output"].get(WORKER_KEY)
+        if part is not None:
+            GoldenSession.of(item.config).merge(read(part, WorkerPart))
+        for warning in told.result["warnings"]:
+            _warn_again(item, warning)
     for report in reports:
         if report.failed:
             report.sections.append(("tfdebug ranks", _states(ranks)))
     return reports
 
 
-def _of_rank(item: pytest.Item, rank: Rank) -> list[pytest.TestReport]:
-    """Return the reports of a rank, one for each phase; none of one that was lost."""
-    read = item.config.hook.pytest_report_from_serializable
-    return [read(config=item.config, data=data) for data in (rank.result["reports"] if rank.result else ())]
-
-
 def _telling(ranks: list[Rank], found: dict[int, list[pytest.TestReport]]) -> Rank:
     """Return the rank whose reports stand for all: the first that failed, or rank 0 where it failed in that way."""
-    for is_telling in (_has_died, _is_unable):
-        if any(map(is_telling, ranks)):
-            return next(filter(is_telling, ranks))
     failed = {number: report for number, reports in found.items() for report in reports if report.failed}
-    if not failed:
-        return next((rank for rank in ranks if rank.lost), ranks[0])
+    lost = [rank for rank in ranks if rank.has_died] or [rank for rank in ranks if rank.problem]
+    if lost or not failed:
+        return next(iter([*lost, *(rank for rank in ranks if rank.lost), *ranks]))
     first = min(failed.values(), key=lambda report: report.stop)
     return ranks[min(number for number, report in failed.items() if _message(report) == _message(first))]
-
-
-def _has_died(rank: Rank) -> bool:
-    return rank.lost.startswith("died")
-
-
-def _is_unable(rank: Rank) -> bool:
-    return rank.result is not None and bool(rank.result["problem"])
 
 
 def _message(report: pytest.TestReport) -> object:
@@ -130,26 +116,13 @@ def _made(item: pytest.Item, told: Rank, ranks: list[Rank]) -> list[pytest.TestR
     who = f"rank{'s' * (len(which) > 1)} {', '.join(map(str, which))}"
     lines = [f"{item.nodeid}: {who} {told.lost or 'could not run the test'}."]
     for rank in ranks:
-        problem = "" if rank.result is None else rank.result["problem"]
-        where, log = rank.traceback() if rank.lost else "", rank.log() if rank is told and _has_died(rank) else ""
-        for what, text in (("", problem), (" was at", where), (" printed", log)):
+        where, log = rank.traceback() if rank.lost else "", rank.log() if rank is told and rank.has_died else ""
+        for what, text in (("", rank.problem), (" was at", where), (" printed", log)):
             if text:
                 lines += [f"Rank {rank.number}{what}:", *(f"  {line}" for line in text.splitlines())]
-    made = []
-    for phase in _PHASES:
-        is_call = phase == "call"
-        made.append(
-            pytest.TestReport(
-                item.nodeid,
-                item.location,
-                dict.fromkeys(item.keywords, 1),
-                "failed" if is_call else "passed",
-                "\n".join(lines) if is_call else None,
-                phase,  # type: ignore[arg-type] # one of the three
-                sections=[("tfdebug ranks", _states(ranks))] if is_call else [],
-            )
-        )
-    return made
+    made = partial(pytest.TestReport, item.nodeid, item.location, dict.fromkeys(item.keywords, 1))
+    text = "\n".join(lines)
+    return [made("passed", None, "setup"), made("failed", text, "call"), made("passed", None, "teardown")]
 
 
 def _states(ranks: list[Rank]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from collections.abc import Iterator
 
 
 #: Seconds between two looks at the processes.
@@ -41,12 +41,22 @@ class Rank:
     folder: Path  # where it and its log are
     process: subprocess.Popen[bytes]  # the process; its standard input stays open until it may end
     result: dict[str, Any] | None = None  # what it did with the test; None until it has
-    lost: str = field(default="")  # why there is no result; empty where there is one
+    lost: str = ""  # why there is no result; empty where there is one
 
     @property
     def has_failed(self) -> bool:
         """Whether it died, or a phase of its test failed."""
         return bool(self.lost) or (self.result is not None and bool(self.result["has_failed"]))
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it ended without a result."""
+        return self.lost.startswith("died")
+
+    @property
+    def problem(self) -> str:
+        """Why it could not run the test; empty where it could."""
+        return "" if self.result is None else str(self.result["problem"])
 
     def look(self) -> bool:
         """Tell whether it has ended, well or not."""
@@ -59,11 +69,6 @@ class Rank:
                 self.lost = f"died with {_exit(ended)}"
         return self.result is not None or bool(self.lost)
 
-    def ask_where(self) -> None:
-        """Have it write the lines that it is at."""
-        if hasattr(signal, "SIGUSR1") and self.process.poll() is None:
-            self.process.send_signal(signal.SIGUSR1)
-
     def log(self) -> str:
         """Return the last of what it printed."""
         text = (self.folder / f"{self.number}.log").read_text(encoding="utf-8", errors="replace")
@@ -73,9 +78,7 @@ class Rank:
         """Return the lines that it was at when it was asked; empty where it did not say."""
         file = self.folder / f"{self.number}.traceback"
         text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        main = next(
-            (part for part in reversed(text.split("\n\n")) if part.strip()), ""
-        )  # the last thread is the main one
+        main = text.strip().rpartition("\n\n")[2]  # the last thread is the main one
         return "\n".join(main.splitlines()[1:]).partition(_BELOW)[0].rpartition("\n")[0]
 
     def kill(self) -> None:
@@ -92,75 +95,67 @@ class Rank:
             self.process.stdin.close()
 
 
-class Ranks:
-    """The processes of a test, from the first to the last line of a ``with`` block."""
-
-    def __init__(self, count: int, task: dict[str, Any]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tfdebug-ranks-"))
-        self._task = {**task, "world_size": count, "rendezvous": (self._folder / "rendezvous").as_uri()}
-        self.ranks: list[Rank] = []
-
-    def __enter__(self) -> Self:
-        (self._folder / "task.json").write_text(json.dumps(self._task), encoding="utf-8")
+@contextmanager
+def started(count: int, task: dict[str, Any]) -> Iterator[list[Rank]]:
+    """Start the processes of a test, which run from the first to the last line of the block."""
+    with tempfile.TemporaryDirectory(prefix="tfdebug-ranks-", ignore_cleanup_errors=True) as name:
+        folder, ranks = Path(name), list[Rank]()
+        told = {**task, "world_size": count, "rendezvous": (folder / "rendezvous").as_uri()}
+        (folder / "task.json").write_text(json.dumps(told), encoding="utf-8")
         try:
-            for number in range(self._task["world_size"]):
-                self.ranks.append(self._start(number))
-        except BaseException:
-            self._end()
-            raise
-        return self
+            for number in range(count):
+                ranks.append(_start(folder, number, str(count)))
+            yield ranks
+        finally:
+            for rank in ranks:
+                rank.kill()
 
-    def __exit__(self, *_: object) -> None:
-        self._end()
 
-    def _end(self) -> None:
-        for rank in self.ranks:
-            rank.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+def _start(folder: Path, number: int, count: str) -> Rank:
+    environment = {
+        "OMP_NUM_THREADS": "1",  # as torchrun: the ranks share the cores
+        **os.environ,
+        "RANK": str(number),
+        "LOCAL_RANK": str(number),
+        "WORLD_SIZE": count,
+        "LOCAL_WORLD_SIZE": count,
+    }
+    with (folder / f"{number}.log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603 - this package's own module
+            [sys.executable, str(Path(__file__).with_name("worker.py")), str(folder), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    return Rank(number, folder, process)
 
-    def _start(self, number: int) -> Rank:
-        count = str(self._task["world_size"])
-        environment = {
-            "OMP_NUM_THREADS": "1",  # as torchrun: the ranks share the cores
-            **os.environ,
-            "RANK": str(number),
-            "LOCAL_RANK": str(number),
-            "WORLD_SIZE": count,
-            "LOCAL_WORLD_SIZE": count,
-        }
-        with (self._folder / f"{number}.log").open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603 - this package's own module
-                [sys.executable, str(Path(__file__).with_name("worker.py")), str(self._folder), str(number)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        return Rank(number, self._folder, process)
 
-    def wait(self, timeout: float) -> None:
-        """Wait until every rank has a result, or one has failed and the rest can be given up, or the time is over."""
-        end = time.monotonic() + timeout
-        is_final = False
-        while [rank for rank in self.ranks if not rank.look()]:
-            if not is_final and any(rank.has_failed for rank in self.ranks):
-                end, is_final = min(end, time.monotonic() + _GRACE), True
-            if time.monotonic() > end:
-                self._give_up(f"did not end within timeout={timeout:g} s" if not is_final else "was still waiting")
-                return
-            time.sleep(_PAUSE)
+def wait(ranks: list[Rank], timeout: float) -> None:
+    """Wait until every rank has a result, or one has failed and the rest can be given up, or the time is over."""
+    end, why = time.monotonic() + timeout, f"did not end within timeout={timeout:g} s"
+    is_final = False
+    while waiting := [rank for rank in ranks if not rank.look()]:
+        if not is_final and any(rank.has_failed for rank in ranks):
+            end, why, is_final = min(end, time.monotonic() + _GRACE), "was still waiting", True
+        if time.monotonic() > end:
+            _give_up(waiting, why)
+            return
+        time.sleep(_PAUSE)
 
-    def _give_up(self, why: str) -> None:
-        stuck = [rank for rank in self.ranks if not rank.look()]
-        for rank in stuck:
-            rank.ask_where()
-        end = time.monotonic() + _TRACEBACK
-        while time.monotonic() < end and not all(rank.traceback() for rank in stuck):
-            time.sleep(_PAUSE)
-        for rank in stuck:
-            if not rank.look():
-                rank.lost = why
+
+def _give_up(stuck: list[Rank], why: str) -> None:
+    """Have ranks that are still under way write the lines that they are at."""
+    for rank in stuck:
+        if hasattr(signal, "SIGUSR1") and rank.process.poll() is None:
+            rank.process.send_signal(signal.SIGUSR1)
+    end = time.monotonic() + _TRACEBACK
+    while time.monotonic() < end and not all(rank.traceback() for rank in stuck):
+        time.sleep(_PAUSE)
+    for rank in stuck:
+        if not rank.look():
+            rank.lost = why
 
 
 def _exit(code: int) -> str:
