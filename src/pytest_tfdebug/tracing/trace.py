@@ -132,14 +132,9 @@ class Trace:
             TFDebugError: If the model is gone, or cannot be run in one of the dtypes.
         """
         from pytest_tfdebug.tracing.file.codec import write
-        from pytest_tfdebug.tracing.file.values_file import encode_values
-        from pytest_tfdebug.tracing.values.half_precision import add_floors, checked_dtypes
+        from pytest_tfdebug.tracing.values.half_precision import checked_dtypes, with_floors
 
-        values = self.again.values() if self.again is not None else None
-        if values is not None:
-            add_floors(self, values, checked_dtypes(dtypes))
-        table = None if values is None else encode_values(values)
-        write(path, self, table=table)
+        write(path, self, values=with_floors(self, checked_dtypes(dtypes)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:

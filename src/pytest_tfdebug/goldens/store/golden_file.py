@@ -13,11 +13,10 @@ from pytest_tfdebug.records import Write
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.kept import sampled, string_inputs
-from pytest_tfdebug.tracing.file.values_file import encode_values
 from pytest_tfdebug.tracing.record.selection import nearest
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.float64 import measure_floors
-from pytest_tfdebug.tracing.values.half_precision import add_floors
+from pytest_tfdebug.tracing.values.half_precision import with_floors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,20 +90,11 @@ def save(
     old = None  # the old file is mapped into memory: let it go before it is replaced
     extra["blind"] = [asdict(spot) for spot in blind()]
     floors = measure_floors(trace) if kept.has_floors else []
-    size = _write(path, trace, extra, kept)
+    values = with_floors(trace, kept.dtypes)
+    size = write(path, sampled(trace) if kept.store == "values" else trace, extra, values, max_size=kept.max_size)
     texts = ", ".join(string_inputs(trace))
     told = [shown_size(size), *([f"it holds the text of {texts}, readable by anyone"] if texts else [])]
     return Written("changed" if existed else "new", (*review, *told, *floors), size)
-
-
-def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept) -> int:
-    values = trace.again.values() if trace.again is not None else None
-    if values is not None:
-        add_floors(trace, values, kept.dtypes)
-    table = None if values is None else encode_values(values)
-    if kept.store == "values":
-        trace = sampled(trace)
-    return write(path, trace, extra, table, max_size=kept.max_size)
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:

@@ -44,7 +44,7 @@ def hold_arrays(
     for place, (label, tensor) in enumerate(labelled(arrays)):
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
-            add_floors(expected, values, (dtype,))
+            add_floors(expected, values, dtype)
         held.append(Array(label, Fingerprint.of(tensor), tuple(tensor.shape), dtype))
         near = reference.partners(held[-1].print, dtype)[0]
         for output in outputs:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,17 +28,18 @@ from pytest_tfdebug.tracing.file.document import (
     packed,
     unpacked,
 )
-from pytest_tfdebug.tracing.file.values_file import decode_values
+from pytest_tfdebug.tracing.file.values_file import decode_values, encode_values
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 from pytest_tfdebug.tracing.values.rerun import Recorded
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import torch
 
     from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.values import Values
 
 
 _KEY = "tfdebug"
@@ -61,31 +61,38 @@ def write(
     path: str | os.PathLike[str],
     trace: Trace,
     extra: dict[str, Any] | None = None,
-    table: Mapping[str, torch.Tensor] | None = None,
+    values: Values | None = None,
     *,
     max_size: int | None = None,
 ) -> int:
-    """Write a trace, in one step: the file is the old one or the new one, never a part."""
+    """Write a trace and its values, in one step: the file is the old one or the new one, never a part.
+
+    Nothing is written that would not be read.
+    """
     from safetensors.torch import save_file
 
     def fill(temporary: str) -> None:
         save_file(tensors, temporary, metadata={_KEY: header})
         check_header(temporary)
 
-    tensors, document = encode(trace, extra)
-    with _readable(path):
+    try:
+        tensors, document = encode(trace, extra)
         tensors[_DOCUMENT] = packed(msgspec.to_builtins(document))
-    tensors |= table or {}
-    told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
-    header = with_checksums({"format": FORMAT, "extra": told}, tensors)
-    size = len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if max_size is not None and size > max_size:
-        raise GoldenError(
-            f"{path} would take {shown_size(size)}, and tf_golden_max_size is {shown_size(max_size)}.\n"
-            'Record less (a smaller input, level="layers", no store="full"), or raise tf_golden_max_size.'
-        )
-    with _readable(path):
+        tensors |= {} if values is None else encode_values(values)
+        told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
+        header = with_checksums({"format": FORMAT, "extra": told}, tensors)
+        size = len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        if max_size is not None and size > max_size:
+            raise GoldenError(
+                f"{path} would take {shown_size(size)}, and tf_golden_max_size is {shown_size(max_size)}.\n"
+                'Record less (a smaller input, level="layers", no store="full"), or raise tf_golden_max_size.'
+            )
         replace_atomically(Path(path), fill)
+    except TooLargeError as error:
+        raise GoldenError(
+            f"{path} cannot be written: {error}.\n"
+            'Record fewer modules (level="layers", include=, exclude=) or fewer forwards.'
+        ) from error
     return size
 
 
@@ -95,18 +102,6 @@ def shown_size(size: int) -> str:
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
     return f"{max(1, round(size / 1000))} kB"
-
-
-@contextmanager
-def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let nothing be written that would not be read."""
-    try:
-        yield
-    except TooLargeError as error:
-        raise GoldenError(
-            f"{path} cannot be written: {error}.\n"
-            'Record fewer modules (level="layers", include=, exclude=) or fewer forwards.'
-        ) from error
 
 
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:

@@ -107,6 +107,11 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
         numbers.extend((*of.moments, *(number for _, number in of.axes)))
         return {"elements": of.elements, "finite": of.finite, "lengths": [length for length, _ in of.axes]}
 
+    def row(value: Value) -> ValueRow:
+        chain, origin = chains[value.lines], _ORIGINS.index(value.origin)
+        made = value.operator, origin, value.name, value.call, chain, value.producers
+        return ValueRow(*made, value.shape, value.dtype, int(value.is_random), **printed(value.print))
+
     table = Table(
         [_encode_line(line) for line in lines],
         [[lines[line] for line in chain] for chain in chains],
@@ -114,21 +119,7 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
         [_encode_call(call) for call in values.calls],
         list(values.inputs.items()),
         list(values.outputs.items()),
-        [
-            ValueRow(
-                value.operator,
-                _ORIGINS.index(value.origin),
-                value.name,
-                value.call,
-                chains[value.lines],
-                value.producers,
-                value.shape,
-                value.dtype,
-                int(value.is_random),
-                **printed(value.print),
-            )
-            for value in values.values
-        ],
+        [row(value) for value in values.values],
         [ParameterRow(name, shape, **printed(held)) for name, (held, shape) in values.parameters.items()],
         values.attributes,
     )

@@ -12,6 +12,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.fingerprints import MOMENTS, differences
 from pytest_tfdebug.marker_arguments import several
+from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
@@ -37,32 +38,36 @@ def checked_dtypes(dtypes: object) -> tuple[str, ...]:
     return given
 
 
-def add_floors(trace: Trace, values: Values, dtypes: Iterable[str]) -> None:
-    """Make a recorded forward again in each of some dtypes, and note how far each of its values is from there."""
+def with_floors(trace: Trace, dtypes: Iterable[str]) -> Values | None:
+    """Return the values of a recorded forward, with their floors in some dtypes; None where they are not known."""
+    values = None if trace.again is None else trace.again.values()
+    if values is not None:
+        for dtype in dtypes:
+            add_floors(trace, values, dtype)
+    return values
+
+
+def add_floors(trace: Trace, values: Values, dtype: str) -> None:
+    """Make a recorded forward again in a dtype, and note how far each of its values is from there."""
     again = trace.again
-    model = again.model if isinstance(again, Rerun) else None
-    for dtype in dtypes:
-        if not isinstance(again, Rerun) or model is None:
-            raise TFDebugError(f"Floors of {dtype} are measured where the forward was recorded; the model is gone.")
-        low = copy.deepcopy(model).to(getattr(torch, dtype))
-        try:
-            with preserved(low), torch.no_grad(), uncompiled(low):
-                again.seed()
-                table = values_of(low, again.method, *_lowered(again, dtype))
-                again.seed()
-                outputs = getattr(low, again.method)(*_lowered(again, dtype)[0], **_lowered(again, dtype)[1])
-        except Exception as error:
-            first = str(error).partition("\n")[0]
-            raise TFDebugError(
-                f"{trace.model_class} cannot be run in {dtype}: {type(error).__name__}: {first}"
-            ) from error
-        values.floors[dtype] = [*_of_values(values, table), *_of_outputs(trace, values, outputs)]
-
-
-def _lowered(again: Rerun, dtype: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(again, Rerun):
+        raise TFDebugError(f"Floors of {dtype} are measured where the forward was recorded; the model is gone.")
     kind = getattr(torch, dtype)
-    args, kwargs = replaced(again.inputs(), lambda held: held.to(kind) if held.is_floating_point() else held)
-    return args, kwargs
+    low = copy.deepcopy(again.model).to(kind)
+    try:
+        with preserved(low), torch.no_grad(), uncompiled(low):
+            again.seed()
+            given = replaced(again.inputs(), lambda held: held.to(kind) if held.is_floating_point() else held)
+            args, kwargs = kept(given)
+            table = values_of(low, again.method, args, kwargs)
+            again.seed()
+            args, kwargs = given
+            outputs = getattr(low, again.method)(*args, **kwargs)
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        raise TFDebugError(f"{trace.model_class} cannot be run in {dtype}: {type(error).__name__}: {first}") from error
+    floors = [*_of_values(values, table), *_of_outputs(trace, values, outputs)]
+    values.floors[dtype] = [floor if math.isfinite(floor) else 0.0 for floor in floors]
 
 
 def _of_values(values: Values, low: Values) -> list[float]:
@@ -71,10 +76,8 @@ def _of_values(values: Values, low: Values) -> list[float]:
     floors = [0.0] * (MOMENTS * len(values.values))
     for name, value in _named(values):
         if name in beside and beside[name].print.elements == value.print.elements:
-            apart = differences(value.print, beside[name].print)
-            floors[MOMENTS * value.index : MOMENTS * (value.index + 1)] = [
-                x if math.isfinite(x) else 0.0 for x in apart
-            ]
+            place = MOMENTS * value.index
+            floors[place : place + MOMENTS] = differences(value.print, beside[name].print)
     return floors
 
 
@@ -84,12 +87,10 @@ def _of_outputs(trace: Trace, values: Values, outputs: object) -> list[float]:
     records = {record.leaf: record.tensor for record in trace.calls[0].outputs or ()}
     found = []
     for leaf, _ in values.results:
-        one, other = records.get(leaf), low.get(leaf)
-        is_known = one is not None and other is not None and one.shape == other.shape and one.is_floating_point()
-        apart = 0.0
-        if is_known and one is not None and other is not None:
+        one, other, apart = records.get(leaf), low.get(leaf), 0.0
+        if one is not None and other is not None and one.shape == other.shape and one.is_floating_point():
             apart = float((other.double() - one.double()).norm() / one.double().norm().clamp_min(1e-30))
-        found.append(apart if math.isfinite(apart) else 0.0)
+        found.append(apart)
     return found
 
 
