@@ -4,7 +4,7 @@ import pytest
 
 from pytest_tfdebug import TFDebugError
 from pytest_tfdebug.goldens.settings import parse_tolerances, settle
-from pytest_tfdebug.goldens.store.paths import is_ci
+from pytest_tfdebug.goldens.store.paths import ci_server
 
 
 def item(*markers):
@@ -131,4 +131,4 @@ def test_a_ci_server_is_known_by_what_it_sets(monkeypatch, environment, expected
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert is_ci() is expected
+    assert bool(ci_server()) is expected

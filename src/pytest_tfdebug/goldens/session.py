@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
-from pytest_tfdebug.errors import GoldenError, counted, listed
+from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import GoldenPlace, LocalDirectory
 from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
@@ -21,7 +21,7 @@ from pytest_tfdebug.redaction import printable
 from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_tfdebug.goldens.store.remote import RemoteDirectory
 
@@ -75,16 +75,17 @@ class GoldenSession:
             config.stash[_SESSION] = cls()
         return config.stash[_SESSION]
 
-    def claim(self, path: str, test: str) -> None:
-        """Note that a test uses a file."""
-        owner = self._claim(path, test)
-        if owner != test:
-            raise GoldenError(_clash(path, owner, test))
-
-    def _claim(self, path: str, test: str) -> str:
-        """Return the test that a file belongs to; case is ignored, because some file systems ignore it."""
+    def claim(self, path: str, test: str) -> str:
+        """Note that a test uses a file; return a sentence if another test does, empty otherwise."""
         self.claims.setdefault(path, test)
-        return self._owners.setdefault(path.casefold(), test)
+        owner = self._owners.setdefault(path.casefold(), test)  # some file systems ignore case
+        if owner == test:
+            return ""
+        tests = "\n  ".join(sorted((owner, test)))
+        return (
+            f"Two tests write one golden, {path}:\n  {tests}\n"
+            "Give one of their checks its own name=..., or leave out --tf-golden-dir: the default is beside each file."
+        )
 
     def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> GoldenPlace:
         """Return where a test's golden is kept: the first variant that exists, else the plain golden."""
@@ -106,14 +107,7 @@ class GoldenSession:
     def merge(self, part: WorkerPart) -> None:
         """Add what another process did for tests of this one."""
         self.outcomes += part.outcomes
-        for path, test in part.claims.items():
-            owner = self._claim(path, test)
-            if owner != test:
-                self.clashes.append(_clash(path, *sorted((owner, test))))
-
-    def part(self) -> WorkerPart:
-        """Return the worker's part."""
-        return WorkerPart(self.outcomes, self.claims, self.unclaimed)
+        self.clashes += filter(None, [self.claim(path, test) for path, test in part.claims.items()])
 
 
 _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
@@ -130,7 +124,7 @@ def finish(session: pytest.Session) -> None:
     options, found = Options.of(config), GoldenSession.of(config)
     if session.exitstatus in _ENDED:
         found.unclaimed.merge(find_unclaimed(config, options.golden_dir))
-    if hand_over(config, WORKER_KEY, found.part()):
+    if hand_over(config, WORKER_KEY, WorkerPart(found.outcomes, found.claims, found.unclaimed)):
         return
     unclaimed = found.unclaimed
     unclaimed.stale = [path for path in unclaimed.stale if path not in found.claims]
@@ -160,13 +154,6 @@ def _delete(paths: list[str]) -> Iterator[str]:
             yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
         with suppress(OSError):  # it holds other files
             path.parent.rmdir()
-
-
-def _clash(path: str, first: str, second: str) -> str:
-    return (
-        f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
-        "Give one of their checks its own name=..., or leave out --tf-golden-dir: the default is beside each file."
-    )
 
 
 #: What became of goldens that a run wrote.
@@ -216,21 +203,18 @@ def covered(config: pytest.Config) -> Iterator[str]:
         worst = max(measured, key=lambda each: each.share)
         line += f", worst {worst.share:.2g} of tolerance" + (f" at {worst.path}" if worst.share else "")
     yield line
-    if config.get_verbosity() > 0:
+    is_verbose, blind = config.get_verbosity() > 0, [item for item in passed if item.blind]
+    if is_verbose:
         for told, count in Counter(item.outputs for item in passed if item.outputs).items():
             yield f"  Outputs: {told} ({counted(count, 'golden')})"
     for note, count in Counter(item.note for item in passed if item.note).items():
         yield f"  {note.removesuffix('.')} ({counted(count, 'golden')})"
-    yield from _unseen([item for item in passed if item.blind], is_verbose=config.get_verbosity() > 0)
-
-
-def _unseen(outcomes: Sequence[GoldenOutcome], *, is_verbose: bool) -> Iterator[str]:
-    for item in outcomes if is_verbose else outcomes[:_BLIND]:
+    for item in blind if is_verbose else blind[:_BLIND]:
         if is_verbose:
             yield f"  {item.test} cannot see:"
             yield from (f"    {spot.told}: {spot.why}; {spot.value} shows it" for spot in item.blind)
         else:
             named = listed([f"{spot.told} ({spot.value} shows it)" for spot in item.blind], 3)
             yield f"  {item.test} cannot see {named}"
-    if len(outcomes) > _BLIND and not is_verbose:
-        yield f"  {counted(len(outcomes) - _BLIND, 'golden')} more cannot see something (-v)"
+    if len(blind) > _BLIND and not is_verbose:
+        yield f"  {counted(len(blind) - _BLIND, 'golden')} more cannot see something (-v)"

@@ -118,19 +118,15 @@ def golden_mode(config: pytest.Config) -> str:
     Nobody reads what a CI server writes because of an ini file, so a golden that is missing there would pass for ever.
     """
     mode = Options.of(config).golden
-    return "check" if mode in RECORDING and is_ci() and not is_typed(config) else mode
+    return "check" if mode in RECORDING and ci_server() and not is_typed(config) else mode
 
 
-def is_ci() -> bool:
-    """Tell whether this is a CI server."""
-    return _server() is not None
-
-
-def _server() -> str | None:
+def ci_server() -> str | None:
     """Return the variable by which a CI server is known; ``CI=false`` says that it is none."""
-    if "CI" in os.environ and os.environ["CI"].strip().lower() in _FALSE - {""}:
+    set_to = {name: os.environ[name].strip().lower() for name in _SERVERS if os.environ.get(name)}
+    if set_to.get("CI") in _FALSE:
         return None
-    return next((name for name in _SERVERS if os.environ.get(name, "").strip().lower() not in _FALSE), None)
+    return next((name for name, value in set_to.items() if value not in _FALSE), None)
 
 
 def is_typed(config: pytest.Config) -> bool:
@@ -148,13 +144,8 @@ def missing(item: pytest.Item, place: GoldenPlace) -> str:
     mode, asked = golden_mode(item.config), Options.of(item.config).golden
     told = f"{item.nodeid} has no golden yet: {shown(str(place), item.config)} does not exist.\n"
     if asked != mode:
-        name = _server() or "CI"
+        name = ci_server() or "CI"
         told += f"  On a CI server ({name}={os.environ.get(name)}) {_FLAG}={asked} counts only on the command line.\n"
-    return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing{_places(item.config)}"
-
-
-def _places(config: pytest.Config) -> str:
-    """Return the flags of this run that say which golden is meant, to be typed again."""
-    flags = {"--tf-golden-dir": "tf_golden_dir", "--tf-golden-variant": "tf_golden_variant"}
-    given = {flag: config.getoption(dest) for flag, dest in flags.items()}
-    return "".join(f" {quote(f'{flag}={redact(value)}')}" for flag, value in given.items() if value)
+    places = {flag: item.config.getoption(flag) for flag in ("--tf-golden-dir", "--tf-golden-variant")}
+    typed = "".join(f" {quote(f'{flag}={redact(value)}')}" for flag, value in places.items() if value)
+    return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing{typed}"

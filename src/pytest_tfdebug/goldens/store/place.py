@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import tempfile
 from contextlib import contextmanager
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+#: What is no file, by the first letter of its mode as ``ls`` writes it.
+_KINDS = {"d": "a directory", "p": "a FIFO", "s": "a socket"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class LocalDirectory:
 
     def named(self, name: str) -> str:
         """Return the golden's path."""
-        return str(self.root / name)
+        return str(self.fetch(name))
 
     def has(self, name: str) -> bool:
         """Tell whether there is such a golden, and that it can be read."""
@@ -55,10 +56,6 @@ class GoldenPlace:
         """Tell whether there is a golden, and that it can be read."""
         return self.directory.has(self.name)
 
-    def fetch(self) -> Path:
-        """Return the golden's file on this machine."""
-        return self.directory.fetch(self.name)
-
     def read(self, reader: Callable[[Path], T]) -> T:
         """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more."""
         try:
@@ -70,7 +67,7 @@ class GoldenPlace:
             return self._read(reader)
 
     def _read(self, reader: Callable[[Path], T]) -> T:
-        file = self.fetch()
+        file = self.directory.fetch(self.name)
         with self.names(file):
             return reader(file)
 
@@ -82,14 +79,13 @@ class GoldenPlace:
         copy: the block gets the golden itself.
         """
         if isinstance(self.directory, LocalDirectory):
-            yield self.fetch()
+            yield self.directory.fetch(self.name)
             return
         with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
             file = Path(folder) / "golden"
-            before = b""
-            if self.exists():
-                shutil.copyfile(self.fetch(), file)
-                before = file.read_bytes()
+            before = self.directory.fetch(self.name).read_bytes() if self.exists() else b""
+            if before:
+                file.write_bytes(before)
             with self.names(file):
                 yield file
             if file.exists() and file.read_bytes() != before:
@@ -112,7 +108,7 @@ def is_readable_golden(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise GoldenError(f"{path} is {_kind(mode)}, not a golden.")
+            raise GoldenError(f"{path} is {_KINDS.get(stat.filemode(mode)[0], 'a device')}, not a golden.")
         with path.open("rb") as file:
             if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 raise GoldenError(
@@ -126,12 +122,3 @@ def is_readable_golden(path: Path) -> bool:
     except OSError as error:
         raise GoldenError(f"{path} cannot be read: {error.strerror}.") from error
     return True
-
-
-def _kind(mode: int) -> str:
-    kinds = (
-        (stat.S_ISDIR, "a directory"),
-        (stat.S_ISFIFO, "a FIFO"),
-        (stat.S_ISSOCK, "a socket"),
-    )
-    return next((text for is_kind, text in kinds if is_kind(mode)), "a device")

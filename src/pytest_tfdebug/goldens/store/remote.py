@@ -45,9 +45,14 @@ class RemoteDirectory:
 
     def fetch(self, name: str) -> Path:
         """Return a copy of the golden on this machine, and forget those of its earlier versions."""
+
+        def download(temporary: str) -> None:
+            with _Told(self.named(name), "read"):  # what the server raises is no fault of the copy
+                self._files.get_file(self._at(name), temporary)
+
         copy = self._copy(name)
         if not copy.exists():
-            replace_atomically(copy, lambda temporary: self._download(name, temporary))
+            replace_atomically(copy, download)
             for other in copy.parent.iterdir():
                 with suppress(OSError):  # another run is writing there
                     if other != copy:
@@ -63,10 +68,6 @@ class RemoteDirectory:
     def _copy(self, name: str) -> Path:
         version = repr(sorted(self._entry(name).items()))
         return self._cache / name / sha256(version.encode()).hexdigest()[:32]
-
-    def _download(self, name: str, temporary: str) -> None:
-        with _Told(self.named(name), "read"):  # what the server raises is no fault of the copy
-            self._files.get_file(self._at(name), temporary)
 
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""
