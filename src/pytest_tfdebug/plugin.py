@@ -21,7 +21,7 @@ from pytest_tfdebug.errors import CheckError, TFDebugError
 from pytest_tfdebug.running import RUNNING, Collected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import FrameType
 
     from pytest_tfdebug.sweeping.fixture import Goldens
@@ -216,12 +216,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
-    modes, failure = (
-        import_module("pytest_tfdebug.goldens.store.paths"),
-        import_module("pytest_tfdebug.publish.failure"),
-    )
-    node.workerinput[modes.TYPED] = modes.is_typed(node.config)
-    node.workerinput[failure.TOLD_WIDTH] = failure.width_of(node.config)
+    from pytest_tfdebug.goldens.store.paths import TYPED, is_typed
+    from pytest_tfdebug.publish.failure import TOLD_WIDTH, width_of
+
+    node.workerinput.update({TYPED: is_typed(node.config), TOLD_WIDTH: width_of(node.config)})
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -241,48 +239,41 @@ def pytest_colour_failed_checks(terminalreporter: pytest.TerminalReporter) -> Ge
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what became of the goldens, and what passing checks have to say."""
-    if _golden_session(config) is not None:
-        goldens = import_module("pytest_tfdebug.goldens.session")
-        _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
+    goldens = _golden_session(config)
+    if goldens is not None:
+        from pytest_tfdebug.redaction import leaving
+
+        _write(terminalreporter, "tfdebug goldens", goldens.summary(config))
         for line in goldens.covered(config):
-            terminalreporter.write_line(_leaving()(line))
-    _write(terminalreporter, "tfdebug conformance", _conformance(terminalreporter))
-    notes = [
-        f"{report.nodeid}: {value}"
-        for report in terminalreporter.getreports("passed")
-        for key, value in report.user_properties
-        if key == options.NOTE and report.when == "call"
-    ]
+            terminalreporter.write_line(leaving(line))
+    verdicts = [value for _, value in _properties(terminalreporter, options.CONFORMANCE)]
+    if verdicts:
+        from pytest_tfdebug.check_record import PromiseVerdict
+        from pytest_tfdebug.report.tables import render_table
+        from pytest_tfdebug.workers import read
+
+        table = render_table([read(each, PromiseVerdict) for each in verdicts])
+        _write(terminalreporter, "tfdebug conformance", table)
+    told = _properties(terminalreporter, options.NOTE)
+    notes = [f"{it.nodeid}: {value}" for it, value in told if it.when == "call" and it.outcome == "passed"]
     _write(terminalreporter, "tfdebug notes", notes)
     if _FAILURE in sys.modules:
-        _write(terminalreporter, "tfdebug diagnoses", list(import_module(_FAILURE).table(terminalreporter)))
+        _write(terminalreporter, "tfdebug diagnoses", import_module(_FAILURE).table(terminalreporter))
 
 
-def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
-    """Return the table of models by promises; empty in a run that held no model to any."""
-    reports = [report for group in terminalreporter.stats.values() for report in group]
-    found = [
-        value
-        for report in reports
-        for key, value in getattr(report, "user_properties", ())
-        if key == options.CONFORMANCE
-    ]
-    if not found:
-        return []
-    kind = import_module("pytest_tfdebug.check_record").PromiseVerdict
-    read = import_module("pytest_tfdebug.workers").read
-    return list(import_module("pytest_tfdebug.report.tables").render_table([read(it, kind) for it in found]))
+def _properties(terminalreporter: pytest.TerminalReporter, key: str) -> Iterator[tuple[pytest.TestReport, Any]]:
+    """Yield what tests of this run have noted under a key, each with the report that carries it."""
+    for report in (each for group in terminalreporter.stats.values() for each in group):
+        yield from ((report, value) for name, value in getattr(report, "user_properties", ()) if name == key)
 
 
-def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:
-    if lines:
+def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Iterable[str]) -> None:
+    text = "\n".join(lines)
+    if text:
+        from pytest_tfdebug.redaction import leaving
+
         terminalreporter.section(title)
-        terminalreporter.write_line(_leaving()("\n".join(lines), keep="\n"))
-
-
-def _leaving() -> Callable[..., str]:
-    found: Callable[..., str] = import_module("pytest_tfdebug.redaction").leaving
-    return found
+        terminalreporter.write_line(leaving(text, keep="\n"))
 
 
 def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module, if this run has to do with goldens
