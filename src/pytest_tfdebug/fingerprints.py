@@ -112,7 +112,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self._finite = 0
-        self._total = self._size = self._second = self._third = self._fourth = 0.0
+        self._powers = [0.0] * 5  # of the elements, their absolute values, squares, cubes and fourth powers
         self._low, self._high = math.inf, -math.inf
 
     def add(self, piece: torch.Tensor, weights: torch.Tensor, *, is_known: bool) -> torch.Tensor:
@@ -123,11 +123,9 @@ class _Sums:
         means = wide @ weights
         if not is_known:
             squares = flat * flat
-            self._total += float(flat.sum())
-            self._second += float(squares.sum())
-            self._third += float(torch.dot(squares, flat))
-            self._fourth += float(torch.dot(squares, squares))
-            self._size += float(flat.abs_().sum())
+            total, cubes = flat.sum(), torch.dot(squares, flat)
+            found = (total, flat.abs_().sum(), squares.sum(), cubes, torch.dot(squares, squares))
+            self._powers = [known + float(power) for known, power in zip(self._powers, found, strict=True)]
         return means
 
     def _look(self, flat: torch.Tensor, huge: float) -> None:
@@ -146,18 +144,9 @@ class _Sums:
         """Return the number of finite elements and their moments, as the fields of a fingerprint."""
         if not self._finite:
             return 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        count = self._finite
-        third = self._third / count
-        return (
-            count,
-            self._total / count,
-            self._size / count,
-            math.sqrt(self._second / count),
-            math.copysign(abs(third) ** (1 / 3), third),
-            (self._fourth / count) ** 0.25,
-            self._low,
-            self._high,
-        )
+        mean, size, second, third, fourth = (power / self._finite for power in self._powers)
+        root = math.copysign(abs(third) ** (1 / 3), third)
+        return self._finite, mean, size, math.sqrt(second), root, fourth**0.25, self._low, self._high
 
 
 def distance(one: Fingerprint, other: Fingerprint) -> float:

@@ -28,6 +28,8 @@ KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "l
 Store = Literal["values", "full"]
 #: What holds where nothing is said, of keywords that the ini file knows.
 _DEFAULTS = {"internal": "warn", "tolerance": "dtype", "store": "values"}
+#: Keywords that are fields of the settings as they are.
+_AS_GIVEN = ("rename", "include", "exclude", "level", "internal")
 #: Keywords that take one of a few words.
 _CHOICES = {"internal": get_args(Internal), "store": get_args(Store), "level": get_args(Level)}
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -53,10 +55,10 @@ class CheckSettings:
     """The resolved settings of a check."""
 
     tolerances: Tolerances  # the tolerance of every tensor
-    rename: Rename  # port path -> reference path
-    include: str | Iterable[str]  # globs of (reference) module paths to record
-    exclude: str | Iterable[str]  # globs to leave out
-    level: Level  # which modules to record
+    rename: Rename = None  # port path -> reference path
+    include: str | Iterable[str] = ()  # globs of (reference) module paths to record
+    exclude: str | Iterable[str] = ()  # globs to leave out
+    level: Level = "all"  # which modules to record
     internal: Internal = "warn"  # what becomes of equal outputs with differences inside
     kept: Kept = Kept()  # what is kept of a forward that is recorded
     rules: OutputRules = field(default_factory=OutputRules)  # what is said of the model's outputs
@@ -70,34 +72,23 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
     """Merge the arguments of a check (None: not given) with the test's marker and the options of the run."""
     defaults = {key: ini.get(f"golden_{key}") or default for key, default in _DEFAULTS.items()}
     places: tuple[Mapping[str, Any], ...] = (arguments, _of_marker(item), defaults)
-    chosen: dict[str, Any] = {
-        key: next((it[key] for it in places if it.get(key) is not None), None) for key in KEYWORDS
-    }
-    given = _checked(arguments)
-    by_marker = _checked(places[1])
+    chosen: dict[str, Any] = {}
+    for place in reversed(places):
+        chosen |= {key: value for key, value in place.items() if key in KEYWORDS and value not in (None, "")}
+    given, by_marker = map(_checked, places[:2])
     with _said_by("tf_golden_"):
         _checked(defaults)
         max_size = parse_size(ini.get("golden_max_size") or MAX_SIZE, "max_size =")
     ways = (place.get("tolerance") for place in places)
     is_measured = next(way for way in ways if isinstance(way, str)) == "fp64"
     by_ini = tolerances(overrides=parse_tolerances(ini.get("golden_tolerances")))
-    by_ini = replace(by_ini, by="fp64" if is_measured else "dtype")
+    positions, dtypes = arguments.get("positions"), checked_dtypes(chosen.get("dtypes"))
     return CheckSettings(
-        layered(given, by_marker, by_ini),
-        chosen["rename"],
-        chosen["include"] or (),
-        chosen["exclude"] or (),
-        chosen["level"] or "all",
-        chosen["internal"],
-        Kept(
-            chosen["store"],
-            max_size,
-            has_floors=is_measured,
-            has_positions=arguments.get("positions") is not None,
-            dtypes=checked_dtypes(chosen["dtypes"]),
-        ),
-        OutputRules(arguments.get("outputs"), arguments.get("positions")),
-        (*given.globs, *by_marker.globs),
+        layered(given, by_marker, replace(by_ini, by="fp64" if is_measured else "dtype")),
+        **{key: value for key, value in chosen.items() if key in _AS_GIVEN},
+        kept=Kept(chosen["store"], max_size, is_measured, positions is not None, dtypes),
+        rules=OutputRules(arguments.get("outputs"), positions),
+        own_globs=(*given.globs, *by_marker.globs),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.check_record import SCHEMA, plain, read_checks
+from pytest_tfdebug.check_record import SCHEMA, read_checks
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.github import annotation
@@ -58,11 +58,17 @@ class Publisher:
         self._is_worker = is_worker(config)
         self._annotations: list[str] = []
         self._unwritten: list[str] = []
-        for folder in (self._html, self._json and self._json.parent):
-            if folder is not None and not self._is_worker:
-                make_folder(folder)
-        is_written_here = self._json is not None and not self._is_worker
-        self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if is_written_here else None  # noqa: SIM115
+        self._waiting = None
+        if self._is_worker:
+            return
+        try:
+            for folder in filter(None, (self._html, self._json and self._json.parent)):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            told = f"Cannot write into {error.filename}: {error.strerror}. Name another place."
+            raise pytest.UsageError(told) from error
+        if self._json is not None:
+            self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
 
     @contextmanager
     def _writing(self) -> Generator[None]:
@@ -74,9 +80,7 @@ class Publisher:
 
     @cached_property
     def _site(self) -> Pages | None:
-        if self._html is None:
-            return None
-        return Pages(self._html)
+        return None if self._html is None else Pages(self._html)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # and registered after triage, which has noted what it found by then
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -112,9 +116,7 @@ class Publisher:
         made = self._config.getoption("htmlpath", None)
         beside = Path(os.path.expandvars(made)).absolute().parent if made else self._config.invocation_params.dir
         folder = os.path.relpath(self._html, beside).replace(os.sep, "/")
-        links = [
-            extras.url(f"{folder}/checks/{record.slug}.html", name=f"tfdebug {record.check}") for record in records
-        ]
+        links = [extras.url(f"{folder}/checks/{it.slug}.html", name=f"tfdebug {it.check}") for it in records]
         vars(report)["extras"] = [*getattr(report, "extras", ()), *links]
 
     @pytest.hookimpl(tryfirst=True)
@@ -136,9 +138,8 @@ class Publisher:
             self._waiting.write(f"{text}\n")
         [check] = read_checks([json.loads(text)])
         if os.environ.get("GITHUB_ACTIONS") == "true" and check.status == "failed":
-            self._annotations.append(
-                annotation(check, os.environ.get("GITHUB_WORKSPACE") or str(self._config.rootpath))
-            )
+            root = os.environ.get("GITHUB_WORKSPACE") or str(self._config.rootpath)
+            self._annotations.append(annotation(check, root))
         if self._site is not None:
             self._site.add(check)
 
@@ -153,9 +154,9 @@ class Publisher:
                 self._site.finish(run)
         with self._writing():
             if self._json is not None and self._waiting is not None:
-                self._waiting.seek(0)
-                write_text(self._json, checks_file(run, self._waiting))
-                self._waiting.close()
+                with self._waiting:
+                    self._waiting.seek(0)
+                    write_text(self._json, checks_file(run, self._waiting))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell GitHub of every failed check, and say where the page and the file are."""
@@ -172,18 +173,14 @@ class Publisher:
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:
-    arguments = [redact(str(argument)) for argument in config.invocation_params.args]
-    described: dict[str, Any] = plain(
-        {
-            "command": ["pytest", *arguments],
-            "directory": str(config.invocation_params.dir),
-            "rootdir": str(config.rootpath),
-            "exit_status": status,
-            "python": sys.version.partition(" ")[0],
-            "environment": environment(with_git=True),
-        }
-    )
-    return described
+    return {
+        "command": ["pytest", *(redact(str(argument)) for argument in config.invocation_params.args)],
+        "directory": str(config.invocation_params.dir),
+        "rootdir": str(config.rootpath),
+        "exit_status": status,
+        "python": sys.version.partition(" ")[0],
+        "environment": environment(with_git=True),
+    }
 
 
 def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:
@@ -191,21 +188,9 @@ def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:
     version = run["environment"]["pytest_tfdebug"]
     head = {"schema": SCHEMA, "generator": {"name": "pytest-tfdebug", "version": version}, "run": run}
     yield json.dumps(head, indent=1)[:-2] + ',\n "checks": ['
-    separator = "\n"
-    for line in checks:
-        yield separator + "  " + line.rstrip("\n")
-        separator = ",\n"
+    for number, line in enumerate(checks):
+        yield (",\n  " if number else "\n  ") + line.rstrip("\n")
     yield "\n ]\n}\n"
-
-
-def make_folder(folder: Path) -> None:
-    """Make a directory that files will be written into, before anything runs."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise pytest.UsageError(
-            f"Cannot write into {folder}: {error.strerror or error}. Name another place."
-        ) from error
 
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:

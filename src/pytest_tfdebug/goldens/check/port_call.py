@@ -78,16 +78,17 @@ def port_call(
     if signature is None:
         return PortCall(*own, method=method)
     try:
-        bound = signature.bind(*own[0], **own[1])
+        bound = signature.bind(*own[0], **own[1]).arguments
     except TypeError as error:
         raise _refusal(port, signature, f"port_inputs: {error}", *own, theirs=kwargs) from error
     theirs = {f"[{place}]": value for place, value in enumerate(args)}
     theirs |= {f"[{name!r}]": value for name, value in kwargs.items()}
-    same = _same_values(bound.arguments, theirs)
-    is_known = same or any(f"[{name!r}]" in theirs for name in bound.arguments)
-    other = None if is_known else _other_ids(bound.arguments, theirs)
+    is_named = {name for name in bound if f"[{name!r}]" in theirs}
+    alike = {name: [path for path, other in theirs.items() if _is_same(value, other)] for name, value in bound.items()}
+    same = {name: paths[0] for name, paths in alike.items() if paths and name not in is_named}
+    other = None if same or is_named else _other_ids(bound, theirs)
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return PortCall(*own, same, other=other, lacking=_lacking(signature, bound.arguments, given), method=method)
+    return PortCall(*own, same, other=other, lacking=_lacking(signature, bound, given), method=method)
 
 
 def _like_reference(
@@ -95,11 +96,8 @@ def _like_reference(
 ) -> PortCall:
     if signature is None:
         return PortCall(args, kwargs)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        cause = error
-    else:
+    cause = _misfit(signature, args, kwargs)
+    if cause is None:
         return PortCall(args, kwargs)
     parameters = [one for one in signature.parameters.values() if one.kind not in VARIADIC]
     filled = {one.name for one in [one for one in parameters if one.kind in BY_POSITION][: len(args)]}
@@ -108,20 +106,27 @@ def _like_reference(
     rest = {name: value for name, value in kwargs.items() if name not in given}
     inputs = [name for name, value in rest.items() if not _is_flag(value)]
     open_ones = [one for one in parameters if one.default is Parameter.empty and one.name not in {*filled, *given}]
-    if len(inputs) != len(open_ones):
-        raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs, theirs=kwargs) from cause
-    names = paired([one.name for one in open_ones], inputs, [one.name for one in open_ones])
-    left_out = {name: value for name, value in rest.items() if name not in inputs}
-    if any(one.kind is Parameter.VAR_KEYWORD for one in signature.parameters.values()):
-        given, left_out = given | left_out, {}
-    first = tuple(kwargs[names[one.name]] for one in open_ones if one.kind is Parameter.POSITIONAL_ONLY)
-    given |= {one.name: kwargs[names[one.name]] for one in open_ones if one.kind is not Parameter.POSITIONAL_ONLY}
+    if len(inputs) == len(open_ones):
+        names = paired([one.name for one in open_ones], inputs, [one.name for one in open_ones])
+        left_out = {name: value for name, value in rest.items() if name not in inputs}
+        if any(one.kind is Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+            given, left_out = given | left_out, {}
+        first = tuple(kwargs[names[one.name]] for one in open_ones if one.kind is Parameter.POSITIONAL_ONLY)
+        given |= {one.name: kwargs[names[one.name]] for one in open_ones if one.kind is not Parameter.POSITIONAL_ONLY}
+        cause = _misfit(signature, (*args, *first), given)
+        if cause is None:
+            paths = {own: f"[{name!r}]" for own, name in names.items()}
+            return PortCall((*args, *first), given, paths, _note(names, left_out))
+    raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs, theirs=kwargs) from cause
+
+
+def _misfit(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TypeError | None:
+    """Return why a forward cannot be called with some inputs; None where it can."""
     try:
-        signature.bind(*args, *first, **given)
+        signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise _refusal(port, signature, f"the reference's inputs: {error}", args, kwargs, theirs=kwargs) from error
-    paths = {own: f"[{name!r}]" for own, name in names.items()}
-    return PortCall((*args, *first), given, paths, _note(names, left_out))
+        return error
+    return None
 
 
 def _lacking(signature: Signature, given: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -149,32 +154,18 @@ def _signature(port: torch.nn.Module, method: str) -> Signature | None:
         return None  # a forward written in C, which takes what it takes
 
 
-def _same_values(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in own.items():
-        path = next((path for path, other in theirs.items() if _is_same(value, other)), None)
-        if path is not None and f"[{name!r}]" not in theirs:
-            found[name] = path
-    return found
-
-
 def _other_ids(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the names of each side's only tensor of ids, where shape and dtype agree and so the values differ."""
     mine, others = _ids(own), _ids(theirs)
     if len(mine) != 1 or len(others) != 1:
         return None
-    (name, value), (path, other) = *mine.items(), *others.items()
-    if (value.shape, value.dtype) != (other.shape, other.dtype):
-        return None
-    return name, path.removeprefix("['").removesuffix("']")
+    (name, form), (path, other) = mine[0], others[0]
+    return (name, path.removeprefix("['").removesuffix("']")) if form == other else None
 
 
-def _ids(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    return {
-        name: value
-        for name, value in inputs.items()
-        if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
-    }
+def _ids(inputs: Mapping[str, Any]) -> list[tuple[str, tuple[torch.Size, torch.dtype]]]:
+    tensors = ((name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor))
+    return [(name, (it.shape, it.dtype)) for name, it in tensors if not (it.is_floating_point() or it.is_complex())]
 
 
 def _is_same(value: object, other: object) -> bool:

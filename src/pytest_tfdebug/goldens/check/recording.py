@@ -33,13 +33,18 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_tfdebug.goldens.check.port_call import PortCall
-    from pytest_tfdebug.goldens.settings import CheckSettings, Kept
+    from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.records import TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Bytes above which a golden that was written gives a warning.
 _LARGE = 10_000_000
+#: What a golden keeps -> how it becomes smaller.
+_SMALLER = {
+    "full": 'without store="full" a golden keeps a sample of each tensor',
+    "values": "the model's inputs are kept whole: smaller ones make a smaller golden",
+}
 
 
 def record(
@@ -80,16 +85,8 @@ def record(
     outcome = GoldenOutcome(str(place), item.nodeid, written.status, written.review)
     GoldenSession.of(item.config).outcomes.append(outcome)
     if written.size > _LARGE:
-        _warn_of_size(f"{shown(str(place), item.config)} takes {shown_size(written.size)}", settings.kept)
-
-
-def _warn_of_size(told: str, kept: Kept) -> None:
-    advice = (
-        'without store="full" a golden keeps a sample of each tensor'
-        if kept.store == "full"
-        else "the model's inputs are kept whole: smaller ones make a smaller golden"
-    )
-    warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=4)
+        told = f"{shown(str(place), item.config)} takes {shown_size(written.size)}: large for a file to commit"
+        warnings.warn(GoldenSizeWarning(f"{told}; {_SMALLER[settings.kept.store]}."), stacklevel=3)
 
 
 def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -> torch.nn.Module:
@@ -116,12 +113,25 @@ def refuse_unless_repeatable(
 
     What the test has seeded itself may draw random numbers, in eval mode: it draws the same ones at the next run.
     """
-    root = recorded.calls[0]
-    if _is_same(model, again, root.outputs or (), kept, is_seeded=False):
-        return
-    is_seeded = torch.initial_seed() != _UNSEEDED
-    if not model.training and is_seeded and _is_same(model, again, root.outputs or (), kept, is_seeded=True):
-        return
+
+    def made() -> bool:
+        """Make the forward, and tell whether it returns what it did."""
+        args, kwargs = again.inputs()
+        call = model if again.method == "forward" else method_of(model, again.method)
+        found = {leaf.path: leaf for leaf in walk(call(*args, **kwargs))}
+        pairs = ((found[record.leaf], record) for record in recorded.calls[0].outputs or () if record.leaf in found)
+        return not any(_differs(tensor_record(leaf, readable(kept(leaf.tensor))), record) for leaf, record in pairs)
+
+    with preserved(model), torch.no_grad():
+        torch.manual_seed(_OTHER_SEED)
+        random.seed(_OTHER_SEED)
+        if made():
+            return
+    with preserved(model), torch.no_grad():
+        is_seeded = torch.initial_seed() != _UNSEEDED
+        again.seed()
+        if not model.training and is_seeded and made():
+            return
     why = (
         "it is in training mode: call .eval() on the model."
         if model.training
@@ -133,32 +143,9 @@ def refuse_unless_repeatable(
     )
 
 
-def _is_same(
-    model: torch.nn.Module,
-    again: Rerun,
-    outputs: tuple[TensorRecord, ...],
-    kept: Callable[[torch.Tensor], torch.Tensor],
-    *,
-    is_seeded: bool,
-) -> bool:
-    """Make a forward again, and tell whether it returns what it did; with random numbers as they were, or others."""
-    args, kwargs = again.inputs()
-    with preserved(model), torch.no_grad():
-        if is_seeded:
-            again.seed()
-        else:
-            torch.manual_seed(_OTHER_SEED)
-            random.seed(_OTHER_SEED)
-        call = model if again.method == "forward" else method_of(model, again.method)
-        found = {leaf.path: leaf for leaf in walk(call(*args, **kwargs))}
-    for record in outputs:
-        leaf = found.get(record.leaf)
-        if leaf is None:
-            continue
-        actual = tensor_record(leaf, readable(kept(leaf.tensor)))
-        if compare_leaf("output", actual, record, DEFAULTS.get(record.dtype, Tolerance(0.0, 0.0))).problem:
-            return False
-    return True
+def _differs(actual: TensorRecord, recorded: TensorRecord) -> bool:
+    tolerance = DEFAULTS.get(recorded.dtype, Tolerance(0.0, 0.0))
+    return bool(compare_leaf("output", actual, recorded, tolerance).problem)
 
 
 def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecord]:

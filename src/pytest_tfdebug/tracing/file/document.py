@@ -171,7 +171,7 @@ def decode(document: Any, tensors: dict[str, torch.Tensor], kind: type[Trace]) -
     if len(document["calls"]) > MOST_CALLS:
         raise GoldenError(f"it holds {len(document['calls']):,} calls; up to {MOST_CALLS:,} are read.")
     read = msgspec.convert(document, Document)
-    reader = TensorReader(read.tensors, tensors, read.floors or None, read.placements or {})
+    reader = TensorReader(read, tensors)
     calls = [_decode_call(entry, reader) for entry in read.calls]
     for position, call in enumerate(calls):
         if call.index != position or (call.parent is not None and not 0 <= call.parent < position):

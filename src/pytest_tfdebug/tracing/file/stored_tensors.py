@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -18,6 +19,9 @@ from pytest_tfdebug.records import Digest, Statistics, TensorRecord
 from pytest_tfdebug.tensors import dtype_name, storage_id
 from pytest_tfdebug.tracing.record.ranks import STACKED
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.tracing.file.document import Document
 
 #: Begins the names of what is no single tensor of a call.
 ROW = "#row."
@@ -72,14 +76,12 @@ class TensorWriter:
         return self.tensors | rows
 
     def _where(self, record: TensorRecord, name: str) -> str | DigestEntry | None:
-        if record.digest is not None:
-            return self._digest(record, record.digest)
-        if record.tensor is None:
-            return None
-        self.tensors[name] = _storable(record.tensor, self._owners, name)
-        return name
-
-    def _digest(self, record: TensorRecord, digest: Digest) -> DigestEntry:
+        digest = record.digest
+        if digest is None:
+            if record.tensor is None:
+                return None
+            self.tensors[name] = _storable(record.tensor, self._owners, name)
+            return name
         statistics = record.statistics or Statistics(math.nan, math.nan, math.nan, math.nan, 0)
         where = DigestEntry(
             (self._put(digest.elements), len(digest.elements)),
@@ -101,16 +103,10 @@ class TensorWriter:
 class TensorReader:
     """Reads the tensors of a document."""
 
-    def __init__(
-        self,
-        entries: list[TensorEntry],
-        tensors: dict[str, torch.Tensor],
-        floors: list[float | None] | None = None,
-        placements: dict[str, str] | None = None,
-    ) -> None:
-        self._tensors, self._placements = tensors, placements or {}
-        self._read = [self._entry(*entry) for entry in entries]
-        for record, floor in zip(self._read, floors or [], strict=floors is not None):
+    def __init__(self, document: Document, tensors: dict[str, torch.Tensor]) -> None:
+        self._tensors, self._placements = tensors, document.placements or {}
+        self._read = [self._entry(*entry) for entry in document.tensors]
+        for record, floor in zip(self._read, document.floors or [None] * len(self._read), strict=True):
             if floor is not None and not 0 <= floor < math.inf:
                 raise ValueError(f"{floor!r} is no floor")
             record.floor = floor
@@ -128,10 +124,21 @@ class TensorReader:
     def _entry(self, shape: tuple[int, ...], dtype: str, where: str | DigestEntry | None) -> TensorRecord:
         record = TensorRecord("", shape, dtype, None)
         if isinstance(where, str):
-            record.tensor = _named_tensor(where, record, self._tensors)
+            record.tensor = self._named(where, record)
         elif where is not None:
             record.digest, record.statistics = self._digest(record, where)
         return record
+
+    def _named(self, name: str, record: TensorRecord) -> torch.Tensor:
+        if name not in self._tensors:
+            raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
+        tensor = self._tensors[name]
+        if record.dtype in COMPLEX and tensor.dtype == COMPLEX[record.dtype] and tensor.shape[-1:] == (2,):
+            tensor = torch.view_as_complex(tensor)
+        said, held = f"{record.dtype}{list(record.shape)}", f"{dtype_name(tensor.dtype)}{list(tensor.shape)}"
+        if said != held:
+            raise GoldenError(f"the metadata says {said} for {name!r} and the file holds {held}.")
+        return tensor
 
     def _digest(self, record: TensorRecord, where: DigestEntry) -> tuple[Digest, Statistics]:
         kind = COMPLEX.get(record.dtype, getattr(torch, record.dtype, None))
@@ -162,21 +169,6 @@ class TensorReader:
         if row.dim() != 1 or dtype_name(row.dtype) != dtype or not 0 <= first <= first + count <= len(row):
             raise GoldenError(f"the document names {count} elements from {first} of a row of {list(row.shape)}.")
         return row[first : first + count]
-
-
-def _named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    if name not in tensors:
-        raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
-    tensor = tensors[name]
-    if record.dtype in COMPLEX and tensor.dtype == COMPLEX[record.dtype] and tensor.shape[-1:] == (2,):
-        tensor = torch.view_as_complex(tensor)
-    held = dtype_name(tensor.dtype)
-    if tuple(tensor.shape) != record.shape or held != record.dtype:
-        raise GoldenError(
-            f"the metadata says {record.dtype}{list(record.shape)} for {name!r} and the file holds "
-            f"{held}{list(tensor.shape)}."
-        )
-    return tensor
 
 
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:

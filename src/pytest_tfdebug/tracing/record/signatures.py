@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -29,11 +28,8 @@ _OF_TORCH = frozenset(dir(torch.nn.Module))
 @lru_cache(maxsize=4096)
 def forward_parameters(module_class: type) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class's forward by name, ``self`` left out; none where they cannot be known."""
-    try:
-        signature = inspect.signature(module_class.forward)  # type: ignore[attr-defined] # a class of modules
-    except (AttributeError, TypeError, ValueError):
-        return MappingProxyType({})
-    return MappingProxyType(dict(list(signature.parameters.items())[1:]))
+    found = _parameters(getattr(module_class, "forward", None))  # type: ignore[arg-type] # which has none
+    return MappingProxyType(dict(list(found.items())[1:]))
 
 
 @lru_cache(maxsize=4096)
@@ -44,11 +40,15 @@ def positional_parameters(module_class: type) -> tuple[str, ...]:
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the parameters that a bound method takes by position; none where they cannot be known."""
+    return tuple(name for name, parameter in _parameters(function).items() if parameter.kind in BY_POSITION)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function by name; none where they cannot be known."""
     try:
-        found = inspect.signature(function).parameters.values()
+        return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return ()
-    return tuple(parameter.name for parameter in found if parameter.kind in BY_POSITION)
+        return {}
 
 
 def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
@@ -59,7 +59,7 @@ def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
             return cast("Callable[..., Any]", found)
     own = type(bare(model))
     names = [name for name in dir(own) if not name.startswith("_") and name not in _OF_TORCH]
-    near = difflib.get_close_matches(method, names, 1)
+    near = get_close_matches(method, names, 1)
     hint = f" Did you mean method={near[0]!r}?" if near else ""
     raise TFDebugError(f"method={method!r}: {own.__name__} has no method of that name.{hint}")
 
@@ -187,10 +187,7 @@ def _typed(annotation: Any, kind: type) -> Iterator[str]:  # noqa: ANN401 - what
 
 def refuse_no_tensors(model: torch.nn.Module, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Refuse a NumPy array, or a list of numbers where a forward says that it takes a tensor."""
-    try:
-        parameters = dict(inspect.signature(method_of(bare(model), method)).parameters)
-    except (TypeError, ValueError):
-        parameters = {}
+    parameters = _parameters(method_of(bare(model), method))
     for name, value in [*zip([*parameters, *("" for _ in args)], args, strict=False), *kwargs.items()]:
         kind = type(value)
         is_array = kind.__module__ == "numpy" and kind.__name__ == "ndarray"

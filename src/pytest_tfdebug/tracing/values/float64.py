@@ -133,7 +133,7 @@ def measure_floors(trace: Trace) -> list[str]:
             f"{trace.model_class} cannot be run in float64: {where}{type(error).__name__}: {first}\n"
             'Record it without tolerance="fp64".'
         ) from error
-    return beside.finish()
+    return list(beside.finish())
 
 
 class _Beside:
@@ -165,29 +165,24 @@ class _Beside:
             if record is not None and values is not None and record.held is not None:
                 self._floors[id(record.held)] = _floor(record, values), call.path
 
-    def finish(self) -> list[str]:
-        found: list[tuple[float, str]] = []
+    def finish(self) -> Iterator[str]:
+        found: dict[int, tuple[float, str]] = {}  # the floor of each tensor, and the module that shows it
         other_way: dict[str, None] = {}  # module paths of tensors that float64 gives otherwise, by more than rounding
         usual = median([floor for floor, _ in self._floors.values() if floor <= _OF_ROUNDING] or [0.0])
-        seen: set[int] = set()
         for record in self._records:
             floor, path = self._floors.get(id(record.held), (math.nan, ""))
-            is_new = id(record.held) not in seen
-            seen.add(id(record.held))
             if floor <= _most(record.dtype):
                 least = usual if math.prod(record.shape) < _FEW else 0.0
                 record.floor = float(f"{max(floor, least):.{_DIGITS - 1}e}")
-                found += [(record.floor, path)] if is_new else []
-            elif is_new and floor > 0 and record.dtype not in ("float64", "complex128"):
+                found.setdefault(id(record.held), (record.floor, path))
+            elif floor > 0 and record.dtype not in ("float64", "complex128"):
                 other_way[path] = None
-        told = []
         if found:
-            (greatest, at), middle = max(found), median(floor for floor, _ in found)
-            told.append(f"floors of {len(found)} tensors: median {middle:.1e}, greatest {greatest:.1e} at {at}")
+            (greatest, at), middle = max(found.values()), median(floor for floor, _ in found.values())
+            yield f"floors of {len(found)} tensors: median {middle:.1e}, greatest {greatest:.1e} at {at}"
         if other_way:
             paths = listed([*other_way], 1) + (" modules" if len(other_way) > 1 else "")
-            told.append(f"in float64 {paths} give another result, so the tolerance of the dtype applies there")
-        return told
+            yield f"in float64 {paths} give another result, so the tolerance of the dtype applies there"
 
 
 def _floor(record: TensorRecord, wide: torch.Tensor) -> float:
