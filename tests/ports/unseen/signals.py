@@ -442,7 +442,13 @@ PORTS = (
     to_edit("passt-ast", "hear21passt", passt),
     to_edit("rapidocr-mobile-det", "rapidocr", mobile_text_detector, "rapidocr.inference_engine.pytorch"),
     to_edit("birder-focalnet", "birder", focalnet),
-    to_edit("lightly-dinov3", "lightly_train", dinov3, "lightly_train._models.dinov3"),
+    to_edit(
+        "lightly-dinov3",
+        "lightly_train",
+        dinov3,
+        "lightly_train._models.dinov3",
+        "lightly_train._activation_checkpointing",
+    ),
     to_edit("vibevoice-acoustic", "vibevoice", vibevoice, "vibevoice.modular"),
     to_edit("spidr-hubert", "spidr", hubert),
 )
