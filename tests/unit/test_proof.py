@@ -599,3 +599,29 @@ def test_an_output_of_unknown_name_may_be_any_of_its_size_in_a_proof(is_port_ver
 
     assert "every output" in culprit.proved
     assert "made = made * 0.37" in linecache.getline(culprit.reference.file, culprit.reference.first)
+
+
+def both_ways(made):
+    """Return scores of texts for images, and of images for texts, as CLIP does."""
+    scores = made.flatten(1) @ made.flatten(1).cumsum(1).mT
+    return {"logits_per_image": scores.mT, "logits_per_text": scores}
+
+
+class Scored(Whole):
+    def forward(self, x):
+        return both_ways(super().forward(x))
+
+
+class OwnScored(OwnWhole):
+    def forward(self, x):
+        return both_ways(super().forward(x))
+
+
+def test_an_output_that_shows_another_output_is_held_to_that_of_its_name():
+    torch.manual_seed(0)
+    right, x = Scored(), torch.randn(4, 5, 16)
+    port = OwnScored(right, "scale")
+
+    culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(port, x)).culprit
+
+    assert "mul left out" in culprit.proved

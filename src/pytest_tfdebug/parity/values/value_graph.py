@@ -110,8 +110,9 @@ class Side:
     def pieces(self) -> dict[int, list[Value]]:
         """Return the outputs that are cut from each value that is not returned itself."""
         found: dict[int, list[Value]] = {}
-        for result in dict.fromkeys(index for _, index in self.table.results):
-            for base in {made for value in self.moves(result) for made in value.producers}:
+        results = dict.fromkeys(index for _, index in self.table.results)
+        for result in results:
+            for base in {made for value in self.moves(result) for made in value.producers} - results.keys():
                 found.setdefault(base, []).append(self.values[result])
         return found
 
