@@ -367,6 +367,13 @@ class Culprit(CulpritRecord):
     divergence: Divergence | None = None
 
 
+def culprit_of(
+    call: Call, kind: Kind, why: str, divergence: Divergence, source: SourceRange | None = None, *, wrong: str = ""
+) -> Culprit:
+    """Return the culprit that a call of the actual forward is, as certain as what was compared on all sides."""
+    return Culprit(call.path, kind, source, why, call.class_name, divergence=divergence, certain=True, wrong=wrong)
+
+
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:
     """Order calls by their end: a call ends after the last of the calls inside it."""
     ends = ends_of([item.call for item in calls])

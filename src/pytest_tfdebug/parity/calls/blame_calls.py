@@ -11,6 +11,7 @@ A call that only one side makes, in the glue so found, explains the divergence b
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,14 @@ from pytest_tfdebug.parity.tensors.failing_tensors import (
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
 from pytest_tfdebug.parity.tensors.uncompared import blame_uncompared
-from pytest_tfdebug.records import FAILING, Culprit, Divergence
+from pytest_tfdebug.records import FAILING, Culprit, Divergence, culprit_of
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import Call, CallComparison, LeafComparison
+    from pytest_tfdebug.records import CallComparison, LeafComparison
+
+_NOTHING_ELSE = "The inputs differ, so nothing else was compared."
 
 
 @dataclass
@@ -67,31 +70,26 @@ def judge_calls(compared: Compared) -> Verdict:
     ``generate``) the first that differs decides: what the later ones were given follows from what it returned.
     """
     tree = CallTree(compared)
-    root_inputs = _other_inputs(tree.roots)
+    given = _other_inputs(tree.roots)
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
-    if not root_inputs and not bad_outputs:
-        return Verdict(
-            notes=[
-                *given_to_model(tree.roots),
-                *harmless_differences(compared),
-                *non_finite(compared),
-            ]
-        )
+    if given is None and not bad_outputs:
+        return Verdict(notes=[*given_to_model(tree.roots), *harmless_differences(compared), *non_finite(compared)])
     divergences = [
-        Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
+        _divergence(item, leaf)
         for item, leaves in tree.events()
         for leaf in leaves
         if leaf.problem in FAILING or (leaf.problem and item.call.parent is None and leaf.direction == "input")
     ]
-    if root_inputs:
-        given = _blame_inputs(tree.roots)
-        return Verdict(divergences, (given.divergence and blame_dtype(tree, given.divergence)) or given)
+    if given is not None:
+        return Verdict(divergences, blame_dtype(tree, _divergence(given[0], given[1][0])) or _blame_inputs(*given))
     fault = first_fault(tree)
     bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
     inputs = GuiltyInputs(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
     wrong_root = next((root for root in tree.roots if failing(root, "output")), None)
     if wrong_root is not None and other_arguments(wrong_root) and _are_handed_on(tree, fault.item, inputs):
-        return Verdict(divergences, _blame_arguments(wrong_root))
+        divergence = _divergence(wrong_root, failing(wrong_root, "output")[0])
+        told = told_arguments(wrong_root.call, other_arguments(wrong_root))
+        return Verdict(divergences, culprit_of(wrong_root.call, "inputs", f"{told} {_NOTHING_ELSE}", divergence))
     of_dtype = blame_dtype(tree, _divergence(*fault))
     if of_dtype is not None:
         return Verdict(divergences, of_dtype)
@@ -101,13 +99,15 @@ def judge_calls(compared: Compared) -> Verdict:
     return Verdict(divergences, culprit, [*given_to_model(tree.roots)])
 
 
-def _other_inputs(roots: list[CallComparison]) -> list[LeafComparison]:
-    """Return the inputs in which the first forward with others differs; none after one that returned others."""
+def _other_inputs(roots: list[CallComparison]) -> tuple[CallComparison, list[LeafComparison]] | None:
+    """Return the first forward with other inputs, and these; none after one that returned others."""
     for root in roots:
         wrong = [leaf for leaf in root.inputs if is_other_input(root, leaf)]
-        if wrong or failing(root, "output"):
-            return wrong
-    return []
+        if wrong:
+            return root, wrong
+        if failing(root, "output"):
+            return None
+    return None
 
 
 def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Culprit:
@@ -135,47 +135,34 @@ def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Culpri
 
 
 def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
-    item = fault.item
+    item, leaf = fault
     divergence = _divergence(*fault)
     opaque = opaque_text(item.call.skeleton.get("outputs"))
-    if item.call.parent is None and opaque is not None and is_without_outputs(item):
-        return _blame_opaque(item.call, opaque, divergence)
-    if is_uncompared(fault.leaf) and not item.is_of_one_class and not is_without_outputs(item):
+    if item.call.parent is None and opaque is not None and is_without_outputs(item):  # what it holds is seen further on
+        wrong = f"returns {shorten(opaque, 80)}, in which no tensor can be found, so it was not compared"
+        named = culprit_of(item.call, "module", TO_OPEN, divergence, item.call.source, wrong=wrong)
+        return replace(named, certain=False)
+    if is_uncompared(leaf) and not item.is_of_one_class and not is_without_outputs(item):
         return blame_uncompared(tree.compared)
-    if fault.leaf.problem == "missing" and fault.leaf.direction == "output":
+    if leaf.problem == "missing" and leaf.direction == "output":
         item = tree.lost_in(item)
+    call, lines = item.call, tree.lines_of(item.call)
     adapted = told_adapters(tree, item)
     if adapted:
-        call = item.call
-        source = tree.lines_of(call)
         why = "Its inputs agree, and its output does not."
-        return Culprit(
-            call.path, "module", source, why, call.class_name, divergence=divergence, certain=True, wrong=adapted
-        )
-    children = tree.children.get(item.call.index, [])
+        return culprit_of(call, "module", why, divergence, lines, wrong=adapted)
+    children = tree.children.get(call.index, [])
     if children or any(map(tree.has, only_expected(tree, item, None, None))):
-        following = tree.next_child(item, fault.leaf)
+        following = tree.next_child(item, leaf)
         end = len(children) if following is None else children.index(following)
         return _blame_gap(tree, item, children[:end], following, divergence)
-    call = item.call
     told = "Its inputs agree" if item.inputs else "It has no tensor inputs"
-    made = "what it wrote into its cache" if fault.leaf.direction == "write" else "its output"
-    return Culprit(
-        call.path,
-        "module",
-        tree.lines_of(call),
+    made = "what it wrote into its cache" if leaf.direction == "write" else "its output"
+    why = (
         f"{told} and {made} does not, and it calls no other module: "
-        f"the fault is in the code, attributes or parameters of this {call.class_name}.",
-        call.class_name,
-        divergence=divergence,
-        certain=True,
+        f"the fault is in the code, attributes or parameters of this {call.class_name}."
     )
-
-
-def _blame_opaque(call: Call, opaque: str, divergence: Divergence) -> Culprit:
-    """Blame a model whose own output cannot be compared; inside of it, what an object holds is seen further on."""
-    wrong = f"returns {shorten(opaque, 80)}, in which no tensor can be found, so it was not compared"
-    return Culprit(call.path, "module", call.source, TO_OPEN, call.class_name, divergence=divergence, wrong=wrong)
+    return culprit_of(call, "module", why, divergence, lines)
 
 
 def _blame_gap(
@@ -198,72 +185,46 @@ def _blame_gap(
         call = absent[0]
         own = tree.compared.own_paths.get(call.path)
         here = f"{own!r} exists here and is never called" if own else "this one does not"
-        explanation = f"The expected forward calls {call.name!r} ({call.class_name}) {place}; {here}."
-        return Culprit(
-            own or call.path, "not-called", lines, explanation, call.class_name, divergence=divergence, certain=True
-        )
+        why = f"The expected forward calls {call.name!r} ({call.class_name}) {place}; {here}."
+        return replace(culprit_of(call, "not-called", why, divergence, lines), path=own or call.path)
     if extra and not left_out:
         call = extra[0]
-        explanation = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
-        source = call.called_at or lines
-        return Culprit(
-            call.path, "extra-call", source, explanation, call.class_name, divergence=divergence, certain=True
-        )
+        why = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
+        return culprit_of(call, "extra-call", why, divergence, call.called_at or lines)
     is_of_others = bool(left_out and extra)
-    is_compared = bool(paired or following or not is_of_others)
-    if not is_compared:
-        explanation = (
+    if is_of_others and not paired and not following:
+        why = (
             f"None of the calls in it could be compared, so the fault may lie in its lines or in {names(extra)}; "
             f"the expected forward calls {names(left_out)} instead."
         )
-    else:
-        explanation = (
-            f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
-            f"{place}."
-        )
-        if is_of_others:
-            explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
-    name = parent.call.class_name
-    return Culprit(parent.call.path, "glue", lines, explanation, name, divergence=divergence, certain=is_compared)
+        return replace(culprit_of(parent.call, "glue", why, divergence, lines), certain=False)
+    why = (
+        f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
+        f"{place}."
+    )
+    if is_of_others:
+        why += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
+    return culprit_of(parent.call, "glue", why, divergence, lines)
 
 
 def _agreeing(tree: CallTree, divergence: Divergence) -> str:
     """Say how many of the tensors that were computed before one were compared and agree."""
-    count = 0
-    for _, leaves in tree.events():
-        for leaf in leaves:
-            if leaf is divergence.comparison:
-                return "1 tensor agrees" if count == 1 else f"{count or 'No'} tensors agree"
-            count += leaf.is_measured and not leaf.problem
-    return f"{count or 'No'} tensors agree"
+    every = (leaf for _, leaves in tree.events() for leaf in leaves)
+    before = takewhile(lambda leaf: leaf is not divergence.comparison, every)
+    count = sum(leaf.is_measured and not leaf.problem for leaf in before)
+    return "1 tensor agrees" if count == 1 else f"{count or 'No'} tensors agree"
 
 
-def _blame_inputs(roots: list[CallComparison]) -> Culprit:
-    item, wrong = next(
-        (root, leaves) for root in roots if (leaves := [leaf for leaf in root.inputs if is_other_input(root, leaf)])
-    )
+def _blame_inputs(root: CallComparison, wrong: list[LeafComparison]) -> Culprit:
     given = ", ".join(f"{leaf.leaf} ({input_problem(leaf)})" for leaf in wrong[:3])
-    explanation = (
-        f"The model was given other inputs than the expected forward: {given}. The inputs differ, so nothing else was "
-        "compared."
-    )
-    call = item.call
-    divergence = _divergence(item, wrong[0])
-    return Culprit(call.path, "inputs", None, explanation, call.class_name, divergence=divergence, certain=True)
+    why = f"The model was given other inputs than the expected forward: {given}. {_NOTHING_ELSE}"
+    return culprit_of(root.call, "inputs", why, _divergence(root, wrong[0]))
 
 
 def _are_handed_on(tree: CallTree, first: CallComparison, inputs: GuiltyInputs) -> bool:
     """Tell whether what a model was given, beside tensors, can have reached the first wrong call: as its arguments."""
     below = [item for item in tree.around(first.call.index) if item.call.parent is not None]
     return not below or any(map(inputs.arguments, below))
-
-
-def _blame_arguments(item: CallComparison) -> Culprit:
-    """Blame numbers and flags that a model was given: its outputs differ, and other ones follow from other inputs."""
-    call = item.call
-    why = f"{told_arguments(call, other_arguments(item))} The inputs differ, so nothing else was compared."
-    divergence = _divergence(item, failing(item, "output")[0])
-    return Culprit(call.path, "inputs", None, why, call.class_name, divergence=divergence, certain=True)
 
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:

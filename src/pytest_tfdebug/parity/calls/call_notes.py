@@ -25,22 +25,17 @@ _FRACTION = re.compile(r"-?\d+(\.\d*(e[+-]?\d+)?|e[+-]?\d+)")
 
 def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
     """Mention what models are given, beside tensors, that the expected ones are not, and masks in other numbers."""
-    yield from recoded_masks(roots)
-    for root in roots:
-        if given := other_arguments(root, is_strict=True):
-            yield told_arguments(root.call, given)
-
-
-def recoded_masks(roots: list[CallComparison]) -> Iterator[str]:
-    """Mention masks that a model is given in other numbers than the expected one."""
     for leaf in (leaf for root in roots for leaf in root.inputs if leaf.problem == "recoded"):
         yield (
             f"{leaf.leaf} is a mask with other numbers than in the expected forward. If both models read them the same "
             "way, this one was given another mask."
         )
+    for root in roots:
+        if given := other_arguments(root, is_strict=True):
+            yield told_arguments(root.call, given)
 
 
-def harmless_differences(compared: Compared) -> list[str]:
+def harmless_differences(compared: Compared) -> Iterator[str]:
     """Mention inputs that differ and, of modules with names in common, calls that one side alone makes."""
     changed = [item.call.path for item in compared.calls if any(leaf.problem in FAILING for leaf in item.inputs)]
     unpaired = [item.call for item in compared.calls if item.expected is None]
@@ -51,14 +46,12 @@ def harmless_differences(compared: Compared) -> list[str]:
     ]
     extra = [call for call in unpaired if not call.path.startswith(of_adapters)]
     is_named = 2 * len(compared.unpaired_expected) <= len(compared.expected)
-    notes = []
     if changed:
-        notes.append(f"Inputs of {len(changed)} calls differ and change no output, the first of {changed[0]!r}.")
+        yield f"Inputs of {len(changed)} calls differ and change no output, the first of {changed[0]!r}."
     if absent and is_named:
-        notes.append(f"Never called here: {names(absent)}.")
+        yield f"Never called here: {names(absent)}."
     if extra and is_named:
-        notes.append(f"Called only here: {names(extra)}.")
-    return notes
+        yield f"Called only here: {names(extra)}."
 
 
 def other_numbers(
@@ -83,7 +76,7 @@ def _is_fraction(name: str, *texts: str) -> bool:
     return "drop" not in name and all(map(_FRACTION.fullmatch, texts))
 
 
-def non_finite(compared: Compared) -> list[str]:
+def non_finite(compared: Compared) -> Iterator[str]:
     """Mention inf and nan that both sides have in the same places: they agree, and may not be meant."""
     names = [
         f"{item.call.name!r}"
@@ -91,11 +84,8 @@ def non_finite(compared: Compared) -> list[str]:
         for leaf in item.outputs
         if leaf.metrics is not None and leaf.metrics.non_finite_expected
     ]
-    return (
-        [f"inf or nan in the same places on both sides in {len(names)} outputs, the first of {names[0]}."]
-        if names
-        else []
-    )
+    if names:
+        yield f"inf or nan in the same places on both sides in {len(names)} outputs, the first of {names[0]}."
 
 
 def told_adapters(tree: CallTree, item: CallComparison) -> str:
@@ -104,11 +94,8 @@ def told_adapters(tree: CallTree, item: CallComparison) -> str:
         return ""
     here = any(adapted_layer(path) == item.call.path for path in tree.compared.own_paths.values())
     there = any(adapted_layer(call.path) == item.expected.path for call in tree.compared.expected)
-    if here == there:
-        return ""
-    if here:
-        return "is adapted by peft, and the expected one is not"
-    return "is not adapted, and the expected one is, by peft"
+    wrong = "is adapted by peft, and the expected one is not"
+    return "" if here == there else wrong if here else "is not adapted, and the expected one is, by peft"
 
 
 def told_arguments(call: Call, given: dict[str, tuple[str, str]]) -> str:
@@ -131,13 +118,11 @@ def input_problem(leaf: LeafComparison) -> str:
 
 def where(previous: CallComparison | None, following: CallComparison | None) -> str:
     """Say between which of its calls some lines of a forward are."""
-    if previous is None and following is None:
-        return "of its own"
-    if following is None:
-        return f"after its call of {previous.call.name!r}" if previous else ""
-    if previous is None:
-        return f"before its call of {following.call.name!r}"
-    return f"between its calls of {previous.call.name!r} and {following.call.name!r}"
+    if previous and following:
+        return f"between its calls of {previous.call.name!r} and {following.call.name!r}"
+    if previous:
+        return f"after its call of {previous.call.name!r}"
+    return f"before its call of {following.call.name!r}" if following else "of its own"
 
 
 def names(calls: list[Call]) -> str:

@@ -46,11 +46,6 @@ class ErrorStep(NamedTuple):
         return self.after / (self.before + self.epsilon)
 
     @property
-    def kind(self) -> tuple[str, str]:
-        """Class of the module, and whether it is what it was given or what it returned."""
-        return self.item.call.class_name, self.leaf.direction
-
-    @property
     def epsilon(self) -> float:
         """Epsilon of the tensor's dtype."""
         return _epsilon(self.leaf)
@@ -70,7 +65,8 @@ def without_jumps(compared: Compared) -> Compared:
     """Return a comparison in which a jump is outside tolerance, and what was excused behind it."""
     if not excused(compared):
         return compared
-    jump = first_jump(list(steps(compared)))
+    found = list(steps(compared))
+    jump = next((step for step in found if _is_jump(step, found)), None)
     return compared if jump is None else _beginning_at(compared, jump.leaf)
 
 
@@ -188,19 +184,16 @@ def told_noise(compared: Compared) -> str:
     )
 
 
-def first_jump(found: list[ErrorStep]) -> ErrorStep | None:
-    """Return the first step that makes more of a difference than rounding does; None where all grow step by step."""
-    return next((step for step in found if _is_jump(step, found)), None)
-
-
 def _is_jump(step: ErrorStep, found: list[ErrorStep]) -> bool:
+    """Tell whether a step makes more of a difference than rounding does, and than others of its class do."""
     if not step.before:
         return step.roundings > _OWN
-    kind = step.kind
     if step.roundings <= _BEYOND_OTHERS:
         return False
-    others = [other.roundings for other in found if other.item is not step.item and other.kind == kind]
-    return len(others) >= _ENOUGH and step.roundings > _BEYOND_OTHERS * max(1.0, *others)
+    kind = step.item.call.class_name, step.leaf.direction
+    others = (other for other in found if other.item is not step.item)
+    usual = [it.roundings for it in others if (it.item.call.class_name, it.leaf.direction) == kind]
+    return len(usual) >= _ENOUGH and step.roundings > _BEYOND_OTHERS * max(1.0, *usual)
 
 
 def steps(compared: Compared) -> Iterator[ErrorStep]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.records import culprit_of
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.calls.call_tree import CallTree
-    from pytest_tfdebug.records import CallComparison, Divergence, LeafComparison
+    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
 
 #: Share of the innermost modules that must compute in the other dtype: autocast leaves norms and embeddings alone.
 _MOST = 0.5
@@ -33,7 +33,7 @@ def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
         f"No module's code is to blame, and values were not compared. Run it in {expected}, or compare it with a "
         f"forward recorded in {actual}."
     )
-    return Culprit(call.path, "dtype", None, why, call.class_name, divergence=first, certain=True, wrong=wrong)
+    return culprit_of(call, "dtype", why, first, wrong=wrong)
 
 
 def _of_innermost(tree: CallTree, item: CallComparison) -> list[LeafComparison]:

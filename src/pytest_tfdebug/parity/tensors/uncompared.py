@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.pair.alike import chosen, likeness
 from pytest_tfdebug.parity.tensors.failing_tensors import is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN, unopened
-from pytest_tfdebug.records import FAILING, Culprit, Divergence
+from pytest_tfdebug.records import FAILING, Divergence, culprit_of
 
 #: What the path of a leaf begins with: a cache is told as one.
 _FIRST_PART = re.compile(r"[^.\[]*")
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison, LeafComparison
+    from pytest_tfdebug.records import CallComparison, Culprit, LeafComparison
 
 
 def outputs_fail(compared: Compared) -> bool | None:
@@ -57,7 +57,7 @@ def blame_uncompared(compared: Compared) -> Culprit:
         f"{f'It also returns {here}, which no output of the reference was found to be.' if here else ''}"
     ).rstrip()
     first = Divergence(call.path, call.class_name, call.call, leaves[0])
-    return Culprit(call.path, "module", call.source, why, call.class_name, divergence=first, certain=True, wrong=wrong)
+    return culprit_of(call, "module", why, first, call.source, wrong=wrong)
 
 
 def what_to_write(compared: Compared) -> str:
