@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -196,6 +197,11 @@ class Metrics(NamedTuple):
     # elements that were compared one by one, where the expected tensor is not kept whole: what is said of all of them
     # is then an estimate, and a greatest difference the greatest that was seen; 0 where all were
     sampled: int = 0
+
+    @property
+    def share(self) -> float:
+        """The greatest absolute difference over what is allowed there."""
+        return self.max_abs / self.allowed if self.allowed else (inf if self.max_abs else 0.0)
 
 
 #: What a leaf comparison found: nothing, values outside tolerance, or tensors whose names or shapes differ; of an

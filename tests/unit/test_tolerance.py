@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance, Tolerances, flattened, layered, tolerances
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance, Tolerances, layered, tolerances
 
 
 @pytest.mark.parametrize(("dtype", "expected"), DEFAULTS.items())
@@ -40,12 +40,6 @@ def test_a_stronger_place_wins_with_whatever_it_says():
     assert found.of("body", "float32")[:2] == (0.1, 0.1)
     assert layered(argument, tolerances(), ini).of("body", "float32")[:2] == (0.5, 0.5)
     assert layered(tolerances(atol=0.2), marker, ini).of("body", "float32")[:2] == (0.1, 0.2)
-
-
-def test_layers_are_flattened_with_the_strongest_last():
-    found = flattened(layered(tolerances(0.1), tolerances(0.2, 0.3), tolerances(overrides={"a": (1, 1)})))
-
-    assert found == Tolerances(0.1, 0.3, (("a", Tolerance(1.0, 1.0)),))
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), "1e-3", True, [1e-3]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.calls.blame_calls import Verdict
@@ -11,17 +11,15 @@ from pytest_tfdebug.records import FAILING
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import LeafComparison
 
 #: What becomes of a comparison in which the outputs agree and something inside does not.
 Internal = Literal["warn", "fail"]
-_CHOICES = ("warn", "fail")
 
 
 def checked_internal(value: object) -> None:
     """Refuse what is not an :data:`Internal`."""
-    if value not in _CHOICES:
-        raise TFDebugError(f"internal={value!r} is not one of {', '.join(map(repr, _CHOICES))}.")
+    if value not in get_args(Internal):
+        raise TFDebugError(f"internal={value!r} is not one of {', '.join(map(repr, get_args(Internal)))}.")
 
 
 def tolerate_internal(verdict: Verdict, compared: Compared) -> tuple[Verdict, str]:
@@ -44,15 +42,10 @@ def is_equal_outside(compared: Compared) -> bool:
     """Tell whether the roots' outputs agree, and what was written to caches."""
     roots = [item for item in compared.calls if item.call.parent is None]
     written = (leaf for item in compared.calls for leaf, _ in item.writes)
+    returned = [leaf for root in roots for leaf in root.outputs if leaf.problem not in ("", "extra")]
     return (
         bool(roots)
         and all(map(has_output, roots))
-        and not any(_is_open(leaf) for root in roots for leaf in root.outputs)
+        and all(leaf.problem == "missing" and leaf.how for leaf in returned)  # left out
         and not any(leaf.problem in FAILING for leaf in written)
     )
-
-
-def _is_open(leaf: LeafComparison) -> bool:
-    """Tell whether an output of the model differs, or was not compared though it should be."""
-    is_left_out = leaf.problem == "missing" and bool(leaf.how)
-    return bool(leaf.problem) and leaf.problem != "extra" and not is_left_out

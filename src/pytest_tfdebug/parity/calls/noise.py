@@ -172,7 +172,7 @@ def told_noise(compared: Compared) -> str:
     found = excused(compared)
     if not found:
         return ""
-    shares = [(leaf.metrics.max_abs / leaf.metrics.allowed, item, leaf) for item, leaf in found if leaf.metrics]
+    shares = [(leaf.metrics.share, item, leaf) for item, leaf in found if leaf.metrics]
     share, item, leaf = max(shares, key=lambda each: each[0])
     count = "1 tensor leaves its" if len(found) == 1 else f"{len(found)} tensors leave their"
     size = leaf.metrics.relative_l2 if leaf.metrics else 0.0

@@ -93,8 +93,7 @@ def _figures(leaf: LeafComparison) -> tuple[float | None, float | None, float | 
     metrics = leaf.metrics
     if metrics is None:  # bit by bit equal, or of another form
         return (0.0, 0.0, None, 0.0) if leaf.is_measured and not leaf.problem else (None, None, None, None)
-    share = metrics.max_abs / metrics.allowed if metrics.allowed else (float("inf") if metrics.max_abs else 0.0)
-    return share, metrics.max_abs, metrics.allowed, metrics.relative_l2
+    return metrics.share, metrics.max_abs, metrics.allowed, metrics.relative_l2
 
 
 def _reference_calls(

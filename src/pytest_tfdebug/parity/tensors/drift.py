@@ -26,6 +26,7 @@ _EPSILON = {"float64": 2.2e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16"
 _JUMP = 50.0
 #: Rounding that has grown beyond this multiple of epsilon is no rounding any more.
 _LARGE = 1e4
+_NO_JUMP = "no module jumps, and the relative L2 stays below"
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,12 @@ class Assessment:
     reason: str  # why, in a sentence
 
     def __str__(self) -> str:
-        if self.finding == "unclear":
-            return f"Drift or regression: {self.reason}"
-        named = {"drift": "drift", "regression": "a regression"}[self.finding]
-        return f"Drift or regression: it is probably {named}: {self.reason}"
+        named = {"drift": "it is probably drift: ", "regression": "it is probably a regression: ", "unclear": ""}
+        return f"Drift or regression: {named[self.finding]}{self.reason}"
 
 
 def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
     """Weigh the shape of the error and what has changed around the model since it was recorded."""
-    return _told_by_structure(report, wrong_weights) or _told_by_size(report, "; ".join(changes))
-
-
-def _told_by_structure(report: ParityReport, wrong_weights: Sequence[str]) -> Assessment | None:
     culprit = report.culprit
     kind, divergence = (culprit.kind, culprit.divergence) if culprit is not None else (None, None)
     if kind == "inputs":
@@ -60,7 +55,7 @@ def _told_by_structure(report: ParityReport, wrong_weights: Sequence[str]) -> As
         return Assessment("regression", "an output has another shape or dtype.")
     if divergence is not None and divergence.comparison.problem == "missing":
         return Assessment("regression", "a tensor is missing.")
-    return None
+    return _told_by_size(report, "; ".join(changes))
 
 
 def _told_by_size(report: ParityReport, since: str) -> Assessment:
@@ -81,16 +76,14 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
     if at > _JUMP * max(before, epsilon):
         equal = "equal bit by bit" if is_whole else "equal in everything that the golden keeps"
         was = f"within a relative L2 of {before:.1e}" if before else equal
-        reason = (
-            f"before the culprit every output is {was}, there it jumps to {at:.1e}."
-            if first
-            else f"the first output that could be compared is off by a relative L2 of {at:.1e}."
-        )
-        return Assessment("regression", reason)
-    if largest > _LARGE * epsilon:
+        reason = f"the first output that could be compared is off by a relative L2 of {at:.1e}."
+        if first:
+            reason = f"before the culprit every output is {was}, there it jumps to {at:.1e}."
+    elif largest > _LARGE * epsilon:
         reason = f"the error reaches a relative L2 of {largest:.1e}, more than rounding explains."
-        return Assessment("regression", reason)
-    shape = f"no module jumps, and the relative L2 stays below {largest:.1e}"
-    if since:
-        return Assessment("drift", f"{shape}; changed since: {since}.")
-    return Assessment("unclear", f"{shape}, as rounding does, but the environment is the recorded one.")
+    elif since:
+        return Assessment("drift", f"{_NO_JUMP} {largest:.1e}; changed since: {since}.")
+    else:
+        told = f"{_NO_JUMP} {largest:.1e}, as rounding does, but the environment is the recorded one."
+        return Assessment("unclear", told)
+    return Assessment("regression", reason)

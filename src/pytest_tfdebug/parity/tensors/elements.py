@@ -30,24 +30,24 @@ def element_grid(
     """Return the elements of two tensors of one shape; None where they have none to show."""
     if expected.shape != actual.shape or not expected.numel() or expected.is_complex():
         return None
-    names = tuple(axes) if len(axes) == expected.dim() else tuple(f"axis {place}" for place in range(expected.dim()))
     flat_e, flat_a = (_as_rows(each) for each in (expected, actual))
     rows, columns = flat_e.shape
     block = -(-rows // _CELLS), -(-columns // _CELLS)
     e, a = _worst_of_blocks(flat_e, flat_a, block)
+    sizes = (flat_a - flat_e).abs().flatten().log10()  # -inf for what is equal
     atol = tolerance.absolute(float(flat_e.square().mean().sqrt()))
     return ElementGrid(
         tensor,
         tuple(expected.shape),
-        names,
+        tuple(axes) or axis_names(expected.shape, ()),
         e.shape[0],
         e.shape[1],
         block,
         _numbers(e),
         _numbers(a),
         _numbers(atol + tolerance.rtol * e.abs()),
-        _histogram(flat_e, flat_a),
-        _differences(flat_e, flat_a),
+        _histogram(*(each[torch.isfinite(each)] for each in (flat_e, flat_a))),
+        _histogram(sizes[torch.isfinite(sizes)], sizes[:0]),
     )
 
 
@@ -77,17 +77,7 @@ def _worst_of_blocks(
     if block == (1, 1):
         return expected, actual
     difference = (actual - expected).abs().nan_to_num(nan=math.inf, posinf=math.inf)
-    rows, columns = expected.shape
-    pad = (0, -columns % block[1], 0, -rows % block[0])
-    padded = torch.nn.functional.pad(difference, pad, value=-1.0)
-    places = torch.nn.functional.pad(torch.arange(rows * columns).reshape(rows, columns), pad, value=0)
-    down, across = padded.shape[0] // block[0], padded.shape[1] // block[1]
-
-    def blocks(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.reshape(down, block[0], across, block[1]).transpose(1, 2).reshape(down, across, -1)
-
-    worst = blocks(padded).argmax(-1, keepdim=True)
-    chosen = blocks(places).gather(-1, worst).squeeze(-1)
+    chosen = torch.nn.functional.max_pool2d(difference[None], block, ceil_mode=True, return_indices=True)[1][0]
     return expected.flatten()[chosen], actual.flatten()[chosen]
 
 
@@ -96,20 +86,10 @@ def _numbers(tensor: torch.Tensor) -> tuple[float, ...]:
 
 
 def _histogram(expected: torch.Tensor, actual: torch.Tensor) -> Histogram | None:
-    one, other = (each[torch.isfinite(each)] for each in (expected, actual))
-    both = torch.cat((one, other))
-    return _binned(one, other, float(both.min()), float(both.max())) if both.numel() else None
-
-
-def _differences(expected: torch.Tensor, actual: torch.Tensor) -> Histogram | None:
-    size = (actual - expected).abs().flatten()
-    logs = size[torch.isfinite(size) & (size > 0)].log10()
-    if not logs.numel():
+    both = torch.cat((expected, actual))
+    if not both.numel():
         return None
-    return _binned(logs, logs[:0], float(logs.min()), float(logs.max()))
-
-
-def _binned(expected: torch.Tensor, actual: torch.Tensor, low: float, high: float) -> Histogram:
+    low, high = float(both.min()), float(both.max())
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = torch.linspace(low, high, _BINS + 1, dtype=torch.float64)

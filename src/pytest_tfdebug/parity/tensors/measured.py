@@ -83,12 +83,10 @@ def worst_share(calls: Iterable[CallComparison]) -> Worst | None:
 
     The share is the greatest absolute difference over what is allowed there; 0 for equal tensors.
     """
-    worst = None
-    for item in calls:
-        for leaf in (*item.inputs, *item.made):
-            if leaf.problem or not leaf.is_measured:
-                continue
-            share = leaf.metrics.max_abs / leaf.metrics.allowed if leaf.metrics and leaf.metrics.max_abs else 0.0
-            if worst is None or share > worst.share:
-                worst = Worst(share, item.call.name)
-    return worst
+    shares = (
+        Worst(leaf.metrics.share if leaf.metrics else 0.0, item.call.name)
+        for item in calls
+        for leaf in (*item.inputs, *item.made)
+        if leaf.is_measured and not leaf.problem
+    )
+    return max(shares, key=lambda each: each.share, default=None)

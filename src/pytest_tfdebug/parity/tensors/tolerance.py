@@ -109,10 +109,9 @@ class Tolerances:
             chosen = self.weaker.of(path, dtype, floor)
         else:
             chosen = DEFAULTS[dtype] if floor is None or self.by == "dtype" else by_floor(floor, dtype)
-        for by_dtype in (True, False):
-            for key, tolerance in self.overrides:
-                if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else matches(path, key)):
-                    chosen = tolerance
+        by_dtype = [tolerance for key, tolerance in self.overrides if key == dtype]
+        by_path = [tolerance for key, tolerance in self.overrides if key not in DEFAULTS and matches(path, key)]
+        chosen = [chosen, *by_dtype, *by_path][-1]
         if self.rtol is not None:
             chosen = chosen._replace(rtol=self.rtol, noise=0.0)
         if self.atol is not None:
@@ -162,21 +161,7 @@ def layered(first: Tolerances, *fallbacks: Tolerances) -> Tolerances:
     return replace(first, weaker=layered(*fallbacks)) if fallbacks else first
 
 
-def flattened(layers: Tolerances) -> Tolerances:
-    """Return layers as one, for where they have to be written in one line: ``rtol`` and ``atol`` of the strongest."""
-    if layers.weaker is None:
-        return layers
-    below = flattened(layers.weaker)
-    return Tolerances(
-        below.rtol if layers.rtol is None else layers.rtol,
-        below.atol if layers.atol is None else layers.atol,
-        (*below.overrides, *layers.overrides),
-        by=below.by,
-    )
-
-
 def _check(name: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (is_number and value >= 0):  # type: ignore[operator] # a number, as was just asked
         raise TFDebugError(f"{name} = {value!r} is not a number >= 0.")
