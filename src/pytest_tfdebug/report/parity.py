@@ -15,7 +15,7 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.parity.arrays.result import ArrayPlace, ArraysReport, IntervalStep
+    from pytest_tfdebug.parity.arrays.result import ArraysReport, IntervalStep
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
 
@@ -190,6 +190,7 @@ def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
 
 #: Statements that are shown of each strength, and lines of each.
 _STATEMENTS, _CODE = 8, 3
+_NO_ARRAY = "no array shows what these lines compute"
 #: Strength -> what is said of its lines.
 _TOLD = {
     "proved": "reference, gives what the arrays give with this change:",
@@ -211,12 +212,11 @@ def arrays_text(report: ArraysReport) -> CheckText:
             circumstances=around,
         )
     place = f"{culprit.reference} in " if culprit.reference else ""
-    label = repr(report.first.label) if report.first is not None and report.first.label else "no array"
-    what = "is the first array that differs" if label != "no array" else "shows what these lines compute"
+    told = f"{report.first.label!r} is the first array that differs" if report.first is not None else _NO_ARRAY
     return CheckText(
-        f"{place}{culprit.path} ({culprit.class_name}): {label} {what}",
+        f"{place}{culprit.path} ({culprit.class_name}): {told}",
         tuple(_statements(report.steps)),
-        (*([culprit.proved] if culprit.proved else []), *_why(report.last, report.first)),
+        (*([culprit.proved] if culprit.proved else []), *culprit.why.splitlines()),
         tuple(next_step(report.advice)),
         tuple(_figures(report)),
         circumstances=around,
@@ -237,15 +237,6 @@ def _statements(steps: list[IntervalStep]) -> Iterator[str]:
             yield f"    and {counted(len(step.statements) - _STATEMENTS, 'statement')} more"
 
 
-def _why(last: ArrayPlace | None, first: ArrayPlace | None) -> Iterator[str]:
-    if last is not None:
-        yield f"{last.label!r} is the last array before it that was found: {last.value} (distance {last.distance:.1e})."
-    else:
-        yield "No array before it is a value of the reference."
-    if first is not None:
-        yield f"The first value that was not found: {first.value}."
-
-
 def _figures(report: ArraysReport) -> Iterator[str]:
     for leaf, crop in report.outputs:
         if leaf.problem:
@@ -256,7 +247,7 @@ def _figures(report: ArraysReport) -> Iterator[str]:
 def _around(report: ArraysReport) -> Iterator[str]:
     said = [array for array in report.arrays if array.how != "says nothing"]
     yield f"{report.tensors} of {counted(len(said), 'array')} are values of the reference."
-    alone = [array.label for array in report.unpaired_arrays]
+    alone = [array.label for array in report.arrays if array.is_open]
     if alone:
         yield f"Without partner: {listed(alone)}."
     if len(said) < len(report.arrays):

@@ -43,15 +43,6 @@ class IntervalStep:
     statements: tuple[ReferenceStatement, ...]  # as they are computed, those of constants (masks, positions) last
 
 
-@dataclass(frozen=True)
-class ArrayPlace:
-    """The label of an array, empty for none, and in words the value that it is or should be, so far away."""
-
-    label: str
-    value: str
-    distance: float = 0.0
-
-
 @dataclass(frozen=True, repr=False)
 class ArraysReport(ParityReport):
     """A comparison of arrays without names; see :class:`ParityReport`."""
@@ -59,16 +50,10 @@ class ArraysReport(ParityReport):
     arrays: list[Array] = field(default_factory=list)  # every one, with its partners
     #: The interval: lines of the reference that may be done otherwise, by how closely that is known.
     steps: list[IntervalStep] = field(default_factory=list)
-    last: ArrayPlace | None = None  # the last array that is there, and what it is
-    first: ArrayPlace | None = None  # the first that is not
+    first: Array | None = None  # the first that the reference does not have; None where what is missing has no array
     factor: float = 0.0  # how many times that value the first array is; 0 where it is no multiple of it
     outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)  # each, and what part of it was compared
     uncompared: list[str] = field(default_factory=list)  # outputs that no array could be compared with
-
-    @property
-    def unpaired_arrays(self) -> list[Array]:
-        """The arrays that say something and have no partner."""
-        return [array for array in self.arrays if array.is_open]
 
     def check_text(self) -> CheckText:
         """Return the parts of the report."""
@@ -105,12 +90,8 @@ def report_of(
         outputs=compared,
         uncompared=[output.record.leaf for output in outputs if output.comparison is None],
     )
-    return report if interval is None else _with_interval(report, reference, interval, proof)
-
-
-def _with_interval(
-    report: ArraysReport, reference: ReferenceValues, interval: Interval, proof: ArraysProof | None
-) -> ArraysReport:
+    if interval is None:
+        return report
     steps = [
         IntervalStep(strength, tuple(_statements(reference, found, interval.bound)))
         for strength, found in interval.steps.items()
@@ -124,33 +105,30 @@ def _with_interval(
             steps.insert(0, IntervalStep("proved", (ReferenceStatement(lines),)))
         told = f"Proved: {proof.told}."
         culprit = replace(culprit, path=call.path, class_name=call.class_name, reference=lines, proved=told)
-    return replace(
-        report,
-        culprit=culprit,
-        steps=steps,
-        last=None if interval.last is None else _place(reference, interval.last, interval.last.partners[0]),
-        first=_place(reference, interval.first, interval.bound),
-        factor=interval.factor,
-    )
+    return replace(report, culprit=culprit, steps=steps, first=interval.first, factor=interval.factor)
 
 
 def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
-    call = reference.call_of(reference.at(interval.bound))
+    call, last = reference.call_of(reference.at(interval.bound)), interval.last
     own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
     label = f"{interval.first.label!r}" if interval.first is not None else "No array"
     proved = f"{label} is {interval.factor:.6g} times what these lines compute." if interval.factor else ""
     kind: Kind = "module" if call.index not in reference.callers else "glue"
-    told = f"{label} is not what these lines compute."
-    return Culprit(call.path, kind, None, told, call.class_name, own, proved=proved)
+    found = "No array before it is a value of the reference."
+    if last is not None:
+        is_value = f"{_told(reference, last.partners[0])} (distance {last.distance:.1e})"
+        found = f"{last.label!r} is the last array before it that was found: {is_value}."
+    why = f"{found}\nThe first value that was not found: {_told(reference, interval.bound)}."
+    return Culprit(call.path, kind, None, why, call.class_name, own, proved=proved)
 
 
-def _place(reference: ReferenceValues, array: Array | None, index: int) -> ArrayPlace:
+def _told(reference: ReferenceValues, index: int) -> str:
+    """Return in words what a value is."""
     value = reference.at(index)
     call = reference.call_of(value)
     is_output = index in (other for _, other in reference.table.outputs.get(call.index, ()))
     what = "the output" if is_output else f"{value.operator or value.origin} {value.name}".rstrip()
-    told = f"{what} of {call.name}, shape {value.shape}"
-    return ArrayPlace("", told) if array is None else ArrayPlace(array.label, told, array.distance)
+    return f"{what} of {call.name}, shape {value.shape}"
 
 
 def _statements(reference: ReferenceValues, indices: Sequence[int], bound: int) -> Iterator[ReferenceStatement]:

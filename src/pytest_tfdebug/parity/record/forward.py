@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, ForwardRecord
-from pytest_tfdebug.parity.record.near_values import NearValues, paired_by_values
+from pytest_tfdebug.parity.record.near_values import NearValues
 from pytest_tfdebug.parity.text.source_text import source_text
 from pytest_tfdebug.records import FAILING, as_they_ended
 
@@ -15,45 +15,39 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import CallState, ElementGrid, PairedBy, SourceText
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.records import Call, CallComparison, LeafComparison
+    from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison
 
 
 def forward_record(report: ParityReport, elements: ElementGrid | None = None) -> ForwardRecord:
     """Return both forwards of a comparison."""
-    near = NearValues(report.explained) if report.explained is not None and report.explained.pair is not None else None
-    paired = _pairs(report)
-    by_values = paired_by_values(report, near) if near is not None else {}
+    near = NearValues(report) if report.explained is not None and report.explained.pair is not None else None
+    paired = [
+        CallPair(item.call.index, item.expected.index, _paired_by(item, report.suggested))
+        for item in report.calls
+        if item.expected is not None
+    ]
     taken = {pair.reference for pair in paired}
+    by_values = near.paired if near is not None else {}
     more = [CallPair(own, reference, "values") for own, (reference, _) in by_values.items() if reference not in taken]
     is_by_values = len(more) > len(paired)
     pairs = (*paired, *more)
-    beside = {pair.reference: pair.own for pair in pairs}
-    shares = near.shares(report, by_values) if near is not None else {}
-    own = _own_calls(report, shares, is_by_values=is_by_values)
+    own = _own_calls(report, near.shares() if near is not None else {}, is_by_values=is_by_values)
+    culprit = _call_of_culprit(report)
     return ForwardRecord(
         own,
-        _reference_calls(report, beside, own),
+        _reference_calls(report, {pair.reference: pair.own for pair in pairs}, own),
         pairs,
         "fingerprints" if is_by_values else "tolerance",
-        _index_of_culprit(report),
-        _sources(report),
+        None if culprit is None else culprit.call.index,
+        _sources(report.culprit, culprit),
         near.own() if near is not None else (),
         near.reference() if near is not None else (),
         elements,
     )
 
 
-def _pairs(report: ParityReport) -> list[CallPair]:
-    return [
-        CallPair(item.call.index, item.expected.index, _paired_by(item, report.suggested))
-        for item in report.calls
-        if item.expected is not None
-    ]
-
-
 def _paired_by(item: CallComparison, suggested: dict[str, str]) -> PairedBy:
-    assert item.expected is not None  # noqa: S101 - pairs alone are asked
-    is_renamed = item.call.parent is not None and item.call.path != item.expected.path
+    is_renamed = item.call.parent is not None and item.expected is not None and item.call.path != item.expected.path
     return "suggested" if suggested and is_renamed else "name"
 
 
@@ -110,24 +104,20 @@ def _reference_calls(
     )
 
 
-def _index_of_culprit(report: ParityReport) -> int | None:
+def _call_of_culprit(report: ParityReport) -> CallComparison | None:
     culprit = report.culprit
     if culprit is None:
         return None
     number = culprit.divergence.call if culprit.divergence is not None else None
-    mine = [item.call for item in report.calls if item.call.path == culprit.path]
-    found = next((call for call in mine if call.call == number), mine[0] if mine else None)
-    return None if found is None else found.index
+    mine = [item for item in report.calls if item.call.path == culprit.path]
+    return next((item for item in mine if item.call.call == number), mine[0] if mine else None)
 
 
-def _sources(report: ParityReport) -> tuple[SourceText | None, SourceText | None]:
-    culprit = report.culprit
+def _sources(culprit: Culprit | None, item: CallComparison | None) -> tuple[SourceText | None, SourceText | None]:
     if culprit is None:
         return None, None
-    item = next((item for item in report.calls if item.call.index == _index_of_culprit(report)), None)
     around = item.call.source if item is not None else None
-    expected = item.expected if item is not None else None
-    there = expected.source if expected is not None else None
+    there = item.expected.source if item is not None and item.expected is not None else None
     own, other = source_text(culprit.source, around), source_text(culprit.reference, there)
     is_one_text = own is not None and other is not None and other.marked is None and other.text == own.text
     return own, None if is_one_text else other

@@ -11,13 +11,13 @@ from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_tfdebug.check_record import ValueState
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.values.matching import Matches
-    from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
 
 #: Steps back from the culprit's values, and values that are shown of each side.
@@ -28,8 +28,10 @@ _SHOWN = 40
 class NearValues:
     """The values of two forwards near the one that is wrong."""
 
-    def __init__(self, explained: Explained) -> None:
-        assert explained.pair is not None  # noqa: S101 - the caller has looked
+    def __init__(self, report: ParityReport) -> None:
+        explained = report.explained
+        assert explained is not None  # noqa: S101 - the caller has looked
+        assert explained.pair is not None  # noqa: S101 - likewise
         self.pair, finding = explained.pair, explained.finding
         self._own = {value.index for value in finding.values} if finding is not None else set()
         self._reference = {finding.reference.index} if finding is not None and finding.reference is not None else set()
@@ -40,6 +42,9 @@ class NearValues:
             self.is_open, self.is_open_there = self._open(*results)
             if self._own <= self.is_open.open and self._reference <= self.is_open_there.open:
                 break
+        self._calls = {(item.call.path, item.call.call): item for item in report.calls}
+        #: Call of the port -> the one of the reference that gives its output, and how far that is, of what is allowed.
+        self.paired: dict[int, tuple[int, float]] = self._paired(report)
 
     def _open(self, mine: Sequence[int], theirs: Sequence[int]) -> tuple[OpenValues, OpenValues]:
         pair, tolerance = self.pair, self.tolerance
@@ -57,44 +62,40 @@ class NearValues:
         """Return the reference's values around the first that the port never computes."""
         return _around(self.pair.reference, self.pair.back_matches, self.is_open_there, self._reference)
 
-    def shares(self, report: ParityReport, paired: dict[int, tuple[int, float]]) -> dict[int, float | None]:
-        """Return how far the output of each call is from the reference's, as a share of what counts as one."""
-        by_name = {(item.call.path, item.call.call): item for item in report.calls}
+    def shares(self) -> dict[int, float | None]:
+        """Return how far the output of each call that no name pairs is from the reference's, of what is allowed."""
         found: dict[int, float | None] = {}
-        for call in self.pair.port.table.calls:
-            item = by_name.get((call.path, call.call))
-            if item is None or item.expected is not None:
-                continue
-            made = self.pair.port.table.outputs.get(call.index, ())[:1]
-            if item.call.index in paired:
-                found[item.call.index] = paired[item.call.index][1]
-            elif any(value in self.is_open.open for _, value in made):
-                found[item.call.index] = None
+        for call, value in _first_outputs(self.pair.port):
+            item = self._calls.get((call.path, call.call))
+            if item is not None and item.expected is None:
+                if item.call.index in self.paired:
+                    found[item.call.index] = self.paired[item.call.index][1]
+                elif value in self.is_open.open:
+                    found[item.call.index] = None
+        return found
+
+    def _paired(self, report: ParityReport) -> dict[int, tuple[int, float]]:
+        there = [*(item.expected for item in report.calls if item.expected is not None), *report.unpaired]
+        expected = {(call.path, call.call): call.index for call in there}
+        makers: dict[int, list[int]] = {}
+        for call, value in _first_outputs(self.pair.reference):
+            if (call.path, call.call) in expected:
+                makers.setdefault(value, []).append(expected[call.path, call.call])
+        found: dict[int, tuple[int, float]] = {}
+        for call, value in _first_outputs(self.pair.port):
+            item = self._calls.get((call.path, call.call))
+            for partner in self.pair.matches.partners[value] if item is not None else ():
+                free = makers.get(partner.place)
+                if free and item is not None:
+                    found[item.call.index] = free.pop(0), partner.distance / self.tolerance
+                    break
         return found
 
 
-def paired_by_values(report: ParityReport, near: NearValues) -> dict[int, tuple[int, float]]:
-    """Return which call of the reference gives the output of which call of the port."""
-    pair = near.pair
-    own = {(item.call.path, item.call.call): item.call.index for item in report.calls}
-    there = [*(item.expected for item in report.calls if item.expected is not None), *report.unpaired]
-    expected = {(call.path, call.call): call.index for call in there}
-    makers: dict[int, list[int]] = {}
-    for call in pair.reference.table.calls:
-        for _, value in pair.reference.table.outputs.get(call.index, ())[:1]:
-            if (call.path, call.call) in expected:
-                makers.setdefault(value, []).append(expected[call.path, call.call])
-    found: dict[int, tuple[int, float]] = {}
-    taken: set[int] = set()
-    for call in pair.port.table.calls:
-        for _, value in pair.port.table.outputs.get(call.index, ())[:1]:
-            for partner in pair.matches.partners[value]:
-                free = [maker for maker in makers.get(partner.place, ()) if maker not in taken]
-                if (call.path, call.call) in own and free:
-                    taken.add(free[0])
-                    found[own[call.path, call.call]] = free[0], partner.distance / near.tolerance
-                    break
-    return found
+def _first_outputs(side: Side) -> Iterator[tuple[Call, int]]:
+    """Yield the calls of a side that returned a tensor, each with the first one."""
+    for call in side.table.calls:
+        yield from ((call, value) for _, value in side.table.outputs.get(call.index, ())[:1])
 
 
 def _around(side: Side, matches: Matches, opened: OpenValues, meant: set[int]) -> tuple[ValueRecord, ...]:

@@ -28,7 +28,7 @@ from pytest_tfdebug.tracing.record.ranks import record_here
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Direction
     from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.record.ranks import Group
@@ -71,13 +71,13 @@ class Comparator:
         rules: OutputRules | None = None,
     ) -> None:
         self._rules = rules or OutputRules()
-        self._expected = expected
         self._pairing = pairing
         self.group = group
         self.tolerances = tolerances
         self._by_index: dict[int, CallComparison] = {}
         self._by_expected: dict[int, CallComparison] = {}
-        self._known = _Known()
+        #: Comparisons already made: a neighbour's output that comes in again, unchanged, is not compared again.
+        self._known: dict[object, tuple[weakref.ref[torch.Tensor], int, LeafComparison]] = {}
         self._given: dict[int, set[tuple[int, int]]] = {}
         self._unwritten: dict[int, list[Write]] = {}
         self._modules = {*own_paths.values()}
@@ -230,47 +230,23 @@ class Comparator:
     def _leaf(self, direction: Direction, path: str, actual: TensorRecord, expected: TensorRecord) -> LeafComparison:
         """Compare a tensor of a module with its expected one, unless that was done before."""
         tolerance = self.tolerances.of(path, expected.dtype, expected.floor)
-        known = self._known.get(actual, expected, tolerance)
-        if known is not None:
-            return replace(known, direction=direction, leaf=actual.leaf, expected=expected)
-        comparison = self._compared(direction, actual, expected, tolerance)
-        self._known.put(actual, expected, tolerance, comparison)
-        return comparison
-
-    def _compared(
-        self, direction: Direction, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance
-    ) -> LeafComparison:
+        tensor, key = actual.tensor, (id(actual.tensor), id(expected.held), tolerance)
+        made = self._known.get(key)
+        if made is not None and tensor is not None and made[0]() is tensor and made[1] == version(tensor):
+            return replace(made[2], direction=direction, leaf=actual.leaf, expected=expected)
         laid_out = in_recorded_layout(actual, expected, self.group) if expected.placement else (actual, expected)
         if self.group is None:
-            return compare_leaf(direction, *laid_out, tolerance)
-        return replace(compare_on_rank(direction, *laid_out, tolerance, self.group), expected=expected)
+            comparison = compare_leaf(direction, *laid_out, tolerance)
+        else:
+            comparison = replace(compare_on_rank(direction, *laid_out, tolerance, self.group), expected=expected)
+        if tensor is not None and expected.held is not None and not tensor.is_inference():
+            self._known[key] = weakref.ref(tensor), version(tensor), comparison
+        return comparison
 
     def _records(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
         if self.group is None:
             return tuple(tensor_record(leaf, readable(leaf.tensor)) for leaf in leaves)
         return tuple(record_here(leaf) for leaf in leaves)
-
-
-class _Known:
-    """Comparisons already made: a neighbour's output that comes in again, unchanged, is not compared again."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, int, Tolerance], tuple[weakref.ref[torch.Tensor], int, LeafComparison]] = {}
-
-    def get(self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> LeafComparison | None:
-        tensor = actual.tensor
-        made = self._made.get((id(tensor), id(expected.held), tolerance))
-        if made is None or tensor is None or made[0]() is not tensor or made[1] != version(tensor):
-            return None
-        return made[2]
-
-    def put(
-        self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance, comparison: LeafComparison
-    ) -> None:
-        tensor = actual.tensor
-        if tensor is not None and expected.held is not None and not tensor.is_inference():
-            key = id(tensor), id(expected.held), tolerance
-            self._made[key] = weakref.ref(tensor), version(tensor), comparison
 
 
 def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:

@@ -50,7 +50,7 @@ def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:
         names = listed(list(dict.fromkeys(item.call.class_name for item in roots)), 3)
         yield f"The output of {names} was not compared: no tensor of it has a counterpart. Compared: {some}. {TO_OPEN}"
     leaves = [leaf for leaf in outputs if leaf.is_measured]
-    numbers = [leaf for leaf in leaves if is_of_numbers(leaf.dtype)]
+    numbers = [leaf for leaf in leaves if is_of_numbers(leaf)]
     if not leaves or any(leaf.expected is not None and _varies(leaf.expected) for leaf in numbers):
         return
     told = listed([f"{shown(leaf.leaf) or 'the output'} {leaf.dtype} {leaf.shape}" for leaf in leaves], 3)

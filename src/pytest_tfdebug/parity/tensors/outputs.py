@@ -155,16 +155,14 @@ class _SideBySide:
         parts: dict[int, list[tuple[str, TensorRecord]]] = {}
         by_id = {id(record): record for record in self._expected}
         for own, theirs in paths.items():
-            (mine, index), (other, part) = (
-                _picked(own, self._actual, "port"),
-                _picked(theirs, self._expected, "reference"),
-            )
+            mine, index = _picked(own, self._actual, "port")
+            other, part = _picked(theirs, self._expected, "reference")
             self._used.add(id(mine))
             picked = mine if not index or mine.tensor is None else _with(mine, mine.tensor[_index(index)])
             parts.setdefault(id(other), []).append((part, picked))
         for key, given in parts.items():
             whole = _assembled(given, by_id[key]) if given[0][0] or len(given) > 1 else given[0][1]
-            found = self._best([whole], by_id[key], "by outputs=")
+            found = self._best(whole, by_id[key], "by outputs=")
             self._found[key] = found or self._compare(whole, by_id[key])
 
     def take_same_names(self, *, is_strict: bool) -> None:
@@ -173,7 +171,7 @@ class _SideBySide:
             mine = named.get(leaf_key(expected.leaf))
             if mine is None:
                 continue
-            found = self._compare_here(mine, expected) if is_strict else self._best([mine], expected, "by name")
+            found = self._compare_here(mine, expected) if is_strict else self._best(mine, expected, "by name")
             if found is not None:
                 self._take(expected, mine, replace(found, how=found.how or "by name"))
 
@@ -181,7 +179,7 @@ class _SideBySide:
         """Take the outputs of other names that agree; one of the port's may be several of the reference's."""
         for expected in self._left:
             for mine in (*self._free, *self._actual):
-                found = self._best([mine], expected, "by value")
+                found = self._best(mine, expected, "by value")
                 if found is not None and not found.problem:
                     self._take(expected, mine, found)
                     break
@@ -192,32 +190,27 @@ class _SideBySide:
         A cache is no such one.
         """
         left = [record for record in self._left if not _is_cache(record)]
-        if len(left) < sum(map(_is_of_numbers, self._free)):
+        if len(left) < sum(map(is_of_numbers, self._free)):
             return
         for expected in left:
-            held = [(self._best([mine], expected, "by value"), mine) for mine in self._free]
-            near = [(_apart(found), place) for place, (found, _) in enumerate(held) if found is not None]
-            if near:
-                found, mine = held[min(near)[1]]
-                assert found is not None  # noqa: S101 - the others were left out
-                self._take(expected, mine, found)
+            free = ((mine, self._best(mine, expected, "by value")) for mine in self._free)
+            held = [(mine, found) for mine, found in free if found is not None]
+            if held:
+                self._take(expected, *min(held, key=lambda each: _apart(each[1])))
 
     def take_misshapen(self) -> None:
         """Take those of another shape that have the name of the reference's, or are the only one left on each side."""
         named = {leaf_key(record.leaf): record for record in self._free}
-        left, free = (
-            [record for record in self._left if not _is_cache(record)],
-            list(filter(_is_of_numbers, self._free)),
-        )
-        is_lone = sum(map(_is_of_numbers, self._expected)) == sum(map(_is_of_numbers, self._actual)) == len(free) == 1
-        for expected in left:
-            mine = named.get(leaf_key(expected.leaf), free[0] if is_lone and _is_of_numbers(expected) else None)
-            if mine is not None:
+        free = list(filter(is_of_numbers, self._free))
+        is_lone = sum(map(is_of_numbers, self._expected)) == sum(map(is_of_numbers, self._actual)) == len(free) == 1
+        for expected in self._left:
+            mine = named.get(leaf_key(expected.leaf), free[0] if is_lone and is_of_numbers(expected) else None)
+            if mine is not None and not _is_cache(expected):
                 self._take(expected, mine, replace(self._compare_here(mine, expected), how="by name"))
 
     def finish(self, *, is_strict: bool) -> tuple[LeafComparison, ...]:
         # what is returned and was found to be no output of the reference may be its cache
-        has_cache = is_strict or any(map(_is_of_numbers, self._free))
+        has_cache = is_strict or any(map(is_of_numbers, self._free))
         for expected in self._left:
             told = "" if has_cache or not _is_cache(expected) else "a cache that is not returned here"
             told = "left out by outputs=" if self._rules.paths is not None else told
@@ -237,15 +230,14 @@ class _SideBySide:
         self._found[id(expected)] = found
         self._used.add(id(mine))
 
-    def _best(self, candidates: list[TensorRecord], expected: TensorRecord, how: str) -> LeafComparison | None:
+    def _best(self, mine: TensorRecord, expected: TensorRecord, how: str) -> LeafComparison | None:
         """Return the comparison of an output in the layout that is nearest; None where it has none of the shape."""
         best: LeafComparison | None = None
-        for mine in candidates:
-            for laid_out, told in self._layouts(mine, expected):
-                found = replace(self._compare_here(laid_out, expected), how=f"{how}, {told}" if told else how)
-                if not found.problem:
-                    return found
-                best = found if best is None or _apart(found) < _apart(best) else best
+        for laid_out, told in self._layouts(mine, expected):
+            found = replace(self._compare_here(laid_out, expected), how=f"{how}, {told}" if told else how)
+            if not found.problem:
+                return found
+            best = found if best is None or _apart(found) < _apart(best) else best
         return best
 
     def _compare_here(self, mine: TensorRecord, expected: TensorRecord) -> LeafComparison:
@@ -255,7 +247,7 @@ class _SideBySide:
     def _layouts(self, mine: TensorRecord, expected: TensorRecord) -> Iterator[tuple[TensorRecord, str]]:
         """Yield an output in the shape of the reference's, in every way in which it may be that, and say how."""
         tensor = mine.tensor
-        if _is_of_numbers(mine) != _is_of_numbers(expected):
+        if is_of_numbers(mine) != is_of_numbers(expected):
             return
         if mine.shape == expected.shape:
             yield mine, ""
@@ -267,9 +259,7 @@ class _SideBySide:
             return
         here, there = ([size for size in record.shape if size > 1] for record in (mine, expected))
         was = f"{mine.shape} here"
-        if here == there:
-            yield _with(mine, tensor.reshape(expected.shape)), was
-        elif sorted(here) == sorted(there) and len(here) <= _MOST_AXES:
+        if here != there and sorted(here) == sorted(there) and len(here) <= _MOST_AXES:
             bare = tensor.squeeze()
             for order in permutations(range(len(here))):
                 if [here[axis] for axis in order] == there:
@@ -346,13 +336,9 @@ def _apart(found: LeafComparison) -> float:
     return found.metrics.relative_l2 if found.metrics is not None else math.inf
 
 
-def is_of_numbers(dtype: str) -> bool:
-    """Tell whether a dtype is of floating point: a mask or ids are no hidden states."""
-    return "float" in dtype or "complex" in dtype
-
-
-def _is_of_numbers(record: TensorRecord) -> bool:
-    return is_of_numbers(record.dtype)
+def is_of_numbers(held: TensorRecord | LeafComparison) -> bool:
+    """Tell whether a tensor is of floating point: a mask or ids are no hidden states."""
+    return "float" in held.dtype or "complex" in held.dtype
 
 
 def _is_cache(record: TensorRecord) -> bool:
