@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.tracing.file.kept import inputs_of
+from pytest_tfdebug.tracing.record.leaves import ends
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -50,23 +53,15 @@ def returns_less(item: CallComparison) -> bool:
 
 def arguments(call: Call) -> dict[str, str]:
     """Return what a call was given, as text, by the names of its parameters and the places within them."""
-    args, kwargs = call.skeleton.get("args", ()), call.skeleton.get("kwargs", {}).get("items", {})
-    names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
-    given = [*zip(names, args, strict=False), *kwargs.items()]
-    return {path: text for name, bare in given for path, text in _flat(name, bare)}
+    return {path: text for name, bare in inputs_of(call) for path, text in _flat(name, bare)}
 
 
 def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - nested JSON
-    if isinstance(bare, str):
-        yield path, bare if bare in _WORDS or bare[:1] in "'\"" or _number(bare) is not None else _OBJECT
-    elif isinstance(bare, list):
-        for place, child in enumerate(bare):
-            yield from _flat(f"{path}[{place}]", child)
-    elif "items" in bare:
-        for key, child in bare["items"].items():
-            yield from _flat(f"{path}[{key!r}]", child)
-    else:
-        yield path, _TENSOR
+    for place, end in ends(bare, path):
+        if isinstance(end, int):
+            yield place, _TENSOR
+        else:
+            yield place, end if end in _WORDS or end[:1] in "'\"" or _number(end) is not None else _OBJECT
 
 
 def _differ(own: str, expected: str) -> bool:

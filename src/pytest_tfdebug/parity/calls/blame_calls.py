@@ -137,7 +137,7 @@ def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Culpri
 def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
     item, leaf = fault
     divergence = _divergence(*fault)
-    opaque = opaque_text(item.call.skeleton.get("outputs"))
+    opaque = opaque_text(item.call)
     if item.call.parent is None and opaque is not None and is_without_outputs(item):  # what it holds is seen further on
         wrong = f"returns {shorten(opaque, 80)}, in which no tensor can be found, so it was not compared"
         named = culprit_of(item.call, "module", TO_OPEN, divergence, item.call.source, wrong=wrong)

@@ -118,6 +118,10 @@ def only_expected(
     if parent.expected is None:
         return []
     expected, unpaired = tree.compared.expected, {call.index for call in tree.compared.unpaired_expected}
+    wrappers: set[int | None] = set()  # calls with a paired one inside
+    for call in reversed(expected):
+        if call.index not in unpaired or call.index in wrappers:
+            wrappers.add(call.parent)
     opened = {parent.expected.index}
     end = following.expected.index if following is not None and following.expected is not None else len(expected)
     start = last.expected.index if last is not None and last.expected is not None else parent.expected.index
@@ -125,22 +129,11 @@ def only_expected(
     for call in expected[parent.expected.index + 1 : end]:
         if call.parent not in opened or call.index not in unpaired:
             continue
-        if _has_paired_inside(expected, call, unpaired):
+        if call.index in wrappers:
             opened.add(call.index)
         elif not is_identity(call) and (call.path in tree.compared.own_paths or call.index > start):
             found.append(call)
     return sorted(found, key=lambda call: (call.index <= start, call.index))
-
-
-def _has_paired_inside(expected: list[Call], call: Call, unpaired: set[int]) -> bool:
-    inside = {call.index}
-    for other in expected[call.index + 1 :]:
-        if other.parent not in inside:
-            return False
-        if other.index not in unpaired:
-            return True
-        inside.add(other.index)
-    return False
 
 
 def only_actual(tree: CallTree, calls: list[CallComparison]) -> list[Call]:

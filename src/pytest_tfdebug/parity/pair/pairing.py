@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import product, zip_longest
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -182,24 +182,17 @@ def _by_value(
     def is_equal(own: TensorRecord, other: TensorRecord) -> bool:
         return own.shape == other.shape and apart(own, other) <= _EQUAL
 
-    right = [(own, other) for own, other in zip(actual, expected, strict=False) if is_equal(own, other)]
-    theirs = _without(expected, [other for _, other in right])
-    for own in _without(actual, [own for own, _ in right]):
-        other = next((other for other in theirs if is_equal(own, other)), None)
-        if other is not None:
-            right.append((own, other))
-            theirs = _without(theirs, [other])
-    mine = _without(actual, [own for own, _ in right])
+    mine, theirs = ({id(record): record for record in side} for side in (actual, expected))
+    right = []
+    for own, other in (*zip(actual, expected, strict=False), *product(actual, expected)):
+        if id(own) in mine and id(other) in theirs and is_equal(own, other):
+            right.append((mine.pop(id(own)), theirs.pop(id(other))))
     yield from right
-    if not right or (len(mine) == len(theirs) and all(map(_is_of_one_form, mine, theirs))):
-        yield from zip_longest(mine, theirs)
+    if not right or (len(mine) == len(theirs) and all(map(_is_of_one_form, mine.values(), theirs.values()))):
+        yield from zip_longest(mine.values(), theirs.values())
     else:
-        yield from ((own, None) for own in mine)
-        yield from ((None, other) for other in theirs)
-
-
-def _without(records: Sequence[TensorRecord], some: Sequence[TensorRecord]) -> list[TensorRecord]:
-    return [record for record in records if all(record is not each for each in some)]
+        yield from ((own, None) for own in mine.values())
+        yield from ((None, other) for other in theirs.values())
 
 
 def _is_of_one_form(own: TensorRecord, other: TensorRecord) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.pair.pairing import has_parameter, in_cache
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
 from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafComparison
+from pytest_tfdebug.tracing.record.leaves import ends
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.calls.call_tree import CallTree
-    from pytest_tfdebug.records import Metrics
+    from pytest_tfdebug.records import Call, Metrics
 
 #: Relative L2 difference that is no rounding, and cannot vanish in what is computed from it.
 _GROSS = 0.05
@@ -77,7 +78,7 @@ def is_failure(item: CallComparison, leaf: LeafComparison, direction: str) -> bo
         return direction == "output" and is_uncompared(leaf)
     if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
         if direction == "output" and is_without_outputs(item):
-            return item.call.parent is None or opaque_text(item.call.skeleton.get("outputs")) is None
+            return item.call.parent is None or opaque_text(item.call) is None
         return direction == "output" and item.is_of_one_class
     return leaf.problem in FAILING
 
@@ -87,12 +88,10 @@ def is_without_outputs(item: CallComparison) -> bool:
     return all(leaf.problem == "missing" for leaf in item.outputs)
 
 
-def opaque_text(bare: Any) -> str | None:  # noqa: ANN401 - nested JSON
+def opaque_text(call: Call) -> str | None:
     """Return the text of the first object that a call returned in which no tensor can be found, and one may be."""
-    if isinstance(bare, str):
-        return None if bare == "None" else bare
-    held = bare.get("items", {}).values() if isinstance(bare, dict) else bare or ()
-    return next(filter(None, map(opaque_text, held)), None)
+    found = ends(call.skeleton.get("outputs", "None"))
+    return next((end for _, end in found if isinstance(end, str) and end != "None"), None)
 
 
 def failing(item: CallComparison, direction: str) -> list[LeafComparison]:

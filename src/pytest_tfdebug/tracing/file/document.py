@@ -187,7 +187,7 @@ def _decode_call(entry: CallEntry, reader: TensorReader) -> Call:
     for key, bare in entry.skeleton.items():
         if key in ("args", "kwargs", "outputs"):
             count = len((outputs or ()) if key == "outputs" else inputs)
-            for end in ends(bare):
+            for _, end in ends(bare):
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"there is no leaf {end} among {count}")
     msgspec.convert(entry.skeleton, _Skeleton)

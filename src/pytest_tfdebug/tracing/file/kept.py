@@ -107,12 +107,13 @@ _QUOTES = ("'", '"')
 
 def string_inputs(trace: Trace) -> list[str]:
     """Return the names of a model's inputs that hold texts."""
-    given = (pair for call in trace.calls if call.parent is None for pair in _inputs(call))
-    texts = (name for name, bare in given if any(str(end).startswith(_QUOTES) for end in ends(bare)))
+    given = (pair for call in trace.calls if call.parent is None for pair in inputs_of(call))
+    texts = (name for name, bare in given if any(str(end).startswith(_QUOTES) for _, end in ends(bare)))
     return list(dict.fromkeys(texts))
 
 
-def _inputs(call: Call) -> Iterator[tuple[str, Any]]:
+def inputs_of(call: Call) -> Iterator[tuple[str, Any]]:
+    """Yield what a call was given, from its skeleton, by the names of its parameters."""
     args, kwargs = call.skeleton.get("args", ()), call.skeleton.get("kwargs", {})
     names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
     yield from zip(names, args, strict=False)

@@ -266,15 +266,15 @@ def _text(value: object) -> str:
         return f"<{type(value).__name__} object>"
 
 
-def ends(bare: Any) -> Iterator[int | str]:  # noqa: ANN401 - nested JSON, of whoever wrote it
-    """Yield what stands at the ends of a skeleton: the number of each leaf, and texts."""
+def ends(bare: Any, path: str = "") -> Iterator[tuple[str, int | str]]:  # noqa: ANN401 - nested JSON of anyone
+    """Yield what stands at the ends of a skeleton, by its path: the number of each leaf, and texts."""
     if isinstance(bare, list):
-        for child in bare:
-            yield from ends(child)
+        for place, child in enumerate(bare):
+            yield from ends(child, f"{path}[{place}]")
     elif isinstance(bare, dict) and "items" in bare:
-        for child in msgspec.convert(bare["items"], dict[str, Any]).values():
-            yield from ends(child)
+        for key, child in msgspec.convert(bare["items"], dict[str, Any]).items():
+            yield from ends(child, f"{path}[{key!r}]")
     elif isinstance(bare, dict):
-        yield msgspec.convert(bare["leaf"], int)
+        yield path, msgspec.convert(bare["leaf"], int)
     else:
-        yield msgspec.convert(bare, str)
+        yield path, msgspec.convert(bare, str)
