@@ -7,7 +7,8 @@ from transformers import DynamicCache
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
-from pytest_tfdebug.parity.compare import conclude, ended, explained, start_comparison
+from pytest_tfdebug.parity.compare import conclude, ended, explained
+from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.coverage import RecordedModules
 from pytest_tfdebug.parity.tensors.tolerance import tolerances
 from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
@@ -320,7 +321,7 @@ def test_another_value_in_a_cache_is_the_fault_also_where_the_next_step_shows_it
 def test_a_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port):
     expected, actual = trace(Model(), X), trace(port, X)
     names = [path for path, _ in port.named_modules() if path]
-    comparator = start_comparison(expected, None, tolerances(None, None, None), modules=names, aliases={})
+    comparator = Comparator(expected, None, tolerances(None, None, None), modules=names, aliases={})
     with torch.no_grad(), Recorder(port, comparator):
         port(X)
 

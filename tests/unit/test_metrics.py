@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from measuring.figures import peak
 from pytest_tfdebug.parity.tensors import pieces
-from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, NOISE_REACH, Tolerance
 from pytest_tfdebug.records import TensorRecord
 
@@ -165,32 +165,6 @@ def test_one_wrong_element_far_into_a_large_tensor_is_found():
 
     assert found.metrics.mismatched == 1
     assert found.metrics.max_abs_index == (5, 2, 39_999)
-
-
-@given(st.lists(st.tuples(values, values), min_size=1, max_size=12), st.sampled_from([0.0, 1e-3, 1.0]), st.booleans())
-def test_what_is_within_the_absolute_tolerance_agrees(pairs, atol, scaled):
-    expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
-
-    settled = is_within(expected, actual, atol)
-
-    assert settled == all(abs(a - e) <= atol for e, a in pairs)
-    assert not (settled and compare(expected, actual, Tolerance(1e-3, atol, scaled)).problem)
-
-
-@pytest.mark.parametrize(
-    ("expected", "actual"),
-    [
-        (torch.tensor([2**60]), torch.tensor([2**60 + 1])),
-        (torch.ones(2, 1), torch.ones(1, 2)),
-        (torch.ones(2), torch.ones(2, dtype=torch.float64)),
-        (torch.ones(0), torch.ones(0)),
-        (torch.tensor([math.nan]), torch.tensor([math.nan])),
-        (torch.tensor([math.inf]), torch.tensor([math.inf])),
-    ],
-    ids=["integers", "shapes", "dtypes", "empty", "nan", "inf"],
-)
-def test_what_takes_a_closer_look_is_not_settled_by_the_absolute_tolerance(expected, actual):
-    assert not is_within(expected, actual, math.inf)
 
 
 def test_equal_tensors_have_no_metrics():

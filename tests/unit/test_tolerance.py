@@ -1,7 +1,7 @@
 import pytest
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance, Tolerances, layered, tolerances
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance, layered, tolerances
 
 
 @pytest.mark.parametrize(("dtype", "expected"), DEFAULTS.items())

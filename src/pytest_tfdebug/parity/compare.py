@@ -22,7 +22,6 @@ from pytest_tfdebug.parity.calls.noise import (
 )
 from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
-from pytest_tfdebug.parity.pair.pairing import CallPairing
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
@@ -31,7 +30,7 @@ from pytest_tfdebug.parity.tensors.measured import measured_coverage, told_unsee
 from pytest_tfdebug.parity.tensors.merge_ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, Tolerances, layered, read_tolerance
+from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, layered, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.tensors.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
@@ -42,11 +41,10 @@ from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
     from pytest_tfdebug.values import Values
 
@@ -115,7 +113,7 @@ def compare(  # noqa: PLR0913 - keyword options
     rules = OutputRules(outputs, positions)
 
     def held_under(names: Rename) -> Comparator:
-        comparator = start_comparison(
+        comparator = Comparator(
             expected,
             names,
             allowed,
@@ -181,28 +179,6 @@ def _take_names(values: Values, recorded: Trace) -> None:
     for value in values.values:
         if value.origin == "parameter":
             value.name = renamed(value.name)
-
-
-def start_comparison(
-    expected: Trace,
-    rename: Rename,
-    allowed: Tolerances,
-    *,
-    modules: Collection[str],
-    aliases: dict[str, tuple[str, ...]],
-    unrecorded: Collection[str] = (),
-    group: Group | None = None,
-    rules: OutputRules | None = None,
-) -> Comparator:
-    """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay."""
-    to_expected = renamer(rename)
-    expected = replace(
-        expected, calls=RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
-    )
-    pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected, modules)
-    return Comparator(
-        expected, pairing, allowed, {to_expected(path): path for path in modules}, group=group, rules=rules
-    )
 
 
 def coverage_of(trace: Trace) -> RecordedModules:

@@ -13,11 +13,12 @@ from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.check.pads import beside_pads
 from pytest_tfdebug.goldens.store.changes import changed_environment, fingerprint, provenance
-from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of, start_comparison
+from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import renamed, renamed_tensors
+from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.drift import assess
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
+    from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, LeafComparison
@@ -161,7 +162,7 @@ class _Forwards:
             elsewhere=self._expected.modules,
         )
         unrecorded = hidden | (modules.by_path.keys() - picked.pick(self._model, modules.by_path).keys())
-        comparator = start_comparison(
+        comparator = Comparator(
             self._named,
             names,
             settings.tolerances,

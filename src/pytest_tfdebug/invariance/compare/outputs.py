@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.compare import start_comparison
-from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
+from pytest_tfdebug.parity.tensors.comparator import Comparator
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.records import LeafComparison
 from pytest_tfdebug.tensors import dtype_name, tensor_record, varies
 from pytest_tfdebug.tracing.record.leaves import Leaf
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.alignment import Aligned, Alignment
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.parity.tensors.comparator import Comparator
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import Call, Culprit, Divergence, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
@@ -42,9 +41,6 @@ _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.
 _ITEM = re.compile(r"(.*)\[(\d+)\]")
 #: Leaves that are means over a batch, also where they have a value for each row (the codec DAC).
 _LOSS = re.compile(r"loss\W*$")
-
-#: Stands for every comparison of tensors that agree within the absolute tolerance alone.
-_AGREES = LeafComparison("output", "", "", (), "", None)
 
 
 @dataclass(frozen=True)
@@ -150,8 +146,6 @@ def lay(
     likeliest = None
     for aligned in alignment.candidates(actual, expected):
         e, a = alignment.blank(expected, aligned.axes), alignment.blank(aligned.tensor, aligned.axes)
-        if is_within(e, a, tolerance.atol):
-            return aligned, _AGREES
         one, other = (tensor_record(Leaf(path, tensor), tensor) for tensor in (a, e))
         comparison = compare_leaf("output", one, other, tolerance)
         metrics = comparison.metrics
@@ -226,7 +220,7 @@ def compare_traces(
 ) -> tuple[AlignedTraces, Comparator]:
     """Compare two traces at real tokens."""
     aligned = _Aligner(alignment, tolerances).align(expected, actual)
-    comparator = start_comparison(aligned.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
+    comparator = Comparator(aligned.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
     comparator.replay(aligned.actual.calls)
     return aligned, comparator
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.parity.pair.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.pair.rename import renamer
+from pytest_tfdebug.parity.tensors.coverage import RecordedModules
 from pytest_tfdebug.parity.tensors.forms import by_meaning, in_one_form
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
@@ -26,8 +28,9 @@ from pytest_tfdebug.tracing.record.leaves import skeleton
 from pytest_tfdebug.tracing.record.ranks import record_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
+    from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Direction
     from pytest_tfdebug.tracing.record.leaves import Leaf
@@ -58,20 +61,29 @@ def tally(found: Compared) -> Compared:
 
 
 class Comparator:
-    """The consumer that holds a forward to an expected trace."""
+    """The consumer that holds a forward to an expected trace, to be fed by a recorder or a replay.
+
+    ``modules``, ``aliases`` and ``unrecorded`` are the paths of the forward's own model: all, those of shared modules,
+    and those that are not recorded.
+    """
 
     def __init__(
         self,
         expected: Trace,
-        pairing: CallPairing,
+        rename: Rename,
         tolerances: Tolerances,
-        own_paths: dict[str, str],
         *,
+        modules: Collection[str],
+        aliases: dict[str, tuple[str, ...]],
+        unrecorded: Collection[str] = (),
         group: Group | None = None,
         rules: OutputRules | None = None,
     ) -> None:
+        to_expected = renamer(rename)
+        calls = RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
+        own_paths = {to_expected(path): path for path in modules}
         self._rules = rules or OutputRules()
-        self._pairing = pairing
+        self._pairing = CallPairing(calls, expected.aliases, aliases, to_expected, modules)
         self.group = group
         self.tolerances = tolerances
         self._by_index: dict[int, CallComparison] = {}
@@ -81,7 +93,7 @@ class Comparator:
         self._given: dict[int, set[tuple[int, int]]] = {}
         self._unwritten: dict[int, list[Write]] = {}
         self._modules = {*own_paths.values()}
-        self.result = Compared(expected=expected.calls, own_paths=own_paths)
+        self.result = Compared(expected=calls, own_paths=own_paths)
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare the inputs of a call that begins."""

@@ -57,20 +57,6 @@ def _found(actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -
     return _measure(expected.tensor, actual.tensor, tolerance)
 
 
-def is_within(expected: torch.Tensor, actual: torch.Tensor, atol: float) -> bool:
-    """Tell whether no element differs by more than ``atol``, so that :func:`compare_leaf` need not be asked.
-
-    False too for what takes a closer look: inf and nan, integers, empty tensors, other shapes, dtypes or devices.
-    """
-    is_plain = (
-        (expected.is_floating_point() or expected.is_complex())
-        and expected.numel() > 0
-        and (expected.shape, expected.dtype, expected.device) == (actual.shape, actual.dtype, actual.device)
-    )
-    peak = _distance(pieces(expected, actual), is_brief=True)[0] if is_plain else math.inf
-    return peak <= atol and math.isfinite(peak)
-
-
 def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> tuple[bool, Metrics | None]:
     if expected.device != actual.device and expected.numel() <= DEVICE_PIECE:
         actual = actual.to(expected.device)
@@ -194,11 +180,8 @@ def _measure_with_holes(pair: _Pair, tolerance: Tolerance) -> tuple[bool, Metric
     return agrees and not holes, metrics
 
 
-def _distance(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], *, is_brief: bool = False) -> tuple[float, float]:
-    """Return the greatest absolute difference and the norm of all, 0 for the norm where it is to be brief.
-
-    Both are inf where a difference is not finite.
-    """
+def _distance(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, float]:
+    """Return the greatest absolute difference and the norm of all; both are inf where a difference is not finite."""
     peak = norm = 0.0
     room = None
     for pair in pairs:
@@ -212,5 +195,5 @@ def _distance(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], *, is_brief: b
             return math.inf, math.inf
         if lowest or highest:
             peak = max(peak, -lowest, highest)
-            norm = norm if is_brief else math.hypot(norm, norm_of(difference))
+            norm = math.hypot(norm, norm_of(difference))
     return peak, norm
