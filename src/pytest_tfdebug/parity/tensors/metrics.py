@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from pytest_tfdebug.tensors import widen
 from pytest_tfdebug.tracing.values.digest import norm_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance
     from pytest_tfdebug.records import Direction, Problem, TensorRecord
@@ -72,70 +71,58 @@ def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance)
         apart = actual.to(expected.device).long() - expected.long()
         agrees, metrics = _measure(torch.zeros_like(apart), apart, tolerance)
         return agrees, metrics and metrics._replace(relative_l2=0.0)
-    if math.isfinite(peak):
-        return _measure_finite(_Pair(expected, actual), (peak, norm), tolerance)
-    return _measure_with_holes(_Pair(expected, actual, has_holes=True), tolerance)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two tensors of one shape."""
-
-    expected: torch.Tensor  # the one that the other is held to
-    actual: torch.Tensor  # the one under test
-    has_holes: bool = False  # take what is inf or nan in one of them for 0 in both
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape; complex numbers are pairs."""
-        return (*self.expected.shape, 2) if self.expected.is_complex() else tuple(self.expected.shape)
-
-    def pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return (filled if self.has_holes else pieces)(self.expected, self.actual)
-
-
-def _measure_finite(pair: _Pair, distance: tuple[float, float], tolerance: Tolerance) -> tuple[bool, Metrics]:
-    (peak, norm), count = distance, math.prod(pair.shape)
-    both = pair.pieces() if pair.has_holes else pieces(pair.expected, pair.expected)
-    norm_e = math.hypot(*(norm_of(widen(piece).flatten()) for piece, _ in both))
+    if has_holes := not math.isfinite(peak):
+        peak, norm = _distance(filled(expected, actual))
+    shape = (*expected.shape, 2) if expected.is_complex() else tuple(expected.shape)
+    norm_e, count = math.hypot(*(norm_of(widen(e).flatten()) for e, _ in pieces(expected, expected))), math.prod(shape)
     atol = tolerance.absolute(norm_e / math.sqrt(count))
-    relative_l2 = norm / norm_e if norm_e else math.inf
+    relative_l2 = norm / norm_e if norm_e else (math.inf if norm else 0.0)
     rmse = norm / math.sqrt(count)
-    if peak <= atol:  # within the absolute tolerance alone: nothing further decides
+    if peak <= atol and not has_holes:  # within the absolute tolerance alone: nothing further decides
         return True, Metrics(0, count, peak, (), atol, math.nan, (), rmse, relative_l2, math.nan, 0, 0)
     found = _Differences(atol, tolerance.rtol, norm_e)
-    for piece in pair.pieces():
+    for piece in pieces(expected, actual):
         found.add(*(widen(each).flatten() for each in piece))
     is_noise = 0 < tolerance.noise >= relative_l2 and found.excess <= NOISE_REACH
     metrics = Metrics(
-        found.mismatched,
+        found.mismatched + found.torn,
         count,
-        peak,
-        index_of(found.largest[1], pair.shape),
+        peak if found.first_torn is None else math.inf,
+        index_of(found.largest[1] if found.first_torn is None else found.first_torn, shape),
         found.allowed,
         found.relative[0],
-        index_of(found.relative[1], pair.shape),
+        index_of(found.relative[1], shape),
         rmse,
         relative_l2,
         found.product / found.norm if norm_e and found.norm else 0.0,
-        0,
-        0,
+        *found.non_finite,
     )
-    return found.mismatched == 0 or is_noise, metrics
+    return not found.torn and (found.mismatched == 0 or is_noise), metrics
 
 
 class _Differences:
-    """What is measured of the pieces of two tensors that differ, all finite."""
+    """What is measured of the pieces of two tensors that differ; the same inf and nan in the same places agree."""
 
     def __init__(self, atol: float, rtol: float, norm: float) -> None:
         self._tolerance, self._norm = (atol, rtol), norm
-        self._seen = self.mismatched = 0
+        self._seen = self.mismatched = self.torn = 0
+        self.non_finite = (0, 0)  # inf and nan of each side
+        self.first_torn: int | None = None  # position of the first that the other side does not have
         self.allowed = self.excess = self.product = self.norm = 0.0  # products and norms in norms of the expected one
         self.largest = self.relative = (-math.inf, 0)  # the greatest, and the position of the first that is so great
 
     def add(self, expected: torch.Tensor, actual: torch.Tensor) -> None:
         """Measure two pieces, flat and widened."""
         atol, rtol = self._tolerance
+        in_expected, in_actual = (torch.isfinite(each).logical_not_() for each in (expected, actual))
+        holes = in_expected | in_actual
+        if bool(holes.any()):
+            torn = holes & (expected != actual) & ~(torch.isnan(expected) & torch.isnan(actual))
+            if self.first_torn is None and bool(torn.any()):
+                self.first_torn = self._seen + int(torn.int().argmax())
+            self.torn += int(torn.sum())
+            self.non_finite = self.non_finite[0] + int(in_expected.sum()), self.non_finite[1] + int(in_actual.sum())
+            expected, actual = expected.masked_fill(holes, 0.0), actual.masked_fill(holes, 0.0)
         size, magnitude = torch.sub(actual, expected).abs_(), expected.abs()
         largest = _greatest(size, self._seen, self.largest)
         if largest is not self.largest:
@@ -156,28 +143,6 @@ def _greatest(numbers: torch.Tensor, before: int, known: tuple[float, int]) -> t
     """Return the greatest number so far and its position, of a piece that begins at a position and of those before."""
     highest = numbers.max().item()
     return (highest, before + int(numbers.argmax())) if highest > known[0] else known
-
-
-def _measure_with_holes(pair: _Pair, tolerance: Tolerance) -> tuple[bool, Metrics]:
-    """Measure tensors that hold inf or nan: the same ones in the same places agree, the rest is measured."""
-    holes = seen = of_expected = of_actual = 0
-    first: int | None = None
-    for piece in pieces(pair.expected, pair.actual):
-        e, a = (widen(each).flatten() for each in piece)
-        in_expected, in_actual = (torch.isfinite(each).logical_not_() for each in (e, a))
-        torn = (e != a) & (in_expected | in_actual) & ~(torch.isnan(e) & torch.isnan(a))
-        of_expected, of_actual = of_expected + int(in_expected.sum()), of_actual + int(in_actual.sum())
-        holes += int(torn.sum())
-        if first is None and holes:
-            first = seen + int(torn.int().argmax())
-        seen += e.numel()
-    agrees, metrics = _measure_finite(pair, _distance(pair.pieces()), tolerance)
-    metrics = metrics._replace(
-        mismatched=metrics.mismatched + holes, non_finite_expected=of_expected, non_finite_actual=of_actual
-    )
-    if first is not None:
-        metrics = metrics._replace(max_abs=math.inf, max_abs_index=index_of(first, pair.shape))
-    return agrees and not holes, metrics
 
 
 def _distance(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> tuple[float, float]:
