@@ -113,7 +113,7 @@ def input_problem(leaf: LeafComparison) -> str:
         "missing": "not given",
         "extra": "not given in the expected forward",
         "recoded": "a mask with other numbers",
-    }.get(leaf.problem, leaf.problem)
+    }[leaf.problem]
 
 
 def where(previous: CallComparison | None, following: CallComparison | None) -> str:

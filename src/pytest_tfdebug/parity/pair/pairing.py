@@ -80,10 +80,6 @@ class CallPairing:
         """Give an expected call out once more, to a call that was given the same tensors as it."""
         self._doubted.add(expected.index)
 
-    def of(self, index: int | None) -> Call | None:
-        """Return the expected call that the actual call of this index was paired with."""
-        return None if index is None else self._partners.get(index)
-
     def is_ambiguous(self, call: Call) -> bool:
         """Tell whether the expected side calls this module several times, so that the arguments matter."""
         return (self._rename(call.path), 1) in self._calls
@@ -93,7 +89,7 @@ class CallPairing:
         if call.parent is None and (self._rename(call.path), call.call) not in self._calls:
             return [] if call.path in self._modules else self._roots[call.call : call.call + 1]
         names = [self._rename(path) for path in (call.path, *self._actual_aliases.get(call.path, ()))]
-        parent = self.of(call.parent)
+        parent = None if call.parent is None else self._partners.get(call.parent)
         if parent is not None:
             is_shared = len(names) > 1 or names[0] in self._shared
             for name in names:
@@ -161,14 +157,10 @@ def pair_outputs(
             yield from ((own, other),) if is_one else ((own, None), (None, other))
         return
     mine, theirs = list(actual), list(expected)
-    if len(theirs) == 1 < len(mine):
-        mine.insert(0, mine.pop(_nearest(mine, theirs[0], lambda record: apart(record, theirs[0]))))
-    elif len(mine) == 1 < len(theirs):
-        theirs.insert(0, theirs.pop(_nearest(theirs, mine[0], lambda record: apart(mine[0], record))))
-    elif len(mine) > len(theirs):
-        mine = _in_line(mine, theirs)
+    if len(mine) > len(theirs):
+        mine = _in_line(mine, theirs, apart)
     else:
-        theirs = _in_line(theirs, mine)
+        theirs = _in_line(theirs, mine, lambda other, own: apart(own, other))
     yield from _by_value(mine, theirs, apart) if min(len(mine), len(theirs)) > 1 else zip_longest(mine, theirs)
 
 
@@ -205,24 +197,20 @@ def _is_mask(record: TensorRecord) -> bool:
     return record.dtype == "bool"
 
 
-def _in_line(many: list[TensorRecord], few: list[TensorRecord]) -> list[TensorRecord]:
+def _in_line(
+    many: list[TensorRecord], few: list[TensorRecord], apart: Callable[[TensorRecord, TensorRecord], float]
+) -> list[TensorRecord]:
     """Return records, those first that have the shapes of all of some others in their order, if there are such."""
     places: list[int] = []
     for other in few:
         after = range(places[-1] + 1 if places else 0, len(many))
-        place = next((place for place in after if many[place].shape == other.shape), None)
-        if place is None:
+        alike = [place for place in after if many[place].shape == other.shape]
+        if not alike:
             return many
-        places.append(place)
+        is_of_layers = len(few) == 1 < len(alike)
+        nearest = min(alike[0], alike[-1], key=lambda at: apart(many[at], few[0])) if is_of_layers else alike[0]
+        places.append(nearest)
     return [*(many[place] for place in places), *(each for place, each in enumerate(many) if place not in places)]
-
-
-def _nearest(records: Sequence[TensorRecord], other: TensorRecord, apart: Callable[[TensorRecord], float]) -> int:
-    """Return the place of the first or last record of a tensor's shape, whichever is nearer; 0 where there is none."""
-    alike = [place for place, record in enumerate(records) if record.shape == other.shape]
-    if len(alike) < 2:  # noqa: PLR2004 - one to choose from
-        return 0
-    return min(alike[0], alike[-1], key=lambda place: apart(records[place]))
 
 
 def in_cache(record: TensorRecord) -> str:

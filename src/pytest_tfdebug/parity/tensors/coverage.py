@@ -24,13 +24,9 @@ class RecordedModules:
         unrecorded: Collection[str],
         rename: Callable[[str], str] = str,
     ) -> None:
-        left_out = set(unrecorded)
-        self._is_whole = not left_out
-        self._recorded: dict[str, bool] = {}
-        if left_out:
-            for path in modules:
-                for name in (path, *aliases.get(path, ())):
-                    self._recorded[rename(name)] = path not in left_out
+        self._is_whole, left_out = not unrecorded, set(unrecorded)
+        names = ((path, name) for path in modules if left_out for name in (path, *aliases.get(path, ())))
+        self._recorded = {rename(name): path not in left_out for path, name in names}
         self._with_recorded = {_outer(path) for path, is_recorded in self._recorded.items() if is_recorded}
 
     def has(self, path: str) -> bool:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 #: Share of the calls of which fewer say little of what is inside.
 _LITTLE = 0.5
+_FILL = "Take inputs and weights that give more: pytest_tfdebug.fill(model) for weights."
+_RETURN_MORE = (
+    "Return what they are computed from as well, logits or hidden states, in the port and in the reference, or give "
+    "rename= to compare the modules inside."
+)
 
 
 def measured_coverage(compared: Compared) -> Coverage:
@@ -55,17 +60,12 @@ def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:
         return
     told = listed([f"{shown(leaf.leaf) or 'the output'} {leaf.dtype} {leaf.shape}" for leaf in leaves], 3)
     told = f"Compared: {told}; and {some}."
-    if any(math.prod(leaf.shape) != 1 for leaf in numbers):
-        yield (
-            "Most faults would pass: the outputs agree, but they are empty, one number throughout, or mostly inf and "
-            f"nan. {told} Take inputs and weights that give more: pytest_tfdebug.fill(model) for weights."
-        )
-    elif coverage.share < _LITTLE:
-        yield (
-            f"Most faults would pass: the outputs agree, but they are integers, booleans or single numbers. {told} "
-            "Return what they are computed from as well, logits or hidden states, in the port and in the reference, or "
-            "give rename= to compare the modules inside."
-        )
+    are, advice = "empty, one number throughout, or mostly inf and nan", _FILL
+    if all(math.prod(leaf.shape) == 1 for leaf in numbers):
+        are, advice = "integers, booleans or single numbers", _RETURN_MORE
+        if coverage.share >= _LITTLE:
+            return
+    yield f"Most faults would pass: the outputs agree, but they are {are}. {told} {advice}"
 
 
 def _varies(record: TensorRecord) -> bool:

@@ -5,6 +5,7 @@ Every rank hears what all found and comes to the same verdict by itself: none wa
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,11 +87,11 @@ def _side_by_side(leaves: dict[int, tuple[LeafComparison, ...]]) -> Iterable[_By
     """Return what the ranks found of each tensor, by rank."""
     found: dict[tuple[str, str, int], _ByRank] = {}
     for rank, own in leaves.items():
-        seen: dict[tuple[str, str], int] = {}
+        seen = Counter[tuple[str, str]]()
         for leaf in own:
             place = leaf.direction, leaf.leaf
-            seen[place] = seen.get(place, -1) + 1
             found.setdefault((*place, seen[place]), {})[rank] = leaf
+            seen[place] += 1
     return found.values()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import add
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,17 +54,13 @@ def compare_on_rank(
 
 def _in_whole(found: LeafComparison, part: Part, whole: LeafComparison) -> LeafComparison:
     """Return the comparison of a part as one of the whole."""
-    metrics = found.metrics
-    if metrics is not None and metrics.max_abs_index:
+    metrics, start = found.metrics, (*part.start, 0)  # an index of a complex tensor has one axis more
+    if metrics is not None:
         metrics = metrics._replace(
-            max_abs_index=_moved(metrics.max_abs_index, part), max_rel_index=_moved(metrics.max_rel_index, part)
+            max_abs_index=tuple(map(add, metrics.max_abs_index, start)),
+            max_rel_index=tuple(map(add, metrics.max_rel_index, start)),
         )
     return replace(whole, problem=found.problem, metrics=metrics, is_measured=found.is_measured)
-
-
-def _moved(index: tuple[int, ...], part: Part) -> tuple[int, ...]:
-    """Return an index in the whole; that of a complex tensor has one axis more."""
-    return tuple(place + first for place, first in zip(index, (*part.start, 0)[: len(index)], strict=True))
 
 
 def _digest(held: torch.Tensor, part: Part, expected: TensorRecord) -> PartDigest:

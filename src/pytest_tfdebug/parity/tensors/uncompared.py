@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from textwrap import shorten
@@ -72,11 +71,8 @@ def what_to_write(compared: Compared) -> str:
             held.setdefault(shown(leaf.leaf), shown(leaf.expected.leaf))
     shapes = {shown(leaf.leaf): sorted(size for size in leaf.shape if size > 1) for leaf in leaves}
     free = [shown(leaf.leaf) for leaf in leaves if leaf.problem == "extra"]
-    alike = [
-        (own, theirs)
-        for own, theirs in itertools.product(free, [shown(leaf.leaf) for leaf in left])
-        if shapes[own] == shapes[theirs]
-    ]
+    alike = ((own, theirs) for own in free for theirs in map(shown, (leaf.leaf for leaf in left)))
+    alike = (pair for pair in alike if shapes[pair[0]] == shapes[pair[1]])
     pairs = {**held, **dict(chosen(alike, lambda own, theirs: -likeness(own, theirs)))}
     pairs = pairs or {"...": shown(left[0].leaf)}
     written = ", ".join(f'"{own}": "{theirs}"' for own, theirs in pairs.items())

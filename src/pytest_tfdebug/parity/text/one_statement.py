@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.text.text_differences import TextDifference
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import CallComparison, Culprit
     from pytest_tfdebug.values import Value
@@ -44,7 +43,7 @@ class _StatementSearch:
         paired = {item.call.path for item in compared.calls if item.expected is not None}
         self._seen = look.culprit if _passes(look, lines, paired) else None
         self._called = {item.call.path for item in compared.calls}
-        around = [*_around(named, compared)]
+        around = _around(named, compared)
         recorded = look.pair.reference.table if look.pair is not None else None
         self._own = next((item for item in around if item.call.path == named.path), None)
         self._item = next((item for item in around if item.call.source is not None), None)
@@ -219,30 +218,26 @@ class _StatementSearch:
 
         Numbers, flags and masks are not known to be, nor is the order of elements.
         """
-        pair = self._look.pair
-        if pair is None or difference.is_left_out:
-            return False
-        values = self._values_of(difference, pair)
-        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values)
+        values = [] if difference.is_left_out else self._values_of(difference)
+        return bool(values) and all(_is_known(*each) for each in values)
 
     def _leads_to_seen(self, difference: TextDifference) -> bool:
         """Tell whether the value that is wrong was computed from what a statement computed, if that is any value."""
-        pair, finding = self._look.pair, self._look.finding
-        values = [] if pair is None else self._values_of(difference, pair)
+        pair, finding, values = self._look.pair, self._look.finding, self._values_of(difference)
         if pair is None or finding is None or not values:
             return True
         before = pair.port.ancestors(*(value.index for value in finding.values[:1]))
-        return any(value.index in before for value in values)
+        return any(value.index in before for value, _ in values)
 
-    def _values_of(self, difference: TextDifference, pair: ForwardPair) -> list[Value]:
-        """Return what a statement computed in the call that is to blame."""
-        item, port = self._item, pair.port
-        if item is None:
+    def _values_of(self, difference: TextDifference) -> list[tuple[Value, float]]:
+        """Return what a statement computed in the call that is to blame, and how far the reference's is."""
+        item, pair = self._item, self._look.pair
+        if item is None or pair is None:
             return []
-        calls = (call for call in port.table.calls if (call.path, call.call) == (item.call.path, item.call.call))
-        call = next(calls, port.root)
+        port, name = pair.port, (item.call.path, item.call.call)
+        call = next((call for call in port.table.calls if (call.path, call.call) == name), port.root)
         return [
-            value
+            (value, pair.matches.distance(value.index))
             for value in port.values
             if port.is_within(value.call, call)
             and any(difference.own.holds(line.file, line.line) for line in value.lines)
