@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.records import Coverage
+from pytest_tfdebug.records import Coverage, Worst
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.parity.values.value_culprit import Explained
-    from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence, Worst
+    from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence
     from pytest_tfdebug.report.check_text import CheckText
 
 
@@ -78,9 +78,13 @@ class ParityReport:
     @property
     def worst(self) -> Worst | None:
         """The tensor that agrees and comes closest to its tolerance; None where no tensor agrees."""
-        from pytest_tfdebug.parity.tensors.measured import worst_share
-
-        return worst_share(self.calls)
+        shares = (
+            Worst(leaf.metrics.share if leaf.metrics else 0.0, item.call.name)
+            for item in self.calls
+            for leaf in (*item.inputs, *item.made)
+            if leaf.is_measured and not leaf.problem
+        )
+        return max(shares, key=lambda each: each.share, default=None)
 
     def __bool__(self) -> bool:
         return self.ok

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -93,28 +94,24 @@ def _beginning_at(
     compared: Compared, jump: LeafComparison, is_other: Callable[[LeafComparison], bool] = _is_excused
 ) -> Compared:
     """Return a comparison in which a tensor, and those behind it that are other ones, are outside tolerance."""
-    is_behind = False
+    every = (leaf for _, leaves in CallTree(compared).events() for leaf in leaves)
+    behind = dropwhile(lambda leaf: leaf is not jump, every)
+    agreeing = (leaf for leaf in behind if leaf.metrics is not None and not leaf.problem)
+    wrong = {id(leaf) for leaf in agreeing if leaf is jump or is_other(leaf)}
 
-    def judged(leaves: tuple[LeafComparison, ...]) -> tuple[LeafComparison, ...]:
-        nonlocal is_behind
-        found = []
-        for leaf in leaves:
-            is_behind |= leaf is jump
-            is_wrong = is_behind and leaf.metrics is not None and not leaf.problem
-            is_wrong &= leaf is jump or is_other(leaf)
-            found.append(replace(leaf, problem="values") if is_wrong else leaf)
-        return tuple(found)
+    def judged(leaf: LeafComparison) -> LeafComparison:
+        return replace(leaf, problem="values") if id(leaf) in wrong else leaf
 
-    calls = {item.call.index: item for item in compared.calls}
-    for item, leaves in CallTree(compared).events():
-        known = calls[item.call.index]
-        if leaves is item.inputs:
-            calls[item.call.index] = replace(known, inputs=judged(item.inputs))
-            continue
-        writes = judged(tuple(leaf for leaf, _ in item.writes))
-        beside = zip(writes, (before for _, before in item.writes), strict=True)
-        calls[item.call.index] = replace(known, writes=tuple(beside), outputs=judged(item.outputs))
-    return replace(compared, calls=[calls[item.call.index] for item in compared.calls])
+    calls = [
+        replace(
+            item,
+            inputs=tuple(map(judged, item.inputs)),
+            outputs=tuple(map(judged, item.outputs)),
+            writes=tuple((judged(leaf), before) for leaf, before in item.writes),
+        )
+        for item in compared.calls
+    ]
+    return replace(compared, calls=calls)
 
 
 def at_the_greatest_jump(compared: Compared) -> Compared:

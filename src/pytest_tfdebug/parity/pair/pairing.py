@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.trace import Trace
 
 _POSITION = re.compile(r"^\[(\d+)\]")
-_KeyOf: TypeAlias = "Callable[[TensorRecord], str]"
 _Pair: TypeAlias = "tuple[TensorRecord | None, TensorRecord | None]"
 #: Outputs of other names are one if their relative difference is no more.
 _EQUAL = 1e-4
@@ -108,16 +107,8 @@ def _plain_arguments(call: Call) -> tuple[object, object]:
 def pair_inputs(
     actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], actual_call: Call, expected_call: Call
 ) -> Iterator[_Pair]:
-    """Yield the input leaves side by side: by the name of the parameter they are given to, else by leaf path."""
-    yield from _pair(
-        actual,
-        expected,
-        (
-            lambda record: _by_name(record.leaf, actual_call.parameters),
-            lambda record: _by_name(record.leaf, expected_call.parameters),
-        ),
-        (_by_path, _by_path),
-    )
+    """Return the input leaves side by side: by the name of the parameter they are given to, else by leaf path."""
+    return _pair(actual, expected, actual_call.parameters, expected_call.parameters)
 
 
 def with_input_names(expected: Trace, names: Mapping[str, str]) -> Trace:
@@ -152,7 +143,7 @@ def pair_outputs(
     on both sides those that are equal stand beside each other.
     """
     if {leaf_key(record.leaf) for record in actual} & {leaf_key(record.leaf) for record in expected}:
-        for own, other in _pair(actual, expected, (_by_path, _by_path)):
+        for own, other in _pair(actual, expected):
             is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_mask(own) == _is_mask(other)
             yield from ((own, other),) if is_one else ((own, None), (None, other))
         return
@@ -219,23 +210,22 @@ def in_cache(record: TensorRecord) -> str:
 
 
 def _pair(
-    actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], *keys: tuple[_KeyOf, _KeyOf]
+    actual: Sequence[TensorRecord],
+    expected: Sequence[TensorRecord],
+    own_parameters: tuple[str, ...] = (),
+    expected_parameters: tuple[str, ...] = (),
 ) -> Iterator[_Pair]:
-    """Yield records side by side, in the order of the actual ones: by the first keys, and what is left by the next."""
+    """Yield records side by side, in the order of the actual ones: by parameters, and what is left by leaf path."""
     partners: dict[int, TensorRecord] = {}
     waiting = list(expected)
-    for actual_key, expected_key in keys:
-        named = {expected_key(record): record for record in waiting}
+    for own, theirs in ((own_parameters, expected_parameters), ((), ())):
+        named = {_by_name(record.leaf, theirs): record for record in waiting}
         for place, record in enumerate(actual):
-            if place not in partners and (partner := named.pop(actual_key(record), None)) is not None:
+            if place not in partners and (partner := named.pop(_by_name(record.leaf, own), None)) is not None:
                 partners[place] = partner
         waiting = list(named.values())
     yield from ((record, partners.get(place)) for place, record in enumerate(actual))
     yield from ((None, record) for record in waiting)
-
-
-def _by_path(record: TensorRecord) -> str:
-    return leaf_key(record.leaf)
 
 
 def has_parameter(call: Call, leaf: str, other: Call) -> bool:

@@ -60,7 +60,7 @@ def renamer(rename: Rename) -> Callable[[str], str]:
         ('model.layers.3.norm.weight', 'encoder.a.mlp.up', 'head')
     """
     if rename is None:
-        return _same
+        return str
     if callable(rename):
         return rename
     if not isinstance(rename, Mapping):
@@ -85,10 +85,6 @@ def renamed_tensors(rename: Rename, names: Iterable[str]) -> dict[str, str]:
     to_expected = renamer(rename)
     parts = {name: name.rpartition(".") for name in names}
     return {name: f"{to_expected(path)}.{last}" if path else name for name, (path, _, last) in parts.items()}
-
-
-def _same(path: str) -> str:
-    return path
 
 
 def _rule(source: str, target: str) -> Rule:

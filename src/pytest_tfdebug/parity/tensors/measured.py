@@ -9,11 +9,11 @@ from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.parity.tensors.outputs import is_of_numbers, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
 from pytest_tfdebug.parity.tensors.uncompared import told_unopened
-from pytest_tfdebug.records import Coverage, Worst
+from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tensors import varies, widen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.records import CallComparison, TensorRecord
@@ -76,17 +76,3 @@ def _varies(record: TensorRecord) -> bool:
     first = widen(digest.elements[:1])
     even = math.sqrt(math.prod(record.shape)) * float(first.abs())  # the norm if all elements are the first one
     return varies(digest.elements) or (math.isfinite(even) and not math.isclose(digest.norm, even, rel_tol=1e-3))
-
-
-def worst_share(calls: Iterable[CallComparison]) -> Worst | None:
-    """Return the tensor that agrees and comes closest to its tolerance; None where no tensor agrees.
-
-    The share is the greatest absolute difference over what is allowed there; 0 for equal tensors.
-    """
-    shares = (
-        Worst(leaf.metrics.share if leaf.metrics else 0.0, item.call.name)
-        for item in calls
-        for leaf in (*item.inputs, *item.made)
-        if leaf.is_measured and not leaf.problem
-    )
-    return max(shares, key=lambda each: each.share, default=None)

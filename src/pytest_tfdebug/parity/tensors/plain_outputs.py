@@ -112,8 +112,7 @@ def _nested(bare: Any) -> Any:  # noqa: ANN401
 def _number(text: str) -> bool | int | float | None:
     if text in _BOOLS:
         return _BOOLS[text]
-    with suppress(ValueError):
-        return int(text)
-    with suppress(ValueError):
-        return float(text)
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
     return None
