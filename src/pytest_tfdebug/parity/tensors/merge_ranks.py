@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pytest_tfdebug.parity.tensors.comparator import Compared
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.parts import excess, put_together
-from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison, PartDigest, TensorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison, PartDigest, TensorRecord
 
 #: Gives what each rank gives, in their order; of what every rank has under a name, only the name is sent.
 Exchange: TypeAlias = "Callable[[Any, Mapping[Any, object]], list[Any]]"
@@ -71,15 +71,13 @@ def _merged(
 
     first = next(iter(found.values()))
     writes = merge({rank: tuple(leaf for leaf, _ in item.writes) for rank, item in found.items()})
-    befores = [None if before is None else index_of[before] for _, before in first.writes]
-    return CallComparison(
-        call,
-        first.expected,
-        merge({rank: item.inputs for rank, item in found.items()}),
-        merge({rank: item.outputs for rank, item in found.items()}),
-        tuple(zip(writes, [*befores, *[None] * (len(writes) - len(befores))], strict=True)),
-        first.is_handed_on,
-        first.is_identity,
+    befores = (None if before is None else index_of[before] for _, before in first.writes)
+    return replace(
+        first,
+        call=call,
+        inputs=merge({rank: item.inputs for rank, item in found.items()}),
+        outputs=merge({rank: item.outputs for rank, item in found.items()}),
+        writes=tuple((leaf, next(befores, None)) for leaf in writes),
     )
 
 

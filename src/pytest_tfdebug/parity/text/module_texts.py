@@ -12,7 +12,7 @@ from pytest_tfdebug.records import SourceRange
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.text.text_differences import SourceFile, TextDifference
     from pytest_tfdebug.records import CallComparison
-    from pytest_tfdebug.values import Line, Values
+    from pytest_tfdebug.values import Values
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,5 @@ def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> boo
     if file.path == name:
         return True
     lines = {line for value in (recorded.values if recorded is not None else ()) for line in value.lines}
-    texts = [(line, line.text) for line in lines if line.file == name]
-    return bool(texts) and all(_text(file, line).startswith(text) for line, text in texts)
-
-
-def _text(file: SourceFile, line: Line) -> str:
-    return dedent(file.code(SourceRange(file.path, line.first, line.last)))
+    own = [line for line in lines if line.file == name]
+    return bool(own) and all(dedent(file.code(SourceRange(name, it.first, it.last))).startswith(it.text) for it in own)
