@@ -172,20 +172,6 @@ class Options:
         return cls({key.removeprefix("tf_"): value for key, value in values.items()})
 
 
-def explain_seconds(config: pytest.Config) -> float | None:
-    """Return how long a failed check is run again with changes; None where nothing is said."""
-    import pytest
-
-    text = Options.of(config).explain_seconds
-    try:
-        seconds = None if text is None else float(text)
-    except ValueError:
-        seconds = -1.0
-    if seconds is not None and not seconds >= 0:
-        raise pytest.UsageError(f"tf_explain_seconds = {text!r} is not a number of seconds >= 0.")
-    return seconds
-
-
 def register(parser: pytest.Parser) -> None:
     """Add the flags and ini keys to pytest's parser."""
     for title, flags in FLAGS.items():

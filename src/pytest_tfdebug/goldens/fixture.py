@@ -14,7 +14,7 @@ from pytest_tfdebug.goldens.check.golden_check import GoldenCheck
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.check.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.goldens.settings import settle
+from pytest_tfdebug.goldens.settings import Store, settle
 from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.tracing.record.ranks import present_group
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_tfdebug.check_record import BlindRecord
-    from pytest_tfdebug.goldens.settings import Store
     from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport

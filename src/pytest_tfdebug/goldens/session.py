@@ -14,7 +14,7 @@ from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec rea
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
 from pytest_tfdebug.goldens.store.place import GoldenPlace, LocalDirectory
-from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
+from pytest_tfdebug.goldens.unclaimed import find_left, find_stale
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable
@@ -52,7 +52,8 @@ class WorkerPart(NamedTuple):
 
     outcomes: list[GoldenOutcome]
     claims: dict[str, str]
-    unclaimed: Unclaimed
+    stale: list[str]
+    left: list[str]
 
 
 @dataclass
@@ -61,8 +62,8 @@ class GoldenSession:
 
     outcomes: list[GoldenOutcome] = field(default_factory=list)  # what became of each golden, in the order of the tests
     claims: dict[str, str] = field(default_factory=dict)  # golden file -> node id of the test that uses it
-    # goldens whose test no longer exists, and what else no test uses
-    unclaimed: Unclaimed = field(default_factory=Unclaimed)
+    stale: set[str] = field(default_factory=set)  # goldens whose test no longer exists
+    left: set[str] = field(default_factory=set)  # sentences about folders of goldens whose test file is gone
     clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use, or that cannot go
     pruned: list[str] = field(default_factory=list)  # goldens that were deleted
     _owners: dict[str, str] = field(default_factory=dict)
@@ -123,13 +124,13 @@ def finish(session: pytest.Session) -> None:
     config = session.config
     options, found = Options.of(config), GoldenSession.of(config)
     if session.exitstatus in _ENDED:
-        found.unclaimed.merge(find_unclaimed(config, options.golden_dir))
-    if hand_over(config, WORKER_KEY, WorkerPart(found.outcomes, found.claims, found.unclaimed)):
+        found.stale.update(find_stale(config, options.golden_dir))
+        found.left.update(find_left(config, options.golden_dir))
+    if hand_over(config, WORKER_KEY, WorkerPart(found.outcomes, found.claims, [*found.stale], [*found.left])):
         return
-    unclaimed = found.unclaimed
-    unclaimed.stale = [path for path in unclaimed.stale if path not in found.claims]
+    found.stale -= found.claims.keys()
     if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
-        found.pruned, unclaimed.stale = unclaimed.stale, []
+        found.pruned, found.stale = sorted(found.stale), set()
         found.clashes += _delete(found.pruned)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -141,7 +142,8 @@ def take_over(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a wor
     if part is not None:
         found = GoldenSession.of(config)
         found.merge(part)
-        found.unclaimed.merge(part.unclaimed)
+        found.stale.update(part.stale)
+        found.left.update(part.left)
 
 
 def _delete(paths: list[str]) -> Iterator[str]:
@@ -176,13 +178,13 @@ def summary(config: pytest.Config) -> Iterator[str]:
     yield from found.clashes
     if found.pruned:
         yield "Deleted, because their tests no longer exist:"
-    elif found.unclaimed.stale:
+    elif found.stale:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
-    for path in found.pruned or found.unclaimed.stale:
+    for path in found.pruned or sorted(found.stale):
         yield f"  {shown(path, config)}"
-    if found.unclaimed.left:
+    if found.left:
         yield "No test of this run uses these; they are never deleted:"
-        yield from (f"  {line}" for line in found.unclaimed.left)
+        yield from (f"  {line}" for line in sorted(found.left))
 
 
 def covered(config: pytest.Config) -> Iterator[str]:

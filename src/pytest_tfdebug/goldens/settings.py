@@ -89,7 +89,19 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
         kept=Kept(chosen["store"], max_size, is_measured, positions is not None, dtypes),
         rules=OutputRules(arguments.get("outputs"), positions),
         own_globs=(*given.globs, *by_marker.globs),
+        explain_seconds=parse_seconds(ini.get("explain_seconds")),
     )
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """Return the number of seconds that a text stands for."""
+    try:
+        seconds = None if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds is not None and not seconds >= 0:
+        raise pytest.UsageError(f"tf_explain_seconds = {text!r} is not a number of seconds >= 0.")
+    return seconds
 
 
 def parse_size(text: object, name: str) -> int:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted
-from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of, shown
+from pytest_tfdebug.goldens.store.paths import SUFFIX, directory_of, folder_of_file, is_url, label_of, shown
 from pytest_tfdebug.redaction import printable
 from pytest_tfdebug.running import Collected
 
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-
-
-@dataclass
-class Unclaimed:
-    """Goldens beside the test files of a run that no test uses."""
-
-    stale: list[str] = field(default_factory=list)  # goldens whose test is gone
-    left: list[str] = field(default_factory=list)  # sentences about folders of goldens whose test file is gone
-
-    def merge(self, other: Unclaimed) -> None:
-        """Add what another process found."""
-        self.stale = sorted({*self.stale, *other.stale})
-        self.left = sorted({*self.left, *other.left})
 
 
 @dataclass
@@ -73,23 +60,26 @@ class _TestFile:
         return self.path.read_text(encoding="utf-8", errors="replace")
 
 
-def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
-    """Look for goldens without a test beside the test files that this run has collected whole."""
-    found = Unclaimed()
-    if is_url(golden_dir):  # other projects and branches may share it
-        return found
+def find_stale(config: pytest.Config, golden_dir: str | None) -> Iterator[str]:
+    """Yield the goldens of the test files that this run has collected whole whose test is gone."""
     folders: dict[Path, list[_TestFile]] = {}
-    for path, file in _test_files(config).items():
+    for path, file in _test_files(config).items() if not is_url(golden_dir) else ():  # which other projects may share
         folders.setdefault(folder_of_file(path, config, golden_dir), []).append(file)
     for folder, files in folders.items():
         labels = {label for file in files for label in file.labels}
         unnamed = [path for path in _goldens(folder) if not _is_label_of(path.name.removesuffix(SUFFIX), labels)]
         if folder.resolve().is_relative_to(config.rootpath.resolve()):
-            found.stale += [str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None)]
-    if golden_dir is None:
-        for directory in {folder.parent for folder in folders}:
-            found.left += _without_test_file(directory, config)
-    return found
+            yield from (str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None))
+
+
+def find_left(config: pytest.Config, golden_dir: str | None) -> Iterator[str]:
+    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
+    collected = Collected.of(config).whole(config) if golden_dir is None else ()
+    for directory in {directory_of(file, config, None) for file in collected}:
+        known = {folder_of_file(file, config, None) for file in directory.parent.glob("*.py")}
+        for folder in sorted({path.parent for path in directory.glob(f"*/*{SUFFIX}")} - known):
+            held = counted(len(_goldens(folder)), "golden")
+            yield f"{shown(folder, config)} ({held}): there is no {printable(folder.name)}.py beside its directory."
 
 
 def _test_files(config: pytest.Config) -> dict[Path, _TestFile]:
@@ -117,14 +107,6 @@ def _is_stale(path: Path, files: list[_TestFile], *, is_beside: bool) -> bool:
     test = (read_extra(path) or {}).get("test")
     gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=is_beside)]
     return bool(gone) and not any(file.may_define(str(test)) for file in gone)
-
-
-def _without_test_file(directory: Path, config: pytest.Config) -> Iterator[str]:
-    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
-    known = {folder_of_file(file, config, None) for file in directory.parent.glob("*.py")}
-    for folder in sorted({path.parent for path in directory.glob(f"*/*{SUFFIX}")} - known):
-        of_goldens = counted(len(_goldens(folder)), "golden")
-        yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(folder.name)}.py beside its directory."
 
 
 def _is_label_of(label: str, labels: set[str]) -> bool:

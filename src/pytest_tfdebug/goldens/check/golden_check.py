@@ -24,16 +24,17 @@ from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import load, part_of, recorded_blind_spots
 from pytest_tfdebug.goldens.store.paths import missing, shown
-from pytest_tfdebug.options import Options, explain_seconds
+from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
-from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
+from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport, hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tensors.tolerance import read_tolerance
+from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, read_tolerance
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.record.ranks import present_group
-from pytest_tfdebug.tracing.record.selection import names_of
+from pytest_tfdebug.tracing.record.selection import root_name
+from pytest_tfdebug.tracing.record.wrappers import named_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,9 +46,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.given import Arrays
-    from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -76,17 +75,18 @@ class GoldenCheck:
         config, class_name = self.item.config, type(model).__name__
         golden = self._read(class_name, root)
         self._refuse_other(golden, settings)
-        check_rules(settings.rename, settings.own_globs, names_of(model), paths_of(golden.trace))
+        names = {root_name(model), *(each.path for each in named_modules(model) if each.path)}
+        check_rules(settings.rename, settings.own_globs, names, paths_of(golden.trace))
         in_detail = wants_details(config)
         report = compare_with(
             golden,
             model,
             called,
-            replace(settings, explain_seconds=explain_seconds(config)),
+            settings,
             is_explained=Options.of(config).explain != "off",
             in_detail=in_detail,
             group=sharing_group(root),
-            progress=lambda: Progress(config, self.item.nodeid),
+            progress=Progress(config, self.item.nodeid),
         )
         blind = recorded_blind_spots(golden)
         self._count(report.ok, called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind)
@@ -188,15 +188,16 @@ class GoldenCheck:
 
 
 class Progress:
-    """Shows how far an explanation is, once it has taken two seconds; nothing in a worker of pytest-xdist."""
+    """Shows how far an explanation is, two seconds after it began; nothing in a worker of pytest-xdist."""
 
     def __init__(self, config: pytest.Config, test: str) -> None:
         self._config, self._test = config, test
-        self._next = time.monotonic() + _FIRST
+        self._next = 0.0
 
     def tell(self, what: str) -> None:
         """Show what the work is at, if it has taken long."""
         now = time.monotonic()
+        self._next = self._next or now + _FIRST
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if now < self._next or reporter is None:
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +18,12 @@ from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.pair.pairing import with_input_names
-from pytest_tfdebug.parity.pair.rename import renamed, renamed_tensors
-from pytest_tfdebug.parity.tensors.comparator import Comparator
+from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
+from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
 from pytest_tfdebug.parity.tensors.drift import assess
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
-from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.records import Call, Culprit, LeafComparison
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
@@ -38,19 +39,15 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.check.golden_check import Progress
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
-    from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-    from pytest_tfdebug.records import Call, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
 
-    Inputs = tuple[tuple[Any, ...], dict[str, Any]]
-
 logger = logging.getLogger(__name__)
+
+_BATCH_AND_TOKENS = 2
 
 
 def compare_with(
@@ -62,17 +59,16 @@ def compare_with(
     is_explained: bool = True,
     in_detail: bool = False,
     group: Group | None = None,
-    progress: Callable[[], Progress | None] = lambda: None,
+    progress: Progress | None = None,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive; a second run explains a failure.
 
     So does one of the reference, where it is at hand and still gives what the golden holds.
     """
-    forwards = _Forwards(golden_file, model, called, settings, group)
-    again = forwards.again
-    comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
+    held = _HeldModel(golden_file, model, called, settings, group)
+    comparator, output = held.under(settings.rename, (called.args, called.kwargs))
 
-    found, mask = ended(comparator, tuple(forwards.notes), internal=settings.internal), ""
+    found, mask = ended(comparator, tuple(held.notes), internal=settings.internal), ""
     is_plain = called.lacking is not None and found.fails is True  # nothing more can be told
     if found.asks and is_explained and group is None and not is_plain:  # the values of a rank are those of its parts
 
@@ -80,135 +76,177 @@ def compare_with(
             own = replace(settings, rules=rules)
             return compare_with(golden, model, called, own, is_explained=is_explained, in_detail=in_detail)
 
-        args, kwargs = forwards.again.inputs()
+        args, kwargs = held.again.inputs()
         beside, mask = beside_pads(golden_file, replace(called, args=args, kwargs=kwargs), settings.rules, hold)
         if beside is not None:
             return beside
         if not mask:
-            given, seconds = progress(), settings.explain_seconds
-            look = _by_values(golden_file, again, output, called.reference, given, fails=found.fails, seconds=seconds)
-            found = found.answered(look)
+            found = found.answered(held.by_values(output, progress, fails=found.fails))
     tried = found.names_to_try()
-    renamed = forwards.held_again(tried) if tried else None
-    report = conclude(found, tried, renamed, (again, golden_file.trace.again))
+    report = conclude(found, tried, held.under_names(tried), (held.again, golden_file.trace.again))
     if report.ok:
         return report
-    if called.other is not None:
-        (own, theirs), root = called.other, root_name(model)
-        told = f"{own!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
-        report = replace(report, has_own_inputs=True, culprit=Culprit(root, "inputs", None, told, root, certain=True))
-    plain = _of_inputs(model, called, mask)
-    if plain is None:
-        report = _with_circumstances(golden_file, model, report, settings.rename, group)
-    else:
-        report = replace(report, culprit=plain[0], advice=plain[1])
-    if not in_detail or group is not None:
-        return report
-    return replace(report, elements=failing_elements(report, model, again.inputs(), settings.tolerances))
+    plain = held.of_inputs(report, mask)
+    report = held.with_circumstances(report) if plain is None else plain
+    return replace(report, elements=held.failing_elements(report)) if in_detail and group is None else report
 
 
-def _of_inputs(model: torch.nn.Module, called: PortCall, mask: str) -> tuple[Culprit, str] | None:
-    """Return a culprit that no code is to blame for, and what to do; None if there is none of that kind."""
-    root = root_name(model)
-    if called.lacking is not None:
-        own, theirs = called.lacking
-        wrong = f"was not given {own}, and the reference was given {theirs}"
-        why = "All that differs may come from that."
-        advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
-    elif mask:
-        wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
-        advice = f"Leave these positions out: positions={mask}"
-    else:
-        return None
-    return Culprit(root, "inputs", None, why, root, certain=True, wrong=wrong), advice
+@dataclass
+class _HeldModel:
+    golden: TraceFile
+    model: torch.nn.Module
+    called: PortCall
+    settings: CheckSettings
+    group: Group | None
 
+    def __post_init__(self) -> None:
+        self.again = Rerun(self.model, self.called.args, self.called.kwargs, self.called.method)
+        self.notes = [*self.golden.trace.notes, *filter(None, [self.called.note])]
 
-class _Forwards:
-    def __init__(
-        self,
-        golden_file: TraceFile,
-        model: torch.nn.Module,
-        called: PortCall,
-        settings: CheckSettings,
-        group: Group | None,
-    ) -> None:
-        self.again = Rerun(model, called.args, called.kwargs, called.method)
-        self.notes = [*golden_file.trace.notes, *filter(None, [called.note])]
-        self._expected, self._named = golden_file.trace, with_input_names(golden_file.trace, called.names)
-        kept = golden_file.extra.get("kept")
-        self._rules = replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions")))
-        self._model, self._method, self._settings, self._group = model, called.method, settings, group
+    @cached_property
+    def values(self) -> Values | None:
+        """What the golden's operators computed."""
+        return None if self.golden.trace.again is None else self.golden.trace.again.values()
 
-    def held_again(self, tried: dict[str, str]) -> Compared | None:
-        rename = self._settings.rename
-        if callable(rename):
+    def under_names(self, tried: dict[str, str]) -> Compared | None:
+        """Run the model once more, its modules under other names."""
+        rename = self.settings.rename
+        if callable(rename) or not tried:
             return None
         try:
-            return self.held_under({**(rename or {}), **tried}, self.again.inputs())[0].finish()
+            return self.under({**(rename or {}), **tried}, self.again.inputs())[0].finish()
         except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
             return None
 
-    def held_under(
+    def under(
         self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
     ) -> tuple[Comparator, Any]:
-        settings, modules = self._settings, modules_of(self._model)
+        """Run the model, its modules under some names; return what was compared, and its output."""
+        settings, modules, expected = self.settings, modules_of(self.model), self.golden.trace
         known = renamed(names, modules.by_path)
-        picked = Selection(
-            settings.include,
-            settings.exclude,
-            settings.level,
-            known,
-            among=coverage_of(self._expected).among(known),
-            elsewhere=self._expected.modules,
-        )
-        unrecorded = hidden | (modules.by_path.keys() - picked.pick(self._model, modules.by_path).keys())
+        among = coverage_of(expected).among(known)
+        picked = Selection(settings.include, settings.exclude, settings.level, known, among, expected.modules)
+        unrecorded = hidden | (modules.by_path.keys() - picked.pick(self.model, modules.by_path).keys())
+        kept = self.golden.extra.get("kept")
         comparator = Comparator(
-            self._named,
+            with_input_names(expected, self.called.names),
             names,
             settings.tolerances,
             modules=list(modules.by_path),
             aliases=modules.aliases,
             unrecorded=unrecorded,
-            group=self._group,
-            rules=self._rules,
+            group=self.group,
+            rules=replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions"))),
         )
-        recorder = Recorder(self._model, comparator, picked)
-        with preserved(self._model), torch.no_grad(), recorder:
-            output = recorder.run(self._method, *inputs)
+        recorder = Recorder(self.model, comparator, picked)
+        with preserved(self.model), torch.no_grad(), recorder:
+            output = recorder.run(self.called.method, *inputs)
         self.notes += [note for note in recorder.notes if note not in self.notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
-            return self.held_under(names, self.again.inputs(), compiled_away)
+            return self.under(names, self.again.inputs(), compiled_away)
         return comparator, output
 
+    def by_values(self, output: object, progress: Progress | None, *, fails: bool | None) -> Explained | None:
+        """Run the model once more and hold its operators to the reference's or the golden's, if that has any."""
+        expected, reference, seconds = self.values, self.called.reference, self.settings.explain_seconds
+        if expected is None:
+            return None
+        tape, count = Tape(), len(expected.calls)
+        step = None if progress is None else lambda done: progress.tell(f"call {done} of {count}")
+        outputs = [leaf.tensor for leaf in walk(output)]
+        actual = self.again.values(outputs, step, tape=None if seconds == 0 else tape)
+        if actual is None:
+            return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
+        if progress is not None:
+            progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
+        ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
+        expected, live = (expected, Tape()) if ran is None else ran
+        look = explain(expected, actual, fails=fails, applied=tape.numbers())
+        return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(self.golden.trace)), seconds))
 
-def _by_values(
-    golden_file: TraceFile,
-    again: Rerun,
-    output: Any,  # noqa: ANN401 - of any model
-    reference: Callable[[], Rerun] | None,
-    progress: Progress | None,
-    *,
-    fails: bool | None,
-    seconds: float | None,
-) -> Explained | None:
-    """Run a model once more and hold its operators to the reference's or the golden's; None where that has none."""
-    recorded = golden_file.trace.again
-    expected = None if recorded is None else recorded.values()
-    if expected is None:
+    def of_inputs(self, report: ParityReport, mask: str) -> ParityReport | None:
+        """Return the report of a difference that no code is to blame for; None of any other."""
+        called = self.called
+        if called.lacking is not None:
+            own, theirs = called.lacking
+            wrong = f"was not given {own}, and the reference was given {theirs}"
+            why = "All that differs may come from that."
+            advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
+        elif mask:
+            wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
+            advice = f"Leave these positions out: positions={mask}"
+        else:
+            return None
+        return replace(report, culprit=self._given(why, wrong), advice=advice)
+
+    def _given(self, why: str, wrong: str = "") -> Culprit:
+        root = root_name(self.model)
+        return Culprit(root, "inputs", None, why, root, certain=True, wrong=wrong)
+
+    def with_circumstances(self, report: ParityReport) -> ParityReport:
+        """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
+        model, group, rename, recorded = self.model, self.group, self.settings.rename, self.golden.extra["weights"]
+        if self.called.other is not None:
+            own_ids, theirs = self.called.other
+            why = f"{own_ids!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
+            report = replace(report, has_own_inputs=True, culprit=self._given(why))
+        present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, rename)
+        names = {own: there for own, there in renamed_tensors(rename, present).items() if there in recorded}
+        wrong = [own for own, there in names.items() if recorded[there] != present[own]]
+        culprit = report.culprit
+        own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
+        is_of_dtype, told = culprit is not None and culprit.kind == "dtype", ""
+        if own and culprit is not None and (group is not None or culprit.kind == "module"):
+            why = ""
+            if group is not None:
+                known = None if self.values is None else self.values.parameters.get(names[own[0]])
+                why = sharded_too_often(model, group, own[0], () if known is None else known[1])
+            report = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), why))
+        elif own:
+            told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
+            told += f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else "."
+        elif wrong:
+            listing = listed([repr(wrong[0]), *wrong[1:]], 1)
+            told = "" if is_of_dtype else f"Weights that differ from the recorded ones: {listing}."  # it changes all
+        elif names:
+            told = "All weights with matching names are the recorded ones."
+        elif not report.by_values:  # else the values were compared whatever their names
+            told = "Weights were not compared: no names match (use rename=)."
+        since = list(changed_environment(self.golden.extra["provenance"], provenance(model)))
+        lines = [told, f"Changed since it was recorded: {'; '.join(since)}." if since else ""]
+        is_drift = False
+        if not report.by_values and not is_of_dtype:
+            assessed = assess(report, since, wrong)
+            is_drift = assessed.finding == "drift"
+            lines.append(str(assessed))
+        facts = [*report.facts, *filter(None, lines)]
+        return replace(report, facts=facts, changed=since, other_weights=wrong, is_drift=is_drift)
+
+    def failing_elements(self, report: ParityReport) -> ElementGrid | None:
+        """Return the elements of the first differing tensor that both sides have whole.
+
+        The comparison no longer holds the tensors under test, so the forward is made once more and that one tensor
+        kept.
+        """
+        args, kwargs = self.again.inputs()
+        for call, leaf in _candidates(report):
+            expected = leaf.expected.tensor if leaf.expected is not None else None
+            if expected is None or tuple(expected.shape) != leaf.shape:
+                continue
+            picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
+            try:
+                recorded = recorded_forward(self.model, args, kwargs, picked)
+            except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
+                return None
+            actual = recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)
+            if actual is not None and actual.shape == expected.shape:
+                what = f"{leaf.direction} {leaf.leaf}".rstrip() + f" of {call.name}"
+                given = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
+                ids = next((tuple(each.shape) for each in given if each.dim() == _BATCH_AND_TOKENS), ())
+                tolerance = self.settings.tolerances.of(call.path, leaf.dtype)
+                return element_grid(what, expected, actual, tolerance, axis_names(leaf.shape, ids))
         return None
-    count = len(expected.calls)
-    step = None if progress is None else lambda done: progress.tell(f"call {done} of {count}")
-    tape = Tape()
-    actual = again.values([leaf.tensor for leaf in walk(output)], step, tape=None if seconds == 0 else tape)
-    if actual is None:
-        return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
-    if progress is not None:
-        progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
-    ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
-    expected, live = (expected, Tape()) if ran is None else ran
-    look = explain(expected, actual, fails=fails, applied=tape.numbers())
-    return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(golden_file.trace)), seconds))
 
 
 def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values, Tape] | None:
@@ -233,73 +271,6 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
     return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
 
 
-def _with_circumstances(
-    golden_file: TraceFile,
-    model: torch.nn.Module,
-    report: ParityReport,
-    rename: Rename,
-    group: Group | None,
-) -> ParityReport:
-    """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
-    recorded = golden_file.extra["weights"]
-    present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, rename)
-    names = {own: there for own, there in renamed_tensors(rename, present).items() if there in recorded}
-    wrong = [own for own, there in names.items() if recorded[there] != present[own]]
-    culprit = report.culprit
-    own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
-    is_of_dtype, told = culprit is not None and culprit.kind == "dtype", ""
-    if own and culprit is not None and (group is not None or culprit.kind == "module"):
-        why = ""
-        if group is not None:
-            values = None if golden_file.trace.again is None else golden_file.trace.again.values()
-            known = None if values is None else values.parameters.get(names[own[0]])
-            why = sharded_too_often(model, group, own[0], () if known is None else known[1])
-        report = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), why))
-    elif own:
-        told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
-        told += f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else "."
-    elif wrong:
-        listing = listed([repr(wrong[0]), *wrong[1:]], 1)
-        told = "" if is_of_dtype else f"Weights that differ from the recorded ones: {listing}."  # it changes every hash
-    elif names:
-        told = "All weights with matching names are the recorded ones."
-    elif not report.by_values:  # else the values were compared whatever their names
-        told = "Weights were not compared: no names match (use rename=)."
-    since = list(changed_environment(golden_file.extra["provenance"], provenance(model)))
-    lines = [told, f"Changed since it was recorded: {'; '.join(since)}." if since else ""]
-    is_drift = False
-    if not report.by_values and not is_of_dtype:
-        assessed = assess(report, since, wrong)
-        is_drift = assessed.finding == "drift"
-        lines.append(str(assessed))
-    facts = [*report.facts, *filter(None, lines)]
-    return replace(report, facts=facts, changed=since, other_weights=wrong, is_drift=is_drift)
-
-
-_BATCH_AND_TOKENS = 2
-
-
-def failing_elements(
-    report: ParityReport, model: torch.nn.Module, inputs: Inputs, tolerances: Tolerances
-) -> ElementGrid | None:
-    """Return the elements of the first differing tensor that both sides have whole.
-
-    The comparison no longer holds the tensors under test, so the forward is made once more and that one tensor kept.
-    """
-    for call, leaf in _candidates(report):
-        expected = leaf.expected.tensor if leaf.expected is not None else None
-        if expected is None or tuple(expected.shape) != leaf.shape:
-            continue
-        actual = _made_again(model, inputs, call, leaf)
-        if actual is not None and actual.shape == expected.shape:
-            what = f"{leaf.direction} {leaf.leaf}".rstrip() + f" of {call.name}"
-            given = [each for each in (*inputs[0], *inputs[1].values()) if isinstance(each, torch.Tensor)]
-            ids = next((tuple(each.shape) for each in given if each.dim() == _BATCH_AND_TOKENS), ())
-            names = axis_names(leaf.shape, ids)
-            return element_grid(what, expected, actual, tolerances.of(call.path, leaf.dtype), names)
-    return None
-
-
 def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:
     culprit = report.culprit
     meant = culprit.divergence if culprit is not None else None
@@ -309,12 +280,3 @@ def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:
             yield by_name[divergence.path, divergence.call], divergence.comparison
     for item in report.calls:
         yield from ((item.call, leaf) for leaf in item.outputs if leaf.problem == "values")
-
-
-def _made_again(model: torch.nn.Module, inputs: Inputs, call: Call, leaf: LeafComparison) -> torch.Tensor | None:
-    picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
-    try:
-        recorded = recorded_forward(model, *inputs, picked)
-    except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
-        return None
-    return recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)

@@ -13,16 +13,14 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.store.changes import hash_of
-from pytest_tfdebug.parity.pair.rename import renamed_tensors
-from pytest_tfdebug.tracing.record.ranks import STACKED, held_here, present_group, within
+from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
+from pytest_tfdebug.tracing.record.ranks import STACKED, Group, held_here, present_group, within
 from pytest_tfdebug.tracing.record.wrappers import named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.records import Part, TensorRecord
-    from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
 
 _Result = TypeVar("_Result")

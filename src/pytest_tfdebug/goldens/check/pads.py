@@ -16,7 +16,7 @@ from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
-from pytest_tfdebug.tracing.trace import recorded_forward
+from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.tracing.file.codec import TraceFile
-    from pytest_tfdebug.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -23,10 +23,9 @@ from pytest_tfdebug.tracing.record.signatures import (
 from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
+_Inputs: TypeAlias = "tuple[tuple[Any, ...], dict[str, Any]]"
 #: Columns of a signature in an error.
 _WIDTH = 160
 
@@ -80,7 +79,7 @@ def port_call(
     try:
         bound = signature.bind(*own[0], **own[1]).arguments
     except TypeError as error:
-        raise _refusal(port, signature, f"port_inputs: {error}", *own, theirs=kwargs) from error
+        raise _refusal(port, signature, f"port_inputs: {error}", own, kwargs) from error
     theirs = {f"[{place}]": value for place, value in enumerate(args)}
     theirs |= {f"[{name!r}]": value for name, value in kwargs.items()}
     is_named = {name for name in bound if f"[{name!r}]" in theirs}
@@ -117,7 +116,7 @@ def _like_reference(
         if cause is None:
             paths = {own: f"[{name!r}]" for own, name in names.items()}
             return PortCall((*args, *first), given, paths, _note(names, left_out))
-    raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs, theirs=kwargs) from cause
+    raise _refusal(port, signature, f"the reference's inputs: {cause}", (args, kwargs), kwargs) from cause
 
 
 def _misfit(signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TypeError | None:
@@ -185,14 +184,9 @@ def _note(names: Mapping[str, str], left_out: Mapping[str, Any]) -> str:
 
 
 def _refusal(
-    port: torch.nn.Module,
-    signature: Signature,
-    why: str,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    *,
-    theirs: Mapping[str, Any],
+    port: torch.nn.Module, signature: Signature, why: str, given: _Inputs, theirs: Mapping[str, Any]
 ) -> TFDebugError:
+    args, kwargs = given
     plain = [one.replace(annotation=Parameter.empty) for one in signature.parameters.values()]
     shown = str(Signature(plain))
     taken = [one for one in plain if one.kind not in VARIADIC]
@@ -202,12 +196,12 @@ def _refusal(
     known = {*by_place, *required, *kwargs}
     known |= paired([name for name in names if name not in {*by_place, *kwargs}], rest, required).keys()
     asked = [name for name in names if name in known] or names[:1]
-    given = [*map(_told, args), *(f"{name}={_told(value)}" for name, value in kwargs.items())]
+    told = [*map(_told, args), *(f"{name}={_told(value)}" for name, value in kwargs.items())]
     example = ", ".join(f'"{name}": ...' for name in asked)
     return TFDebugError(
         f"{type(port).__name__} cannot be called with {why}.\n"
         f"  It takes: forward{shorten(shown, _WIDTH)}\n"
-        f"  Given: {', '.join(given) or 'nothing'}\n"
+        f"  Given: {', '.join(told) or 'nothing'}\n"
         f"Name the port's own inputs: port_inputs={{{example}}}"
     )
 

@@ -24,7 +24,7 @@ from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.trace import recorded_forward
+from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.records import TensorRecord
-    from pytest_tfdebug.tracing.trace import Trace
 
 #: Bytes above which a golden that was written gives a warning.
 _LARGE = 10_000_000

@@ -13,8 +13,6 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy.typing as npt
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
@@ -64,7 +62,9 @@ def fill(model: _Model, seed: int = 0) -> _Model:
         raise TFDebugError(f"fill takes a torch.nn.Module, not {type(model).__name__}.")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TFDebugError(f"seed={seed!r} is not a whole number.")
-    named = list(_named(model))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    first = {id(parameters[name]): name for name in sorted(parameters, key=_plain, reverse=True)}  # of tied weights
+    named = [(name, parameters[name]) for name in sorted(first.values(), key=_plain)]
     for name, parameter in named:
         _check(name, parameter)
     is_trained = any(parameter.requires_grad for _, parameter in named)
@@ -76,17 +76,6 @@ def fill(model: _Model, seed: int = 0) -> _Model:
             made = _drawn(f"{seed}:{_plain(name)}", target.numel(), *_range(model, name, parameter))
             target.copy_(made.view(target.shape))
     return model
-
-
-def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Yield each parameter once, under the first of its names, sorted by name."""
-    seen: set[int] = set()
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    for name in sorted(parameters, key=_plain):
-        parameter = parameters[name]
-        if id(parameter) not in seen:
-            seen.add(id(parameter))
-            yield name, parameter
 
 
 def _plain(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from hashlib import blake2b
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from pytest_tfdebug.environment import as_text, environment, git_state
 from pytest_tfdebug.errors import TFDebugError, counted, listed
 from pytest_tfdebug.parity.compare import compare
-from pytest_tfdebug.records import as_they_ended
+from pytest_tfdebug.records import Digest, LeafComparison, TensorRecord, as_they_ended
 from pytest_tfdebug.redaction import redacted
 from pytest_tfdebug.tensors import dtype_name, readable
 from pytest_tfdebug.tracing.file.document import outline
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.records import Digest, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -154,7 +154,7 @@ def _moved(old: Trace, new: Trace) -> Iterator[str]:
         first = moved[0][0].call
         yield f"moved: {len(moved)} of {counted(count, 'output')}, first {first.path!r} ({first.class_name})"
         yield _verdict(report)
-        worst = sorted(moved, key=lambda pair: -_relative(pair[1]))[:_NAMED]
+        worst = sorted(moved, key=lambda pair: -(pair[1].metrics.relative_l2 if pair[1].metrics else inf))[:_NAMED]
         yield from (f"  {item.call.name} output {leaf.leaf}".rstrip() + f": {_told(leaf)}" for item, leaf in worst)
     else:
         yield f"moved: none of {counted(count, 'output')}"
@@ -169,10 +169,6 @@ def _verdict(report: ParityReport) -> str:
         return "inside tolerance" + (f": at most {worst.share:.2g} of it, at {worst.path!r}" if worst else "")
     culprit = report.culprit
     return f"outside tolerance: {counted(len(report.divergences), 'tensor')}, from {culprit.path!r} ({culprit.kind}) on"
-
-
-def _relative(leaf: LeafComparison) -> float:
-    return leaf.metrics.relative_l2 if leaf.metrics is not None else float("inf")
 
 
 def _told(leaf: LeafComparison) -> str:

@@ -9,7 +9,7 @@ from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.goldens.store.changes import changes, fingerprint, is_same, provenance
-from pytest_tfdebug.records import Write
+from pytest_tfdebug.records import Call, Write
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.kept import sampled, string_inputs
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-
-    from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.file.codec import TraceFile
 
 
 @dataclass(frozen=True)
@@ -107,15 +104,10 @@ def part_of(golden: TraceFile, root: str) -> TraceFile:
         raise TFDebugError(f"root={root!r}: the golden has no call of such a module.{nearest(root, known)}")
     below = f"{path}."
     weights = {name.removeprefix(below): one for name, one in golden.extra["weights"].items() if name.startswith(below)}
-    return replace(golden, trace=_part_of_trace(trace, path, found), extra={**golden.extra, "weights": weights})
-
-
-def _part_of_trace(trace: Trace, path: str, roots: set[int]) -> Trace:
-    below = f"{path}."
     places: dict[int | None, int] = {}
     calls: list[Call] = []
     for call in trace.calls:
-        if call.index not in roots and call.parent not in places:
+        if call.index not in found and call.parent not in places:
             continue
         parent = places.get(call.parent)
         name = call.class_name if call.path == path else call.path.removeprefix(below)
@@ -126,7 +118,7 @@ def _part_of_trace(trace: Trace, path: str, roots: set[int]) -> Trace:
         call.writes = tuple(Write(record, places.get(before)) for record, before in call.writes)
     inside = {other.removeprefix(below): other for other in trace.modules if other.startswith(below)}
     aliases = {short: trace.aliases[own] for short, own in inside.items() if own in trace.aliases}
-    return replace(
+    part = replace(
         trace,
         model_class=calls[0].class_name,
         calls=calls,
@@ -135,3 +127,4 @@ def _part_of_trace(trace: Trace, path: str, roots: set[int]) -> Trace:
         unrecorded=tuple(short for short, own in inside.items() if own in trace.unrecorded),
         again=None,
     )
+    return replace(golden, trace=part, extra={**golden.extra, "weights": weights})

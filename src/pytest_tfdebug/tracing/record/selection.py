@@ -159,8 +159,3 @@ def modules_of(model: torch.nn.Module) -> Modules:
 def root_name(model: torch.nn.Module) -> str:
     """Return the name of a root's call: the class of the bare model."""
     return class_of(bare(model)).__name__
-
-
-def names_of(model: torch.nn.Module) -> set[str]:
-    """Return every path of a model's modules, and the root's name."""
-    return {root_name(model), *(named.path for named in named_modules(model) if named.path)}
