@@ -14,13 +14,11 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession, WorkerPart
 from pytest_tfdebug.goldens.store.paths import TYPED, is_typed
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
-from pytest_tfdebug.ranks.launch import GROUP, by_torchrun, start_group, started, stop_group, wait
+from pytest_tfdebug.ranks.launch import BY_TORCHRUN, Rank, launched, start_group, started, stop_group, wait
 from pytest_tfdebug.workers import read
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from pytest_tfdebug.ranks.launch import Launched, Rank
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -30,7 +28,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         settings = RanksSettings.of(item)
     except pytest.UsageError:  # which its setup raises again
         return None
-    if settings is None or _launched(item.config) is not None:
+    if settings is None or launched() is not None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     with started(settings.world_size, _task(item)) as ranks:
@@ -46,22 +44,19 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Join the process group before the fixtures of a marked test do anything."""
-    settings, launched = RanksSettings.of(item), _launched(item.config)
-    if settings is None or launched is None:
+    settings, found = RanksSettings.of(item), launched()
+    if settings is None or found is None:
         return  # without a marker torchrun's processes have nothing to do with each other
-    if launched.world_size != settings.world_size:
-        pytest.skip(f"tf_ranks({settings.world_size}): torchrun started {launched.world_size} processes")
-    start_group(launched, settings.timeout)
+    if found.world_size != settings.world_size:
+        pytest.skip(f"tf_ranks({settings.world_size}): torchrun started {found.world_size} processes")
+    start_group(found, settings.timeout)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure() -> None:
     """Leave the process group of torchrun."""
-    if GROUP not in config.stash and by_torchrun() is not None:
+    found = launched()
+    if found is not None and found.rendezvous == BY_TORCHRUN:
         stop_group()
-
-
-def _launched(config: pytest.Config) -> Launched | None:
-    return config.stash.get(GROUP, None) or by_torchrun()
 
 
 def _task(item: pytest.Item) -> dict[str, Any]:

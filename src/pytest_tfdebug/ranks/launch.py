@@ -15,12 +15,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pytest
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+#: URL by which torchrun's processes find each other, and the variable with that of the ranks of one test.
+BY_TORCHRUN, _RENDEZVOUS = "env://", "TFDEBUG_RENDEZVOUS"
 #: Seconds between two looks at the processes.
 _PAUSE = 0.02
 #: Seconds that the other ranks have once one has failed: they may fail for the same reason, or wait for it for ever.
@@ -100,8 +100,7 @@ def started(count: int, task: dict[str, Any]) -> Iterator[list[Rank]]:
     """Start the processes of a test, which run from the first to the last line of the block."""
     with tempfile.TemporaryDirectory(prefix="tfdebug-ranks-", ignore_cleanup_errors=True) as name:
         folder, ranks = Path(name), list[Rank]()
-        told = {**task, "world_size": count, "rendezvous": (folder / "rendezvous").as_uri()}
-        (folder / "task.json").write_text(json.dumps(told), encoding="utf-8")
+        (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         try:
             for number in range(count):
                 ranks.append(_start(folder, number, str(count)))
@@ -119,6 +118,7 @@ def _start(folder: Path, number: int, count: str) -> Rank:
         "LOCAL_RANK": str(number),
         "WORLD_SIZE": count,
         "LOCAL_WORLD_SIZE": count,
+        _RENDEZVOUS: (folder / "rendezvous").as_uri(),
     }
     with (folder / f"{number}.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - this package's own module
@@ -175,15 +175,12 @@ class Launched(NamedTuple):
     rendezvous: str  # URL by which they find each other
 
 
-#: Who this process is, in a process that was started for one test.
-GROUP: pytest.StashKey[Launched] = pytest.StashKey()
-
-
-def by_torchrun() -> Launched | None:
-    """Return what ``torchrun`` told this process; None where it did not start it."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
+def launched() -> Launched | None:
+    """Return what ``torchrun`` has told this process, or who started it for one test; None where neither did."""
+    rendezvous = BY_TORCHRUN if "TORCHELASTIC_RUN_ID" in os.environ else os.environ.get(_RENDEZVOUS)
+    if rendezvous is None:
         return None
-    return Launched(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://")
+    return Launched(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), rendezvous)
 
 
 def start_group(launched: Launched, timeout: float) -> None:

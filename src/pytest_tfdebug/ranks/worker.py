@@ -52,8 +52,6 @@ class Worker:
     def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
         """Collect the file of the one test, and be as quiet as a worker."""
         config = yield
-        from pytest_tfdebug.ranks.launch import GROUP, Launched
-
         for name, value in _OFF.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
@@ -61,7 +59,6 @@ class Worker:
         config.args[:] = [self.task["file"]]
         config.workerinput = {"workerid": f"rank{self._rank}", **self.task["input"]}  # type: ignore[attr-defined] # as xdist
         config.workeroutput = {}  # type: ignore[attr-defined] # likewise
-        config.stash[GROUP] = Launched(self._rank, self.task["world_size"], self.task["rendezvous"])
         self._config = config
         return config
 
