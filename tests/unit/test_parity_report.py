@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import compare, trace
+from pytest_tfdebug.records import SourceRange
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 
@@ -52,6 +53,14 @@ def test_the_report_of_a_deep_model_is_under_40_lines_of_at_most_120_columns(rep
 
     assert len(lines) < 40
     assert max(map(len, lines)) <= 120
+
+
+def test_up_to_eight_lines_of_code_are_shown(report):
+    lines = SourceRange("port.py", 1, 9, code="\n".join(f"x{number} = x" for number in range(9)))
+
+    shown = replace(report, culprit=replace(report.culprit, source=lines, reference=None)).check_text().code
+
+    assert [line.strip() for line in shown] == ["here, port.py:1-9:", *(f"x{number} = x" for number in range(8))]
 
 
 @pytest.mark.parametrize("place", ["embed", "layers.0.down", "layers.16.norm", "layers.31.down", "head"])

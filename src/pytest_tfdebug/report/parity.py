@@ -189,7 +189,7 @@ def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
 
 
 #: Statements that are shown of each strength, and lines of each.
-_STATEMENTS, _CODE = 8, 3
+_STATEMENTS, _LINES = 8, 3
 _NO_ARRAY = "no array shows what these lines compute"
 #: Strength -> what is said of its lines.
 _TOLD = {
@@ -230,8 +230,8 @@ def _statements(steps: list[IntervalStep]) -> Iterator[str]:
         for lines, via in step.statements[:_STATEMENTS]:
             yield f"    {lines}{f', called at {via[-1]}' if via else ''}"
             text = code_of(lines)
-            yield from (f"      {line}" for line in text[:_CODE])
-            if len(text) > _CODE:
+            yield from (f"      {line}" for line in text[:_LINES])
+            if len(text) > _LINES:
                 yield "          ..."
         if len(step.statements) > _STATEMENTS:
             yield f"    and {counted(len(step.statements) - _STATEMENTS, 'statement')} more"
