@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import import_module, metadata, util
 from pathlib import Path
@@ -171,15 +172,11 @@ def git_state() -> tuple[str | None, bool | None]:
     """Return the commit of the working directory's repository, and whether its files differ from that."""
     from pytest_tfdebug.git import GitError, git
 
-    try:
+    commit, is_changed = None, None
+    with suppress(GitError):
         commit = git(".", "rev-parse", "HEAD", seconds=_QUERY_SECONDS).decode().strip()
-    except GitError:
-        return None, None
-    try:  # of a submodule, only the commit is compared
-        status = git(".", "status", "--porcelain", seconds=_QUERY_SECONDS)
-    except GitError:
-        return commit, None
-    return commit, bool(status.strip())
+        is_changed = bool(git(".", "status", "--porcelain", seconds=_QUERY_SECONDS).strip())
+    return commit, is_changed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

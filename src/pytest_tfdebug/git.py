@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Keys of a repository's configuration that name a program or open a connection -> what they are for our calls.
 _HARMLESS = {
@@ -50,13 +46,16 @@ def git(
     root: str | os.PathLike[str], *arguments: str, seconds: float | None = None, given: bytes | None = None
 ) -> bytes:
     """Return what a command of git writes, which reads what it is given."""
-    settings = _environment(_HARMLESS)
+
+    def run(settings: dict[str, str], *command: str) -> subprocess.CompletedProcess[bytes]:
+        whole, environment = ["git", "-C", os.fspath(root), *command], _environment(settings)
+        return subprocess.run(whole, check=False, capture_output=True, env=environment, timeout=seconds, input=given)  # noqa: S603 - git, with arguments of our own
+
     try:
-        listed = _run(root, ["config", "--null", "--name-only", "--get-regexp", r"^filter\."], settings, seconds)
+        listed = run(_HARMLESS, "config", "--null", "--name-only", "--get-regexp", r"^filter\.")
         names = {key.split(".", 1)[1].rpartition(".")[0] for key in os.fsdecode(listed.stdout).split("\0") if key}
         filters = {f"filter.{name}.{key}": value for name in names for key, value in _FILTER.items()}
-        command = (arguments[0], *_OPTIONS.get(arguments[0], ()), *arguments[1:])
-        done = _run(root, command, _environment(_HARMLESS | filters), seconds, given)
+        done = run(_HARMLESS | filters, arguments[0], *_OPTIONS.get(arguments[0], ()), *arguments[1:])
     except FileNotFoundError as error:
         raise GitError("git is not installed") from error
     except (OSError, subprocess.SubprocessError) as error:
@@ -64,17 +63,6 @@ def git(
     if done.returncode:
         raise GitError(done.stderr.decode(errors="replace").strip())
     return done.stdout
-
-
-def _run(
-    root: str | os.PathLike[str],
-    arguments: Sequence[str],
-    environment: dict[str, str],
-    seconds: float | None,
-    given: bytes | None = None,
-) -> subprocess.CompletedProcess[bytes]:
-    command = ["git", "-C", os.fspath(root), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, env=environment, timeout=seconds, input=given)  # noqa: S603 - git, with arguments of our own
 
 
 def _environment(settings: dict[str, str]) -> dict[str, str]:

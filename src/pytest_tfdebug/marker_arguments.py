@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_tfdebug.errors import TFDebugError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import pytest
     from typing_extensions import Self
 
@@ -120,21 +118,14 @@ def usage_error(item: pytest.Item, error: TFDebugError) -> pytest.UsageError:
 class MisspeltMarkers:
     """Fails each test that carries a marker nobody declared whose name is nearly one of ours."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
-
-    @classmethod
-    def among(cls, carried: Iterable[str], known: Iterable[str], ours: Iterable[str]) -> MisspeltMarkers | None:
-        """Return the hooks for the markers of a run; None if none is misspelt."""
-        unknown = set(carried).difference(known)
-        near = {name: get_close_matches(name, list(ours), n=1, cutoff=0.8) for name in unknown}
-        names = {name: match[0] for name, match in near.items() if match}
-        return cls(names) if names else None
+    def __init__(self, undeclared: Iterable[str], ours: Iterable[str]) -> None:
+        near = {name: get_close_matches(name, list(ours), n=1, cutoff=0.8) for name in undeclared}
+        self.meant = {name: match[0] for name, match in near.items() if match}
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Fail a test before it runs."""
         import pytest
 
-        for name in self._names.keys() & {marker.name for marker in item.iter_markers()}:
-            told = f"{item.nodeid}: there is no marker {name}. Did you mean {self._names[name]}?"
+        for name in self.meant.keys() & {marker.name for marker in item.iter_markers()}:
+            told = f"{item.nodeid}: there is no marker {name}. Did you mean {self.meant[name]}?"
             raise pytest.UsageError(f"{told}\nIf {name} is a marker of your own, declare it in the ini key markers.")

@@ -35,8 +35,6 @@ MARKER_PLUGINS: dict[str, str] = {
     "padding_invariant": _INVARIANCE,
     "invariant": _INVARIANCE,
 }
-#: Check of the marker ``invariant`` -> module likewise.
-CHECK_PLUGINS: dict[str, str] = {"clean_load": "pytest_tfdebug.invariance.clean_load"}
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
 _NOTES = "pytest_tfdebug.publish.note"
@@ -92,15 +90,13 @@ def pytest_collection_modifyitems(
     for marker, module in MARKER_PLUGINS.items():
         if marker in carried:
             _register(config, module)
-    for check, module in CHECK_PLUGINS.items() if "invariant" in carried else ():
-        if any(marker.name == "invariant" and check in marker.args for marker in markers):
-            _register(config, module)
+    if any(marker.name == "invariant" and "clean_load" in marker.args for marker in markers):
+        _register(config, "pytest_tfdebug.invariance.clean_load")
     declared = {re.split(r"\W", line, maxsplit=1)[0] for line in config.getini("markers")}
     if not carried <= declared:
-        misspelt = import_module("pytest_tfdebug.marker_arguments").MisspeltMarkers
-        hooks = misspelt.among(carried, declared, options.MARKERS)
-        if hooks is not None:
-            config.pluginmanager.register(hooks, "tfdebug-misspelt-markers")
+        from pytest_tfdebug.marker_arguments import MisspeltMarkers
+
+        config.pluginmanager.register(MisspeltMarkers(carried - declared, options.MARKERS), "tfdebug-misspelt-markers")
     return (yield)
 
 

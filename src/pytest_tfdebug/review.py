@@ -75,23 +75,18 @@ def _told(name: str, blob: str | None) -> Iterator[str]:
     if not file.is_file():
         yield "deleted"
         return
-    try:
-        new = load(file)
-        if blob is None:
+    with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
+        copy = Path(folder) / file.name
+        try:
+            new = load(file)
+            if blob is not None:
+                copy.write_bytes(git(".", "cat-file", "blob", blob))
+                yield from changes(load(copy), new.trace, new.extra)
+                return
             outputs = sum(len(call.outputs or ()) for call in new.trace.calls)
             yield f"new: {counted(len(new.trace.calls), 'call')}, {counted(outputs, 'output')}, of {new.extra['test']}"
-            return
-        with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
-            copy = Path(folder) / file.name
-            copy.write_bytes(git(".", "cat-file", "blob", blob))
-            try:
-                old = load(copy)
-            except GoldenError as error:
-                yield f"not compared, as the old one cannot be read: {str(error).replace(str(copy), name)}"
-                return
-            yield from changes(old, new.trace, new.extra)
-    except GoldenError as error:
-        yield f"not compared: {error}"
+        except GoldenError as error:
+            yield f"not compared: {str(error).replace(str(copy), f'the old {name}')}"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.report.check_text import CheckText, next_step
@@ -27,41 +28,32 @@ def change_text(
 ) -> CheckText:
     """Return the text of a changed answer."""
     (class_name, called_at, name), (said, label) = model, verdict
-    where = f"{called_at} in {class_name}" if called_at else class_name
+    brief = re.split(r"[:;.](?:\s|$)", diagnosis, maxsplit=1)[0]  # without the reasons that follow
+    answer = f"{said}; probably {brief}" if diagnosis else said
     why = [f"{name} {said}: {label}."]
-    place: Iterable[str] = ()
-    drift: list[tuple[str, ...]] = [(), ()]
-    circumstances: list[str] = []
-    if found is not None and found.culprit is not None:
-        culprit, parity = found.culprit, found.parity
-        circumstances.append(culprit.explanation)
-        where = f"{culprit.source} in " if culprit.source else ""
-        where += f"{culprit.path} ({culprit.class_name})"
-        place = _place(culprit, found)
-        if parity is not None:
-            count = len(parity.divergences)
-            drift = [
-                tuple(drift_table(parity.calls, parity.culprit or culprit, count, verbose=verbose))
-                for verbose in (False, True)
-            ]
-    elif found is not None:
+    if found is not None and found.culprit is None:
         why.append(f"The place could not be found: {found.reason}")
-    if _brief(diagnosis) != diagnosis.rstrip("."):  # it says more than the first line
+    if brief != diagnosis.rstrip("."):
         why.append(f"Diagnosis: {diagnosis}")
-    return CheckText(
-        f"{where}: {said}" + (f"; probably {_brief(diagnosis)}" if diagnosis else ""),
+    text = CheckText(
+        f"{called_at} in {class_name}: {answer}" if called_at else f"{class_name}: {answer}",
         why=tuple(why),
         advice=tuple(next_step(_ADVICE)),
-        figures=(*place, *output),
-        drift=drift[0],
-        everything=drift[1],
-        circumstances=tuple(circumstances),
+        figures=tuple(output),
     )
-
-
-def _brief(sentence: str) -> str:
-    """Return the beginning of a sentence, without the reasons that follow it."""
-    return re.split(r"[:;.](?:\s|$)", sentence, maxsplit=1)[0]
+    if found is None or found.culprit is None:
+        return text
+    culprit, parity = found.culprit, found.parity
+    where = f"{culprit.source} in " if culprit.source else ""
+    shown = () if parity is None else (parity.calls, parity.culprit or culprit, len(parity.divergences))
+    return replace(
+        text,
+        answer=f"{where}{culprit.path} ({culprit.class_name}): {answer}",
+        figures=(*_place(culprit, found), *text.figures),
+        drift=tuple(drift_table(*shown, verbose=False) if shown else ()),
+        everything=tuple(drift_table(*shown, verbose=True) if shown else ()),
+        circumstances=(culprit.explanation,),
+    )
 
 
 def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
