@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.records import Write
+from pytest_tfdebug.records import Call, Direction, TensorRecord, Write
+from pytest_tfdebug.report.tables import COLUMNS, render_tree, table, trace_rows
 from pytest_tfdebug.tensors import tensor_record
+from pytest_tfdebug.tracing.file.codec import read, write
+from pytest_tfdebug.tracing.file.export import export_json
 from pytest_tfdebug.tracing.file.kept import Samples
 from pytest_tfdebug.tracing.record.capture import Captures
-from pytest_tfdebug.tracing.record.leaves import skeleton
-from pytest_tfdebug.tracing.record.ranks import record_here
+from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton
+from pytest_tfdebug.tracing.record.ranks import Group, record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.values.digest import summarize
+from pytest_tfdebug.tracing.values.half_precision import checked_dtypes, with_floors
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
 
 if TYPE_CHECKING:
@@ -29,10 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
-
-    from pytest_tfdebug.records import Call, Direction, TensorRecord
-    from pytest_tfdebug.tracing.record.leaves import Leaf
-    from pytest_tfdebug.tracing.record.ranks import Group
 
 
 @dataclass(eq=False, repr=False)
@@ -85,8 +85,6 @@ class Trace:
         return f"<Trace of {self.model_class}: {len(self.calls)} calls, {sum(1 for _ in self.records())} tensors>"
 
     def __str__(self) -> str:
-        from pytest_tfdebug.report.tables import render_tree
-
         summarize(self.records())
         return "\n".join(render_tree(self.calls, self.notes))
 
@@ -114,8 +112,6 @@ class Trace:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
-        from pytest_tfdebug.report.tables import COLUMNS, table, trace_rows
-
         summarize(self.records())
         return table(trace_rows(self.calls), COLUMNS)
 
@@ -131,9 +127,6 @@ class Trace:
             GoldenError: If the file cannot be written.
             TFDebugError: If the model is gone, or cannot be run in one of the dtypes.
         """
-        from pytest_tfdebug.tracing.file.codec import write
-        from pytest_tfdebug.tracing.values.half_precision import checked_dtypes, with_floors
-
         write(path, self, values=with_floors(self, checked_dtypes(dtypes)))
 
     @classmethod
@@ -143,8 +136,6 @@ class Trace:
         Raises:
             GoldenError: If the file cannot be read or is not a trace.
         """
-        from pytest_tfdebug.tracing.file.codec import read
-
         return read(path, cls).trace
 
     def export_json(self, directory: str | os.PathLike[str]) -> tuple[str, str]:
@@ -159,8 +150,6 @@ class Trace:
         Raises:
             TFDebugError: If the trace has no calls, or the files cannot be written.
         """
-        from pytest_tfdebug.tracing.file.export import export_json
-
         return export_json(self, directory)
 
 

@@ -136,10 +136,9 @@ def _check_header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]
             f"{file} has format version {version!r}; this version of pytest-tfdebug reads up to {FORMAT}.\n"
             "Upgrade pytest-tfdebug, or record the file again with the version in use."
         )
-    try:
-        verify(header, tensors)
-    except GoldenError as error:
-        raise GoldenError(f"{file} {error}") from error
+    problem = problem_of(header, tensors)
+    if problem:
+        raise GoldenError(f"{file} is damaged: {problem} not what was written (checksum).\n{ADVICE}")
 
 
 def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -190,21 +189,17 @@ def with_checksums(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor
     return _text({**whole, _OWN: crc32(_text(whole).encode())})
 
 
-def verify(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Compare the checksums of a file with what it holds."""
+def problem_of(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return what is, by the checksums of a file, not what was written; empty where all is."""
     whole = {key: value for key, value in header.items() if key != _OWN}
     known = header.get(_SUMS)
     if header.get(_OWN) != crc32(_text(whole).encode()) or not isinstance(known, list):
-        raise GoldenError(_told("its header is"))
+        return "its header is"
     if len(known) != len(tensors):
-        raise GoldenError(_told(f"{len(known)} tensors were written, and {len(tensors)} are"))
-    for (name, tensor), checksum in zip(sorted(tensors.items()), known, strict=True):
-        if checksum != _checksum(name, tensor):
-            raise GoldenError(_told(f"the bytes of its tensor {name!r} are"))
-
-
-def _told(what: str) -> str:
-    return f"is damaged: {what} not what was written (checksum).\n{ADVICE}"
+        return f"{len(known)} tensors were written, and {len(tensors)} are"
+    pairs = zip(sorted(tensors.items()), known, strict=True)
+    damaged = (name for (name, tensor), checksum in pairs if checksum != _checksum(name, tensor))
+    return next((f"the bytes of its tensor {name!r} are" for name in damaged), "")
 
 
 def _checksum(name: str, tensor: torch.Tensor) -> int:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.records import TensorRecord
+from pytest_tfdebug.records import Call, Direction, TensorRecord
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
-from pytest_tfdebug.tracing.record.leaves import ends
+from pytest_tfdebug.tracing.record.leaves import Leaf, ends
 from pytest_tfdebug.tracing.values.digest import digest_of, statistics, top_places
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.records import Call, Direction
-    from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.trace import Trace
 
 

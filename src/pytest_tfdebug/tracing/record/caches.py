@@ -7,17 +7,14 @@ the last look was written by the call's own code, between the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.leaves import ATOMS, Leaf, is_cache, opener
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class _Look(NamedTuple):

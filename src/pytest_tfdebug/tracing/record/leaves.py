@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 import torch
@@ -25,11 +25,7 @@ from torch.utils._pytree import SUPPORTED_NODES
 
 from pytest_tfdebug.redaction import MASK, is_secret, redact
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-Opener: TypeAlias = "Callable[[Any], Iterator[tuple[str, object]]]"
+Opener: TypeAlias = Callable[[Any], Iterator[tuple[str, object]]]
 
 #: Deeper nesting than this is not meant to be looked into.
 MAX_DEPTH = 24
@@ -51,19 +47,13 @@ def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:
         >>> [leaf.path for leaf in walk((torch.ones(1), {"k": [torch.ones(2)]}))]
         ['[0]', "[1]['k'][0]"]
     """
-    found: list[Leaf] = []
-    _collect(value, "", found, [], into_caches, into_arrays=True)
-    return found
+    return _leaves([("", value)], into_caches=into_caches, into_arrays=True)
 
 
 def walk_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, into_caches: bool = True) -> list[Leaf]:
     """Return the tensors of a call's inputs: positional ones as ``[0]``, keyword ones as ``['name']``."""
-    found: list[Leaf] = []
-    for position, value in enumerate(args):
-        _collect(value, f"[{position}]", found, [], into_caches)
-    for name, value in kwargs.items():
-        _collect(value, f"[{name!r}]", found, [], into_caches)
-    return found
+    named = [(f"[{key!r}]", value) for key, value in (*enumerate(args), *kwargs.items())]
+    return _leaves(named, into_caches=into_caches, into_arrays=False)
 
 
 def is_cache(value: object) -> bool:
@@ -71,36 +61,30 @@ def is_cache(value: object) -> bool:
     return _is_cache(type(value))
 
 
-def _collect(
-    value: object,
-    path: str,
-    found: list[Leaf],
-    within: list[int],
-    into_caches: bool,  # noqa: FBT001
-    *,
-    into_arrays: bool = False,
-) -> None:
-    if isinstance(value, torch.Tensor):
-        found.append(Leaf(path, value))
-        return
-    if into_arrays and type(value).__module__ == "numpy":
-        found += [Leaf(path, tensor) for tensor in _of_array(value)]
-        return
-    if isinstance(value, ATOMS):
-        return
-    open_up = opener(cast("type", type(value)))
-    if open_up is None or len(within) == MAX_DEPTH or id(value) in within:
-        return
-    if not into_caches and is_cache(value):
-        return
-    try:
-        children = list(open_up(value))
-    except Exception:  # noqa: BLE001 - a user's class may raise anything, and must not end the forward
-        return
-    within.append(id(value))
-    for suffix, child in children:
-        _collect(child, path + suffix, found, within, into_caches, into_arrays=into_arrays)
-    within.pop()
+def _leaves(named: Iterable[tuple[str, object]], *, into_caches: bool, into_arrays: bool) -> list[Leaf]:
+    found, within = list[Leaf](), list[int]()
+
+    def collect(path: str, value: object) -> None:
+        if isinstance(value, torch.Tensor):
+            found.append(Leaf(path, value))
+        elif into_arrays and type(value).__module__ == "numpy":
+            found.extend(Leaf(path, tensor) for tensor in _of_array(value))
+        elif not isinstance(value, ATOMS) and (into_caches or not is_cache(value)):
+            open_up = opener(cast("type", type(value)))
+            if open_up is None or len(within) == MAX_DEPTH or id(value) in within:
+                return
+            try:
+                children = list(open_up(value))
+            except Exception:  # noqa: BLE001 - a user's class may raise anything, and must not end the forward
+                return
+            within.append(id(value))
+            for suffix, child in children:
+                collect(path + suffix, child)
+            within.pop()
+
+    for path, value in named:
+        collect(path, value)
+    return found
 
 
 def _of_array(value: object) -> Iterator[torch.Tensor]:
@@ -214,10 +198,7 @@ _ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]+")
 
 def skeleton(value: object, leaves: list[Leaf]) -> Any:  # noqa: ANN401
     """Return a nested value with each tensor as ``{"leaf": position in leaves}`` and the rest as text."""
-    positions: dict[int, int] = {}
-    for position, leaf in enumerate(leaves):
-        positions.setdefault(id(leaf.tensor), position)
-    return _bare(value, positions)
+    return _bare(value, {id(leaf.tensor): position for position, leaf in reversed([*enumerate(leaves)])})
 
 
 def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401
@@ -233,7 +214,7 @@ def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()
         return [_bare(child, positions, within) for child in value]
     try:
         items = _parts(value)
-    except Exception:  # noqa: BLE001 - as in ``_collect``
+    except Exception:  # noqa: BLE001 - as in ``_leaves``
         items = None
     if items is not None:
         shown = {

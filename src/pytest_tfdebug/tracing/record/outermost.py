@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,13 +35,8 @@ def intercept_outermost(interceptor: Interceptor) -> Iterator[None]:
         if getattr(inside, "a_call", False) or torch.compiler.is_compiling():
             return original(module, *args, **kwargs)
         inside.a_call = True
-
-        def proceed() -> Any:  # noqa: ANN401
-            __tracebackhide__ = True
-            return original(module, *args, **kwargs)
-
         try:
-            return interceptor(module, args, kwargs, proceed)
+            return interceptor(module, args, kwargs, partial(original, module, *args, **kwargs))
         finally:
             inside.a_call = False
 

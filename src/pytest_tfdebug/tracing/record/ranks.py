@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from pytest_tfdebug.records import Part
+from pytest_tfdebug.records import Part, TensorRecord
 from pytest_tfdebug.tensors import readable, tensor_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_tfdebug.records import TensorRecord
     from pytest_tfdebug.tracing.record.leaves import Leaf
 
 #: Placement of a tensor whose parts on the ranks are stacked along axis 0: nobody knows the axis that they share.

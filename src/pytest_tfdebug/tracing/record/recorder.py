@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.records import Call
+from pytest_tfdebug.records import Call, SourceRange
 from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from pytest_tfdebug.records import SourceRange
 
 #: Told by ``torch.compile(fullgraph=True)`` of code that calls a model whose modules are watched.
 _COMPILING = (

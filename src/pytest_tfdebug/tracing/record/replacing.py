@@ -27,10 +27,8 @@ def replace_atomically(path: Path, fill: Callable[[str], object]) -> None:
             fill(temporary)
             os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101 - safetensors makes files private
             os.replace(temporary, path)  # noqa: PTH105
-    except OSError as error:
-        raise GoldenError(f"{path} cannot be written: {error.strerror or error}.") from error
-    except SafetensorError as error:
-        raise GoldenError(f"{path} cannot be written: {error}.") from error
+    except (OSError, SafetensorError) as error:
+        raise GoldenError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
 
 
 def _umask() -> int:

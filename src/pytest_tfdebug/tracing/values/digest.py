@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pytest_tfdebug.records import Digest, Statistics
+from pytest_tfdebug.records import Digest, Part, Statistics, TensorRecord
 from pytest_tfdebug.tensors import widen
 from pytest_tfdebug.tracing.record.ranks import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from pytest_tfdebug.records import Part, TensorRecord
 
 
 _NAN = float("nan")

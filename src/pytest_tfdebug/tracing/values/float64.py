@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.tensors import readable
-from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
+from pytest_tfdebug.tracing.record.leaves import Leaf, duplicate, replaced
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_tfdebug.records import Call, TensorRecord
-    from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.trace import Trace
 
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]

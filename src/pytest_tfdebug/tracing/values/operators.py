@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
@@ -20,21 +20,18 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
-from pytest_tfdebug.tracing.record.leaves import safe
+from pytest_tfdebug.tracing.record.leaves import Leaf, safe
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
 from pytest_tfdebug.tracing.record.wrappers import bare, modules_by_path, named_modules, named_tensors
-from pytest_tfdebug.tracing.values.tape import Ref, geometry_of, mapped, results_of
-from pytest_tfdebug.values import Line, Value, Values
+from pytest_tfdebug.tracing.values.tape import Geometry, Ref, Tape, geometry_of, mapped, results_of
+from pytest_tfdebug.values import Line, Origin, Value, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import FrameType
 
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.record.leaves import Leaf
-    from pytest_tfdebug.tracing.values.tape import Geometry, Tape
-    from pytest_tfdebug.values import Origin
 
 #: In-place operators that leave nothing of what was there.
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
@@ -57,10 +54,15 @@ class _Memory:
 
     __slots__ = ("shown", "storage", "writers")
 
-    def __init__(self, storage: StorageWeakRef) -> None:
-        self.storage = storage
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
         self.shown: dict[Geometry, int] = {}
         self.writers: list[int] = []
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an operator has written or read it."""
+        return bool(self.writers)
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -180,9 +182,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _made(self, tensor: torch.Tensor, made: _Made) -> None:
         memory = self._memory(tensor)
-        is_view = memory is not None and not made.is_written
-        if memory is None:
-            memory = self._memories[storage_id(tensor)] = _Memory(_weak(tensor))
+        is_view = memory.is_known and not made.is_written
         index = self._add(tensor, "view" if is_view else "operator", made)
         if made.is_written:
             memory.shown.clear()
@@ -221,8 +221,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _read(self, tensor: torch.Tensor, origin: tuple[Origin, str] | None = None) -> int:
         memory = self._memory(tensor)
         geometry = geometry_of(tensor)
-        if memory is None:
-            memory = self._memories[storage_id(tensor)] = _Memory(_weak(tensor))
+        if not memory.is_known:
             kind, name = origin or self._own.get(storage_id(tensor), ("constant", ""))
             memory.shown[geometry] = self._add(tensor, kind, _Made("", (), ()), name)
             memory.writers.append(memory.shown[geometry])
@@ -235,12 +234,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._tape.views(memory.shown[geometry], tensor)
         return memory.shown[geometry]
 
-    def _memory(self, tensor: torch.Tensor) -> _Memory | None:
+    def _memory(self, tensor: torch.Tensor) -> _Memory:
         address = storage_id(tensor)
         memory = self._memories.get(address)
-        if memory is not None and memory.storage.expired():  # type: ignore[no-untyped-call]
-            del self._memories[address]
-            return None
+        if memory is None or memory.storage.expired():  # type: ignore[no-untyped-call]
+            memory = self._memories[address] = _Memory(tensor)
         return memory
 
     def _lines(self) -> tuple[Line, ...]:
@@ -278,10 +276,8 @@ class _WrittenOut(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         if func is torch.nn.functional.scaled_dot_product_attention:
-            try:
+            with suppress(RuntimeError, TypeError, IndexError):  # the fused kernel takes it, or says it better
                 return _attention(*args, **(kwargs or {}))
-            except (RuntimeError, TypeError, IndexError):  # what the fused kernel takes all the same, or says better
-                return func(*args, **(kwargs or {}))
         if func is torch.nn.functional.multi_head_attention_forward:  # torch takes this mode off while it runs
             with patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention):
                 return func(*args, **(kwargs or {}))
@@ -347,10 +343,6 @@ def values_of(
         recorder.run(method, args, kwargs)
     operators.finish()
     return table
-
-
-def _weak(tensor: torch.Tensor) -> StorageWeakRef:
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def _tensors(values: Iterable[object]) -> list[torch.Tensor]:

@@ -13,12 +13,10 @@ from functools import lru_cache
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.records import Call, Site, SourceRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from pytest_tfdebug.records import Call, Site
 
 
 #: Statements that hold no other statement.
@@ -171,7 +169,7 @@ def _written(statement: ast.AST) -> set[str]:
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and any(_loaded(given, set()) for given in (*call.args, *call.keywords)):
         changed.append(call.func)  # made for its effect: list.append, dict.update
-    return _assigned(statement) | {name for node in changed if (name := _root(node))}
+    return _assigned(statement) | {name for node in changed if (name := _own_name(_chain(node)[-1]))}
 
 
 def _is_in_place(call: ast.Call) -> bool:
@@ -180,11 +178,13 @@ def _is_in_place(call: ast.Call) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def _root(node: ast.expr) -> str | None:
-    """Return the name that an expression such as ``a.view(-1)[0]`` begins with."""
+def _chain(node: ast.AST) -> list[ast.AST]:
+    """Return an expression such as ``a.view(-1)[0]`` and what it is made from, down to the name that it begins with."""
+    found = [node]
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and _own_name(node) is None:
         node = node.func if isinstance(node, ast.Call) else node.value
-    return _own_name(node)
+        found.append(node)
+    return found
 
 
 def _own_name(node: ast.AST) -> str | None:
@@ -200,12 +200,9 @@ def _is_form(node: ast.AST) -> bool:
 
 def _is_own_value(node: ast.AST) -> bool:
     """Tell whether a node takes a value from ``self``: ``self.embed(x)`` does, ``self.bias.shape[0]`` does not."""
-    inner = node
-    while isinstance(inner, (ast.Attribute, ast.Subscript, ast.Call)) and _own_name(inner) is None:
-        if _is_form(inner):
-            return False
-        inner = inner.func if isinstance(inner, ast.Call) else inner.value
-    return inner is not node and isinstance(node, (ast.Call, ast.Subscript)) and isinstance(inner, ast.Attribute)
+    *outer, inner = _chain(node)
+    is_of_self = bool(outer) and isinstance(node, (ast.Call, ast.Subscript)) and isinstance(inner, ast.Attribute)
+    return is_of_self and not any(map(_is_form, outer))
 
 
 def _loaded(node: ast.AST, calls: set[int], is_left_out: Callable[[ast.AST], bool] = lambda _node: False) -> set[str]:
@@ -223,14 +220,9 @@ def _loaded(node: ast.AST, calls: set[int], is_left_out: Callable[[ast.AST], boo
 
 
 def _is_child_call(node: ast.Call, calls: set[int]) -> bool:
-    if node.lineno not in calls:
-        return False
-    root: ast.expr = node.func
-    while isinstance(root, (ast.Attribute, ast.Subscript)):
-        if isinstance(root.value, ast.Call):  # a method of a call's result, as in self.q_proj(x).view(...)
-            return False
-        root = root.value
-    return isinstance(root, ast.Name)
+    chain = _chain(node.func)  # none of a method of a call's result, as in self.q_proj(x).view(...)
+    is_name = isinstance(chain[-1], (ast.Name, ast.Attribute)) and not any(isinstance(it, ast.Call) for it in chain)
+    return node.lineno in calls and is_name
 
 
 def _is_bare_call(statement: ast.stmt | ast.expr, calls: set[int]) -> bool:
