@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from pytest_tfdebug.records import Coverage, CulpritRecord, SourceRange, Worst  # noqa: TC001 - msgspec reads the annotations
 
 #: Version of the record's form; it grows by one when a key changes its meaning or goes. New keys do not change it.
@@ -240,8 +242,6 @@ class CheckRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it, with its page's name and the culprit's explanation as keys."""
-        import msgspec
-
         record: dict[str, Any] = plain({**msgspec.to_builtins(self), "id": self.slug})
         if self.culprit is not None:
             record["culprit"]["explanation"] = self.culprit.explanation
@@ -261,8 +261,6 @@ def read_checks(entries: Any) -> list[CheckRecord]:  # noqa: ANN401 - JSON
     Raises:
         ValueError: If they are not of their form; the message says where.
     """
-    import msgspec
-
     return msgspec.convert(entries, list[CheckRecord], strict=False)  # "inf" is a number there
 
 

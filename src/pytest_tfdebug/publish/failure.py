@@ -15,7 +15,7 @@ from pytest_tfdebug.errors import CheckError
 from pytest_tfdebug.frames import is_users
 from pytest_tfdebug.publish.note import RAISED
 from pytest_tfdebug.redaction import leaving
-from pytest_tfdebug.report.check_text import WIDTH
+from pytest_tfdebug.report.check_text import WIDTH, CheckText, Level
 from pytest_tfdebug.workers import told
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_tfdebug.records import SourceRange
-    from pytest_tfdebug.report.check_text import CheckText, Level
 
 #: Attribute of a report that carries the first line of its failure to the table at the end of the run.
 ANSWER = "tfdebug_answer"

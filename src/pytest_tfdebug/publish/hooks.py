@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.check_record import SCHEMA, read_checks
+from pytest_tfdebug.check_record import SCHEMA, CheckRecord, read_checks
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.github import annotation
@@ -29,8 +29,6 @@ from pytest_tfdebug.workers import is_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
-
-    from pytest_tfdebug.check_record import CheckRecord
 
 
 #: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.

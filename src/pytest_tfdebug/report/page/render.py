@@ -6,7 +6,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_tfdebug.check_record import plain
+import msgspec
+
+from pytest_tfdebug.check_record import CallRecord, CheckRecord, ForwardRecord, plain
 from pytest_tfdebug.report.page import view
 from pytest_tfdebug.report.page.view import on_log_scale, share
 from pytest_tfdebug.report.tables import told_of
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from pytest_tfdebug.check_record import CallRecord, CheckRecord, ForwardRecord
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.report.check_text import CheckText
 
@@ -62,7 +63,6 @@ def _environment() -> Environment:
 
 def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
     """Return a value as JSON that can stand in a script element."""
-    import msgspec
     from jinja2.utils import htmlsafe_json_dumps
 
     return htmlsafe_json_dumps(plain(msgspec.to_builtins(value)), separators=(",", ":"))

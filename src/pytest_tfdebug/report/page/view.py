@@ -7,14 +7,12 @@ from collections import Counter
 from math import isfinite, log10
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.check_record import ForwardRecord
+from pytest_tfdebug.check_record import CallRecord, CheckRecord, ForwardRecord, HeadroomRecord, SourceText, ValueRecord
 from pytest_tfdebug.environment import as_text
 from pytest_tfdebug.report.parity import rename_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_tfdebug.check_record import CallRecord, CheckRecord, HeadroomRecord, SourceText, ValueRecord
 
 
 #: Name of a check -> its name on a page.
