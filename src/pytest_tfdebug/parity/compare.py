@@ -137,23 +137,22 @@ def _is_trace(given: object) -> bool:
     return isinstance(given, Trace)
 
 
-def explained(expected: Trace, actual: Trace, *, fails: bool | None, seconds: float | None = None) -> Explained | None:
+def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explained | None:
     """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
     tables, live = [], []
     for recorded in (expected, actual):
         outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
         tape = Tape()
-        kept = None if seconds == 0 else tape
-        values = recorded.again.values(outputs, tape=kept) if recorded.again is not None else None
         if recorded.again is None:
             return None
+        values = recorded.again.values(outputs, tape=tape)
         if values is None:
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
         _take_names(values, recorded)
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
-    return with_proof(look, Trial(live[1], live[0], seconds))
+    return with_proof(look, Trial(live[1], live[0]))
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:

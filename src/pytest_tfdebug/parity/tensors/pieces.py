@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from pytest_tfdebug.tensors import widen
@@ -43,11 +44,7 @@ def filled(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torch
 
 def index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element by its position in the order of the elements."""
-    index = []
-    for size in reversed(shape):
-        position, rest = divmod(position, size)
-        index.append(rest)
-    return tuple(reversed(index))
+    return tuple(int(place) for place in np.unravel_index(position, shape))
 
 
 def _split(expected: torch.Tensor, actual: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

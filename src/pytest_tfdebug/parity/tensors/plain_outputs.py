@@ -89,24 +89,16 @@ def _ends(path: str, bare: Any) -> Iterator[tuple[str, np.ndarray | str]]:  # no
 
 
 def _numbers(bare: Any) -> np.ndarray | None:  # noqa: ANN401
-    nested = _nested(bare)
-    if nested is None:
-        return None
     try:
-        numbers = np.array(nested)
+        numbers = np.array(_nested(bare))
     except ValueError:  # lists of several lengths
         return None
-    return numbers if numbers.dtype.kind in "bif" else None
+    return numbers if numbers.size and numbers.dtype.kind in "bif" else None
 
 
 def _nested(bare: Any) -> Any:  # noqa: ANN401
-    """Return a number, or nested lists of them; None for what is neither."""
-    if isinstance(bare, str):
-        return _number(bare)
-    if not isinstance(bare, list) or not bare:
-        return None
-    children = list(map(_nested, bare))
-    return None if any(child is None for child in children) else children
+    """Return nested lists with the numbers that their texts stand for, and None for other texts."""
+    return list(map(_nested, bare)) if isinstance(bare, list) else _number(bare) if isinstance(bare, str) else bare
 
 
 def _number(text: str) -> bool | int | float | None:
