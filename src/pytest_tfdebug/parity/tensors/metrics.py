@@ -114,15 +114,8 @@ class _Differences:
     def add(self, expected: torch.Tensor, actual: torch.Tensor) -> None:
         """Measure two pieces, flat and widened."""
         atol, rtol = self._tolerance
-        in_expected, in_actual = (torch.isfinite(each).logical_not_() for each in (expected, actual))
-        holes = in_expected | in_actual
-        if bool(holes.any()):
-            torn = holes & (expected != actual) & ~(torch.isnan(expected) & torch.isnan(actual))
-            if self.first_torn is None and bool(torn.any()):
-                self.first_torn = self._seen + int(torn.int().argmax())
-            self.torn += int(torn.sum())
-            self.non_finite = self.non_finite[0] + int(in_expected.sum()), self.non_finite[1] + int(in_actual.sum())
-            expected, actual = expected.masked_fill(holes, 0.0), actual.masked_fill(holes, 0.0)
+        if not bool(torch.isfinite(torch.sub(actual, expected).sum())):
+            expected, actual = self._without_holes(expected, actual)
         size, magnitude = torch.sub(actual, expected).abs_(), expected.abs()
         largest = _greatest(size, self._seen, self.largest)
         if largest is not self.largest:
@@ -137,6 +130,17 @@ class _Differences:
         e, a = (each.double().div(self._norm or 1.0) for each in (expected, actual))
         self.product, self.norm = self.product + float(torch.dot(e, a)), math.hypot(self.norm, norm_of(a))
         self._seen += expected.numel()
+
+    def _without_holes(self, expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return two pieces with 0 in both where one of them is inf or nan, and count these."""
+        in_expected, in_actual = (torch.isfinite(each).logical_not_() for each in (expected, actual))
+        holes = in_expected | in_actual
+        torn = holes & (expected != actual) & ~(torch.isnan(expected) & torch.isnan(actual))
+        if self.first_torn is None and bool(torn.any()):
+            self.first_torn = self._seen + int(torn.int().argmax())
+        self.torn += int(torn.sum())
+        self.non_finite = self.non_finite[0] + int(in_expected.sum()), self.non_finite[1] + int(in_actual.sum())
+        return expected.masked_fill(holes, 0.0), actual.masked_fill(holes, 0.0)
 
 
 def _greatest(numbers: torch.Tensor, before: int, known: tuple[float, int]) -> tuple[float, int]:
