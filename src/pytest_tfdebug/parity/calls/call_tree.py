@@ -138,14 +138,8 @@ def only_expected(
 
 def only_actual(tree: CallTree, calls: list[CallComparison]) -> list[Call]:
     """Return the calls without an expected call, those left out that wrap calls with one, or change nothing."""
-    return [
-        item.call for item in calls if item.expected is None and not item.is_identity and not _wraps_paired(tree, item)
-    ]
-
-
-def _wraps_paired(tree: CallTree, item: CallComparison) -> bool:
-    children = tree.children.get(item.call.index, [])
-    return any(map(tree.first_paired, children))
+    alone = (item for item in calls if item.expected is None and not item.is_identity)
+    return [item.call for item in alone if not any(map(tree.first_paired, tree.children.get(item.call.index, [])))]
 
 
 def is_identity(call: Call) -> bool:
