@@ -116,7 +116,7 @@ def test_the_scan_and_the_run_agree_on_every_pair(fixture_repo, real):
     comparison = compare(scan(fixture_repo), real)
 
     assert comparison.disagreements == []
-    assert comparison.decided.total() + comparison.conditional.total() > 150
+    assert comparison.agreed["decided"] + comparison.agreed["conditional"] > 150
 
 
 def test_the_origins_are_those_of_the_live_classes(fixture_repo, real):

@@ -37,7 +37,6 @@ _RUN_TIME = frozenset({"body", "guard"})
 _DECORATORS = frozenset({"decorator", "class-decorator"})
 #: Orders that are tried of the classes of one name, of which no model has more than a few.
 _ORDERS = 120
-_WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 _ABSENT = State("absent")
 #: Test and model -> class -> the states of the classes of that name.
 States = defaultdict[tuple[str, str], defaultdict[str, list[State]]]
@@ -66,35 +65,26 @@ class Comparison(NamedTuple):
 
     Attributes:
         disagreements: The pairs of test and model that differ, each by a class that does.
-        decided: How many pairs agree of which the scan knows the state, by state.
-        conditional: How many pairs agree of which the run decides, by what it did.
-        steady: How many of these are also decided by what the same decorators did elsewhere in the run.
-        not_run: How many pairs the run only collected, so that they prove little.
+        agreed: How many pairs agree: those that the scan decides, the conditional ones, which the run decides, those of
+            them that it skipped and that are also decided by what the same decorators did elsewhere, and those that it
+            only collected, which prove little.
     """
 
     disagreements: list[Both]
-    decided: Counter[str]
-    conditional: Counter[str]
-    steady: int
-    not_run: int
+    agreed: Counter[str]
 
     def lines(self) -> Iterator[str]:
         """Yield the disagreements, the share of pairs that agree, and what that share is made of."""
         yield from (f" - {disagreement}" for disagreement in self.disagreements)
-        agreed = self.decided.total() + self.conditional.total()
+        count = self.agreed
+        agreed = count["decided"] + count["conditional"]
         pairs = agreed + len(self.disagreements)
         share = f" ({agreed / pairs:.3%})" if pairs else ""
         yield f"Agreed : {agreed}/{pairs} pairs of test and model{share}"
-        yield f"Decided by the scan : {_counted(self.decided)}"
-        steady = f"; {self.steady} of them as the same decorators did elsewhere in the run" if self.steady else ""
-        yield f"Conditional, decided by the run : {_counted(self.conditional)}{steady}"
-        if self.not_run:
-            yield f"Collected and not run, so not counted : {self.not_run}"
-
-
-def _counted(counter: Counter[str]) -> str:
-    words = ", ".join(f"{word} {counter[word]}" for word in _WORDS if counter[word])
-    return f"{counter.total()}{f' ({words})' if words else ''}"
+        yield f"Decided by the scan : {count['decided']}"
+        yield f"Conditional, decided by the run : {count['conditional']} (skipped {count['skipped']})"
+        yield f"Of these, as the same decorators did elsewhere in the run : {count['confirmed']}"
+        yield f"Collected and not run, so not counted : {count['collected']}"
 
 
 def compare(scanned: ScanResult, run: Mapping[str, Any]) -> Comparison:
@@ -109,21 +99,20 @@ def compare(scanned: ScanResult, run: Mapping[str, Any]) -> Comparison:
     if not pairs:
         raise ScanError("Nothing to compare: the run collected no common test of a model of this repository.")
     switches = _Switches([both for classes in pairs for both in classes if both.says.condition])
-    found, steady, not_run = Comparison([], Counter(), Counter(), 0, 0), 0, 0
+    disagreements, agreed = list[Both](), Counter[str]()
     for classes in pairs:
-        states = {both.does.state for both in classes}
+        does = {both.does.state for both in classes}
         conditional = [both.says for both in classes if both.says.condition]
         wrong = [both for both in classes if not _agrees(both.says, both.does) or switches.contradict(both)]
         if wrong:
-            found.disagreements.append(wrong[0])
-        elif "collected" in states:
-            not_run += 1
-        elif conditional:
-            found.conditional[_word(states)] += 1
-            steady += all(map(switches.decide, conditional))
+            disagreements.append(wrong[0])
+        elif "collected" in does or not conditional:
+            agreed["collected" if "collected" in does else "decided"] += 1
         else:
-            found.decided[_word({both.says.state for both in classes})] += 1
-    return found._replace(steady=steady, not_run=not_run)
+            agreed["conditional"] += 1
+            agreed["skipped"] += "skipped" in does and does <= {"skipped", "vanished", "absent"}
+            agreed["confirmed"] += all(map(switches.decide, conditional))
+    return Comparison(disagreements, agreed)
 
 
 def _pairs(scanned: ScanResult, rows: list[Row], broken: set[str]) -> Iterator[list[Both]]:
@@ -215,15 +204,6 @@ def _is_switch(part: str) -> bool:
     name, bracket, given = part.partition("(")
     is_call = given.find(")") == len(given) - 1 and "(" not in given
     return name.isidentifier() and (not bracket or is_call)
-
-
-def _word(states: set[str]) -> str:
-    """Return one word for the states of a model's classes."""
-    if states <= {"skipped", "vanished", "absent"}:
-        return "skipped" if "skipped" in states else "vanished"
-    if states <= {"ran", "empty"}:
-        return "empty" if states == {"empty"} else "ran"
-    return "partial"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
