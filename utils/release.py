@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,8 +40,8 @@ print(f"tables of {len(calls)} and {len(classes)} rows")
 """
 
 
-def main() -> int:
-    """Return 0 if both files build, install and work."""
+def main() -> None:
+    """Build both files, install each, and stop where one does not work."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         builder = _environment(here / "builder")
@@ -57,7 +58,6 @@ def main() -> int:
             _try(python, work)
             shutil.rmtree(environment)  # with torch it is large
     print("\nThe sdist and the wheel install and work.")
-    return 0
 
 
 def _environment(folder: Path) -> Path:
@@ -70,37 +70,31 @@ def _try(python: Path, folder: Path) -> None:
     """Record a golden, hold a model to it, find a bug, make tables, scan, and print the environment."""
     (folder / "test_it.py").write_text(TEST)
     (folder / "tables.py").write_text(TABLES)
-    is_installed = "import pytest_tfdebug, sys; print(pytest_tfdebug.__file__.startswith(sys.prefix))"
-    _see("True", _run(python, "-c", is_installed, folder=folder))
-    _see("1 passed", _run(python, "-m", "pytest", "--tf-golden=update", folder=folder))
-    _see("4 of 4 calls compared", _run(python, "-m", "pytest", folder=folder))
-    failed = _run(python, "-m", "pytest", "--tf-html=pages", folder=folder, code=1, BUG="1")
-    _see("ParityError", failed)
+    run, repository = partial(_run, python, folder=folder), str(REPOSITORY)
+    run("-c", "import pytest_tfdebug, sys; print(pytest_tfdebug.__file__.startswith(sys.prefix))", sees="True")
+    run("-m", "pytest", "--tf-golden=update", sees="1 passed")
+    run("-m", "pytest", sees="4 of 4 calls compared")
+    run("-m", "pytest", "--tf-html=pages", sees="ParityError", code=1, BUG="1")
     if not (folder / "pages/index.html").exists():
         raise SystemExit("--tf-html has written no page.")
-    scanned = _run(python, "-m", "pytest_tfdebug.scan", "--repo", str(REPOSITORY), "--output_dir", ".", folder=folder)
-    _see("test_inputs_embeds", scanned)
-    _see("tables of 2 and 606 rows", _run(python, "tables.py", str(REPOSITORY), folder=folder))
-    script = str(python.with_name("tfdebug"))
-    _see("torch: ", _run(python, script, "env", folder=folder))
+    run("-m", "pytest_tfdebug.scan", "--repo", repository, "--output_dir", ".", sees="test_inputs_embeds")
+    run("tables.py", repository, sees="tables of 2 and 606 rows")
+    run(str(python.with_name("tfdebug")), "env", sees="torch: ")
 
 
-def _run(python: Path, *command: str, folder: Path | None = None, code: int = 0, **environment: str) -> str:
-    """Run a Python outside of the repository and return what it prints; stop where its exit code is another one."""
+def _run(
+    python: Path, *command: str, folder: Path | None = None, sees: str = "", code: int = 0, **environment: str
+) -> None:
+    """Run a Python outside of the repository; stop where its exit code, or what it prints, is not what is expected."""
     print("$ python", *command, flush=True)
     inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTEST_ADDOPTS"}}
     done = subprocess.run(
         [str(python), *command], check=False, capture_output=True, text=True, cwd=folder, env=inherited | environment
     )
-    if done.returncode != code:
-        raise SystemExit(f"exit code {done.returncode} instead of {code}\n{done.stdout}\n{done.stderr}")
-    return done.stdout
-
-
-def _see(text: str, printed: str) -> None:
-    if text not in printed:
-        raise SystemExit(f"{text!r} is not in:\n{printed}")
+    if done.returncode != code or sees not in done.stdout:
+        wanted = f"exit code {code} and {sees!r}"
+        raise SystemExit(f"exit code {done.returncode}, expected {wanted}\n{done.stdout}\n{done.stderr}")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
