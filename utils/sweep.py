@@ -30,9 +30,8 @@ modernbert-decoder mpt nemotron olmo2 opt phi3 qwen2 qwen3_next roberta smollm3 
 
 def alone(kinds: list[str]) -> None:
     """Print a row for each architecture: fields, those that matter, those that hide, and seconds of the processor."""
-    table = command.Table(
-        "architecture", "fields", "matter", "s", "never move the output; cannot be seen at their value"
-    )
+    heads = "architecture", "fields", "matter", "s", "never move the output; cannot be seen at their value"
+    table = command.Table(*heads)
     for kind in kinds or ALONE.split():
         try:
             model, _ = small(kind)
@@ -43,9 +42,8 @@ def alone(kinds: list[str]) -> None:
         report = pytest_tfdebug.sweep(type(model), model.config)
         matter = {row.field for row in report.rows if row.verdict == "matters"}
         never = [row.field for row in report.rows if row.verdict == "never"]
-        blind = [f"{spot.field}={spot.own!r}" for spot in report.blind]
-        cells = len(matter) + len(never), len(matter), time.process_time() - began, _told(never, blind)
-        table.add(kind, cells)
+        hidden = _told(never, [f"{spot.field}={spot.own!r}" for spot in report.blind])
+        table.add(kind, (len(matter) + len(never), len(matter), time.process_time() - began, hidden))
     table.total()
 
 
@@ -57,9 +55,7 @@ def ports(names: list[str]) -> None:
     """Print a row for each port: how its fields fared, and each that it does not follow."""
     verdicts = ("agrees", "refused", "ignored", "differs")
     table = command.Table("port", "matter", *verdicts, "s", "ignored; differing")
-    for pair in PORTS:
-        if names and not any(name in pair.name for name in names):
-            continue
+    for pair in (pair for pair in PORTS if not names or any(name in pair.name for name in names)):
         began = time.process_time()
         try:
             how = {"build": pair.build, "load": pair.load, "forward": pair.forward}
@@ -68,19 +64,11 @@ def ports(names: list[str]) -> None:
             print(f"{pair.name}: not held: {str(error).splitlines()[0][:150]}")
             continue
         rows = [row for row in report.rows if row.verdict != "never"]
-        counts = [sum(row.verdict == verdict for row in rows) for verdict in verdicts]
-        named = _told(*(_moves(report, verdict) for verdict in verdicts[2:]))
-        table.add(pair.name, (len(rows), *counts, time.process_time() - began, named))
+        moves = {verdict: [f"{row.field} ({row.own} -> {row.value})" for row in rows if row.verdict == verdict]
+                 for verdict in verdicts}  # fmt: skip
+        named = _told(moves["ignored"], moves["differs"])
+        table.add(pair.name, (len(rows), *map(len, moves.values()), time.process_time() - began, named))
     table.total()
-
-
-def _moves(report: SweepReport, verdict: str) -> list[str]:
-    """Return each field with this verdict, and the values that show it."""
-    values: dict[str, list[str]] = {}
-    for row in report.rows:
-        if row.verdict == verdict:
-            values.setdefault(row.field, []).append(f"{row.own} -> {row.value}")
-    return [f"{field} ({'; '.join(moves)})" for field, moves in values.items()]
 
 
 def blind(names: list[str]) -> None:
@@ -89,8 +77,7 @@ def blind(names: list[str]) -> None:
     for name in names or padding_models.ARCHITECTURES:  # those of models.py among them
         model, inputs = padding_models.build(name)
         for spot, passes, fails in planted(model, inputs) if isinstance(model, transformers.PreTrainedModel) else ():
-            cells = spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)
-            table.add(name, cells)
+            table.add(name, (spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)))
 
 
 def main() -> None:

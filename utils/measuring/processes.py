@@ -125,8 +125,7 @@ def _beside_the_script(tree: Path, folder: Path, rounds: int) -> Iterator[Figure
     for script, candidates in pairs:
         for name, times in alternate(script, candidates, rounds).items():
             limit, reason = _LIMITS.get(name, (None, ""))
-            work = f"{_MODELS} files"
-            yield Figure("scanner", work, name, times.ratio, "x regex script", limit, reason, times.note)
+            yield Figure("scanner", f"{_MODELS} files", name, times.ratio, "x regex script", limit, reason, times.note)
             limit, reason = (300.0, "a process keeps what it has read of its models") if limit else (None, "")
-            megabytes = candidates[name].megabytes()
-            yield Figure("scanner", work, f"{name}: memory", megabytes, "MB", limit, reason)
+            memory = f"{name}: memory", candidates[name].megabytes(), "MB"
+            yield Figure("scanner", f"{_MODELS} files", *memory, limit, reason)
