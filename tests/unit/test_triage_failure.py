@@ -107,7 +107,7 @@ def test_the_site_is_the_users_line_not_the_librarys():
 
     site = failure_of(fail).site
 
-    assert site.path.endswith("test_triage_failure.py")
+    assert site.file.endswith("test_triage_failure.py")
     assert site.code == 'json.loads("<html>")'
 
 

@@ -171,8 +171,8 @@ def _aligned(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor | None:
     return mask if all(size in (1, wanted) for size, wanted in sizes) else None
 
 
-#: Narrow dtypes, and where to go from there.
-_NARROW = {"float16": "bfloat16 or float32"}
+#: A narrow dtype, and where to go from there.
+_NARROW, _WIDER = "float16", "bfloat16 or float32"
 #: Inputs of this size overflow a narrow dtype when they are multiplied or summed up.
 _LARGE = 1e2
 
@@ -212,30 +212,24 @@ def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
     """Yield what the numbers say of what may be behind a fault."""
     found, dtype = fault.details, fault.frame.extremes.dtype
     has_nan = found.nans > 0 if found else isnan(fault.frame.extremes.low)
-    is_masked_row = has_nan and any(has_masked_row(mask) for mask in masks)
-    before = _largest_input(fault)
-    is_narrow = dtype in _NARROW and before >= _LARGE
-    if is_masked_row:
+    if has_nan and any(map(has_masked_row, masks)):
         yield "A row of the mask hides every position: the softmax over it is nan."
-    if is_narrow:
+    # the largest finite value among the culprit's other frames, or the frames before it
+    near = [item for item in fault.frames if item.path == fault.frame.path and item is not fault.frame]
+    seen = [frame.extremes.abs_max for frame in near or fault.frames[-4:]]
+    before = max(filter(isfinite, seen), default=0.0)
+    if dtype == _NARROW and before >= _LARGE:
         yield (
-            f"{dtype} ends at {largest(dtype):.2e}, and the inputs reach {before:.2e}: compute this part in "
-            f"{_NARROW[dtype]}, or scale the values down before it."
+            f"{dtype} ends at {largest(dtype):.2e}, and the inputs reach {before:.2e}: compute this part in {_WIDER}, "
+            "or scale the values down before it."
         )
 
 
 def gradient_hints(fault: Fault) -> Iterator[str]:
     """Yield what may be behind a gradient that is not finite."""
     dtype = fault.frame.extremes.dtype
-    if dtype in _NARROW:
-        yield f"{dtype} ends at {largest(dtype):.2e}: scale the loss down, or use {_NARROW[dtype]}."
-
-
-def _largest_input(fault: Fault) -> float:
-    """Return the largest finite value among the culprit's other frames, or the frames before it."""
-    own = [item for item in fault.frames if item.path == fault.frame.path and item is not fault.frame]
-    near: list[Frame] = own or list(fault.frames[-4:])
-    return max((item.extremes.abs_max for item in near if isfinite(item.extremes.abs_max)), default=0.0)
+    if dtype == _NARROW:
+        yield f"{dtype} ends at {largest(dtype):.2e}: scale the loss down, or use {_WIDER}."
 
 
 _TO_FLOAT32 = re.compile(r"float32|float64|\.float\(|\.double\(")
@@ -284,6 +278,7 @@ class Headroom:
             self._tight[tight.frame.path] = tight
 
 
+@lru_cache(maxsize=4096)
 def widens(source: SourceRange | None) -> bool:
     """Tell whether a forward says itself that it computes in float32 or wider.
 
@@ -291,9 +286,5 @@ def widens(source: SourceRange | None) -> bool:
     ``LayerNorm`` does, is not known of the next runtime: in onnxruntime the variance of a float16 ``LayerNorm`` became
     inf and every output stayed finite (https://github.com/microsoft/onnxruntime/issues/31626).
     """
-    return source is not None and _mentions_float32(source.file, source.first, source.last)
-
-
-@lru_cache(maxsize=4096)
-def _mentions_float32(file: str, first: int, last: int) -> bool:
-    return any(_TO_FLOAT32.search(line) for line in linecache.getlines(file)[first - 1 : last])
+    lines = [] if source is None else linecache.getlines(source.file)[source.first - 1 : source.last]
+    return any(map(_TO_FLOAT32.search, lines))

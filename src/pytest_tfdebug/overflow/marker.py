@@ -130,19 +130,16 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
         told = f"The first value that is not finite came from {WHERE[fault.kind]}."
         tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
         where = fault.owner, fault.kind, fault.source, told, fault.owner_class
-        return CulpritRecord(*where, tensor=tensor, figures=_figures(fault), certain=True)
+        found = fault.details
+        counts = [] if found is None else [f"{found.nans} nan and {found.infs} inf of {found.total} elements"]
+        figures = (*counts, *fault.facts, *fault.hints)
+        return CulpritRecord(*where, tensor=tensor, figures=figures, certain=True)
     if not tightest:
         return None
     closest = tightest[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
     return CulpritRecord(closest.frame.path, "headroom", closest.source, told, closest.frame.class_name, certain=True)
-
-
-def _figures(fault: Fault) -> tuple[str, ...]:
-    found = fault.details
-    counted = [] if found is None else [f"{found.nans} nan and {found.infs} inf of {found.total} elements"]
-    return (*counted, *fault.facts, *fault.hints)
 
 
 def _headroom(fault: Fault | None, kept: Sequence[Tight], watch: Watch) -> tuple[HeadroomRecord, ...]:

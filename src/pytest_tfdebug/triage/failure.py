@@ -6,12 +6,13 @@ import dis
 import linecache
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.frames import is_users, module_of, package_of
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.triage import text
 
@@ -67,25 +68,12 @@ class Link:
 
 
 @dataclass(frozen=True)
-class FailureLine:
-    """A line of code that failed, or called what failed."""
-
-    path: str
-    line: int
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
-
-
-@dataclass(frozen=True)
 class Failure:
     """What is known of a failed test or collection."""
 
     nodeid: str  # the test, or the file or directory that could not be collected
     phase: str  # ``collection``, ``setup``, ``call`` or ``teardown``
     links: tuple[Link, ...]  # its exceptions, from the outermost in
-    root: str = field(default_factory=os.getcwd)
 
     @classmethod
     def of(cls, error: BaseException, nodeid: str, phase: str) -> Failure:
@@ -106,19 +94,13 @@ class Failure:
         return tuple(found.values())
 
     @cached_property
-    def site(self) -> FailureLine | None:
+    def site(self) -> SourceRange | None:
         """The user's line that failed: the innermost one of the first exception that has any."""
         for link in self.links:
             for step in reversed(link.steps):
                 if is_users(step.tb_frame):
-                    return self.site_of(step)
+                    return site_of(step)
         return None
-
-    def site_of(self, step: TracebackType) -> FailureLine:
-        """Return the line of one entry of a traceback."""
-        path = step.tb_frame.f_code.co_filename
-        code = linecache.getline(path, step.tb_lineno, step.tb_frame.f_globals).strip()
-        return FailureLine(_relative(path, self.root), step.tb_lineno, code)
 
     def rewritten(self, wrong: str, right: str) -> dict[str, str]:
         """Return the user's line with one name replaced, as the template name ``rewritten``.
@@ -134,6 +116,14 @@ class Failure:
         for frame in self.frames:
             values = frame.f_locals
             yield from ((frame, values[name]) for name in names if values.get(name) is not None)
+
+
+def site_of(step: TracebackType) -> SourceRange:
+    """Return the line of code of one entry of a traceback; below the working directory, the path is relative."""
+    path, line = step.tb_frame.f_code.co_filename, step.tb_lineno
+    relative = os.path.relpath(path)
+    code = linecache.getline(path, line, step.tb_frame.f_globals).strip()
+    return SourceRange(path if relative.startswith("..") else relative, line, line, code)
 
 
 def is_a(value: object, name: str) -> bool:
@@ -173,11 +163,3 @@ def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
-
-
-def _relative(path: str, root: str) -> str:
-    try:
-        relative = os.path.relpath(path, root)
-    except ValueError:  # another drive
-        return path
-    return path if relative.startswith("..") else relative

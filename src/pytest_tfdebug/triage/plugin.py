@@ -120,7 +120,10 @@ def _read(rule: FailureRule, failure: Failure, link: Link, matched: re.Match[str
 def _names(failure: Failure) -> dict[str, str]:
     names = {"nodeid": failure.nodeid, "rerun": f"pytest {shlex.quote(failure.nodeid)}"}
     if failure.site is not None:
-        names |= {"site": str(failure.site), "code": text.value(failure.site.code, text.LINE_LIMIT)}
+        names |= {
+            "site": f"{failure.site.file}:{failure.site.first}",
+            "code": text.value(failure.site.code, text.LINE_LIMIT),
+        }
     return names
 
 

@@ -188,7 +188,5 @@ class Alignment:
 
 
 def _picked(tensor: torch.Tensor, axis: int, rows: tuple[int, ...]) -> torch.Tensor:
-    """Return the given places of an axis; a single one is not copied."""
-    if len(rows) == 1:
-        return tensor.narrow(axis, rows[0], 1)
+    """Return the given places of an axis."""
     return tensor.index_select(axis, torch.tensor(rows, device=tensor.device))

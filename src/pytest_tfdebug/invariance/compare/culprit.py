@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
-from pytest_tfdebug.invariance.compare.outputs import compare_traces, off_by, tensor_of
+from pytest_tfdebug.invariance.compare.outputs import compare_traces, off_by
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
@@ -182,13 +182,16 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
     if divergence is None:
         return None
     axes = traces.axes_of(divergence)
-    expected, actual = (tensor_of(trace, divergence) for trace in (traces.expected, traces.actual))
+    at = divergence.path, divergence.call, divergence.direction, divergence.leaf
+    expected, actual = (trace.tensor(*at) for trace in (traces.expected, traces.actual))
     if not axes or expected is None or actual is None:
         return None
     if axes[0] == 0 and expected.shape[0] % traces.real:  # windows of an image, say, which are not its rows
         return None
     tolerance = tolerances.of("", divergence.comparison.dtype)
-    rows = traces.by_token(off_by(expected, actual, tolerance) > 1, axes[0]).any(2)
+    is_off = off_by(expected, actual, tolerance) > 1
+    rows = is_off.reshape(-1, traces.real, *is_off.shape[1:]) if axes[0] == 0 else is_off.movedim(axes[0], 1)
+    rows = rows.unsqueeze(-1).flatten(2).any(2)
     by_position = rows.any(0).nonzero().flatten()
     if not len(by_position):
         return None

@@ -197,22 +197,12 @@ class AlignedTraces:
         """Return the axes of a tensor along the sequence; none for a pooled one."""
         return self.axes.get((divergence.path, divergence.call, divergence.direction, divergence.leaf), ())
 
-    def by_token(self, tensor: torch.Tensor, axis: int) -> torch.Tensor:
-        """Return a tensor as ``(batch, real tokens, values)``, from its axis along the sequence."""
-        rows = tensor.reshape(-1, self.real, *tensor.shape[1:]) if axis == 0 else tensor.movedim(axis, 1)
-        return rows.unsqueeze(-1).flatten(2)
-
 
 def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
     """Return the share of its tolerance that each element is off; inf for one that is not a number on one side."""
     e, a = expected.double(), actual.double()
     off = ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
     return torch.where(e == a, 0.0, off)
-
-
-def tensor_of(trace: Trace, of: Divergence) -> torch.Tensor | None:
-    """Return the tensor of one side that a divergence is about."""
-    return trace.tensor(of.path, of.call, of.direction, of.leaf)
 
 
 def compare_traces(

@@ -81,7 +81,7 @@ def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     address = _ADDRESS.match(given)
     if address is not None:
         return Facts({"address": text.value(given), **failure.rewritten(given, address.group("repo"))})
-    if not _looks_local(given):
+    if "/" not in given and not given.startswith((".", "~", "\\")):
         return Facts({"path": text.value(given)})
     path = Path(given).expanduser()
     parent = next((folder for folder in path.parents if folder.is_dir()), Path())
@@ -159,7 +159,3 @@ def _cache_line(cache: Path) -> str:
         flags.append("offline mode is on in huggingface_hub.constants")
     told = ", ".join(flags) or "no HF_HOME, HF_HUB_CACHE or offline flag is set"
     return f"cache: {text.value(cache)}; settings: {told}"
-
-
-def _looks_local(given: str) -> bool:
-    return given.startswith((".", "/", "~", "\\")) or given.count("/") > 1 or os.sep in given[1:]

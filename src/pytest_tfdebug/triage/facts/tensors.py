@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.frames import is_users, module_of, package_of
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.failure import is_a
+from pytest_tfdebug.triage.failure import is_a, site_of
 from pytest_tfdebug.triage.rules import Facts
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class _FailedModule:
         return counts.most_common(1)[0][0] if counts else None
 
 
-def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
+def read_dtypes(_failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
     """Name the module and the tensor whose dtype differs; nothing if the module was called by itself."""
     running = _running(link)
     if running is None:
@@ -146,7 +145,7 @@ def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
     weight: Any = getattr(running.module, "weight", None)
     given: Any = running.frame.f_locals.get("input")
     if running.path and is_a(weight, "Tensor") and is_a(given, "Tensor"):
-        return _of_weights(failure, link, running, weight.dtype, given.dtype)
+        return _of_weights(link, running, weight.dtype, given.dtype)
     return Facts()
 
 
@@ -161,7 +160,7 @@ def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts 
     return Facts({"layer": running.name, "takes": takes}, lines)
 
 
-def _of_weights(failure: Failure, link: Link, running: _FailedModule, weights: Any, given: Any) -> Facts:  # noqa: ANN401
+def _of_weights(link: Link, running: _FailedModule, weights: Any, given: Any) -> Facts:  # noqa: ANN401
     rest = running.dtype_of_rest()
     if rest is not None and weights != rest:
         told = f"{running.name} has {_short(weights)} weights, and the rest of {running.of} is {_short(rest)}"
@@ -171,8 +170,8 @@ def _of_weights(failure: Failure, link: Link, running: _FailedModule, weights: A
     outside = (step for step in reversed(link.steps) if package_of(step.tb_frame) != "torch")
     caller = next((step for step in outside if step.tb_frame is not running.frame), None)
     if caller is not None:
-        site = failure.site_of(caller)
-        mend += f", in {PurePath(site.path).name}:{site.line}: {text.value(site.code)}"
+        site = site_of(caller)
+        mend += f", in {site}: {text.value(site.code)}"
     return Facts({"told": told, "mend": mend})
 
 
