@@ -144,7 +144,7 @@ def test_long_text_loses_its_middle():
 
 
 def test_listing_counts_what_it_leaves_out():
-    assert text.listing(["a", "b", "c"], 2) == "a, b (1 more)"
+    assert text.listing(["a", "b", "c"], 2) == "a, b and 1 more"
     assert text.listing(["a", "b"], 2) == "a, b"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.overflow.extremes import Reducer, details, gradient_hints
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.
     Roles: TypeAlias = list[tuple[Frame, Call]]
-
-#: Parameters that the report names, after the first gradient that is not finite.
-_NAMED = 5
 
 
 class Gradients:
@@ -161,6 +159,5 @@ def _facts(parameters: list[Frame]) -> Iterator[str]:
     if not bad:
         yield "No parameter has a gradient that is not finite."
         return
-    first = ", ".join(f"{frame.path}.{frame.leaf} ({frame.class_name})" for frame in bad[:_NAMED])
-    more = f", and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    yield f"Parameters whose gradients are not finite, in the order of the backward: {first}{more}."
+    names = listed([f"{frame.path}.{frame.leaf} ({frame.class_name})" for frame in bad])
+    yield f"Parameters whose gradients are not finite, in the order of the backward: {names}."

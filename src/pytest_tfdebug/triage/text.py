@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.redaction import leaving, redact
 
 #: Characters of one shown value, of one line, and lines of one report.
@@ -40,7 +41,5 @@ def cut(text: str, limit: int) -> str:
 
 
 def listing(names: list[str], shown: int = 6) -> str:
-    """Return the first names as part of a sentence, and how many more there are: ``a, b, c (4 more)``."""
-    more = len(names) - shown
-    head = ", ".join(value(name, 80) for name in names[:shown])
-    return f"{head} ({more} more)" if more > 0 else head
+    """Return the first names as part of a sentence, and how many more there are: ``a, b, c and 4 more``."""
+    return listed([value(name, 80) for name in names], shown)

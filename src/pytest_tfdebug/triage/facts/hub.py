@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.environment import hub_cache
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.frames import module_of, package_of
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts.names import nearest
@@ -138,12 +139,11 @@ def _holds(wanted: Wanted, commit: str) -> bool:
 
 def _shown(revisions: dict[str, list[str]], wanted: Wanted) -> str:
     shown = []
-    for commit, refs in list(revisions.items())[:_SHOWN_REVISIONS]:
+    for commit, refs in revisions.items():
         name = commit[:_SHORT_HASH] if _COMMIT.fullmatch(commit) else text.value(commit, 40)
         notes = [*refs, *([] if _holds(wanted, commit) else [f"without {wanted.file}"])]
         shown.append(f"{name} ({', '.join(notes)})" if notes else name)
-    more = len(revisions) - len(shown)
-    return (", ".join(shown) or "none") + (f" and {more} more" if more else "")
+    return listed(shown, _SHOWN_REVISIONS) or "none"
 
 
 def _download_command(wanted: Wanted) -> str:
