@@ -55,9 +55,9 @@ test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to tra
 	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python -m pytest -n 2 tests/runtimes
 
 runtimes: $(VENV)/.runtimes  ## how many ports of mlx-lm are quiet, and how many random edits are named
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_corpus.py
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_mutants.py
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/onnx_mutants.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/mlx_corpus.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/mlx_mutants.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/onnx_mutants.py
 
 test-cuda: $(VENV)/.installed  ## models on a CUDA device; CUDA_PYTHON= of an environment whose torch was built for it
 	@$(CUDA_PYTHON) -c "import torch; torch.cuda.is_available() or exit('make test-cuda: torch sees no CUDA device here.')"

@@ -6,16 +6,12 @@ As a script it prints which ports of mlx-lm are quiet as they are.
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import torch
 from mlx_lm.utils import load_model
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import command
 from pytest_tfdebug import compare, trace

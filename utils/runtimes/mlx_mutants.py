@@ -7,6 +7,7 @@ edit that raises or changes no output is none.
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 import sys
 from functools import cache, partial
@@ -17,13 +18,8 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_lm.utils import _get_classes
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
-
-import random
-
 from mlx_corpus import IDS, QUIET, mlx_model, reference
+from mlx_lm.utils import _get_classes
 from scoring import Trial, measure
 
 import command

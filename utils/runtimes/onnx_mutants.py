@@ -6,8 +6,8 @@ has written the reference's line beside the node, so the truth is known. An edit
 
 from __future__ import annotations
 
+import random
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,11 +18,6 @@ import onnx
 import torch
 import transformers
 from onnx import numpy_helper
-
-sys.path.append(str(Path(__file__).resolve().parent.parent))
-
-import random
-
 from scoring import Trial, measure
 
 import command
