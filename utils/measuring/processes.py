@@ -16,10 +16,8 @@ from measuring.figures import Figure, alternate, stopwatch
 from scan_tree import generate
 
 _PEAK = (
-    "import os, sys\n"
-    "_, status, usage = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)\n"
-    "print(usage.ru_maxrss)\n"
-    "sys.exit(os.waitstatus_to_exitcode(status))"
+    "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True);"
+    "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
 )
 HEAVY = frozenset(("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"))
 _IMPORT = (

@@ -188,5 +188,7 @@ class Alignment:
 
 
 def _picked(tensor: torch.Tensor, axis: int, rows: tuple[int, ...]) -> torch.Tensor:
-    """Return the given places of an axis."""
+    """Return the given places of an axis; a single one is not copied."""
+    if len(rows) == 1:
+        return tensor.narrow(axis, rows[0], 1)
     return tensor.index_select(axis, torch.tensor(rows, device=tensor.device))
