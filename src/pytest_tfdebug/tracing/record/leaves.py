@@ -62,29 +62,37 @@ def is_cache(value: object) -> bool:
 
 
 def _leaves(named: Iterable[tuple[str, object]], *, into_caches: bool, into_arrays: bool) -> list[Leaf]:
-    found, within = list[Leaf](), list[int]()
+    walk_of = _Walk([], [], into_caches, into_arrays)
+    for path, value in named:
+        walk_of.collect(path, value)
+    return walk_of.found
 
-    def collect(path: str, value: object) -> None:
+
+class _Walk(NamedTuple):
+    """A walk over nested values; a function that holds itself would keep the tensors until they are collected."""
+
+    found: list[Leaf]
+    within: list[int]
+    into_caches: bool
+    into_arrays: bool
+
+    def collect(self, path: str, value: object) -> None:
         if isinstance(value, torch.Tensor):
-            found.append(Leaf(path, value))
-        elif into_arrays and type(value).__module__ == "numpy":
-            found.extend(Leaf(path, tensor) for tensor in _of_array(value))
-        elif not isinstance(value, ATOMS) and (into_caches or not is_cache(value)):
+            self.found.append(Leaf(path, value))
+        elif self.into_arrays and type(value).__module__ == "numpy":
+            self.found.extend(Leaf(path, tensor) for tensor in _of_array(value))
+        elif not isinstance(value, ATOMS) and (self.into_caches or not is_cache(value)):
             open_up = opener(cast("type", type(value)))
-            if open_up is None or len(within) == MAX_DEPTH or id(value) in within:
+            if open_up is None or len(self.within) == MAX_DEPTH or id(value) in self.within:
                 return
             try:
                 children = list(open_up(value))
             except Exception:  # noqa: BLE001 - a user's class may raise anything, and must not end the forward
                 return
-            within.append(id(value))
+            self.within.append(id(value))
             for suffix, child in children:
-                collect(path + suffix, child)
-            within.pop()
-
-    for path, value in named:
-        collect(path, value)
-    return found
+                self.collect(path + suffix, child)
+            self.within.pop()
 
 
 def _of_array(value: object) -> Iterator[torch.Tensor]:
