@@ -625,3 +625,44 @@ def test_an_output_that_shows_another_output_is_held_to_that_of_its_name():
     culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(port, x)).culprit
 
     assert "mul left out" in culprit.proved
+
+
+class Deep(torch.nn.Module):
+    """Many layers, and a norm behind them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(24))
+        self.norm = Rooted()
+
+    def forward(self, x, _mask):
+        for layer in self.layers:
+            x = x + torch.nn.functional.silu(layer(x))
+        return self.norm(x)[:, :4]
+
+
+class OwnDeep(torch.nn.Module):
+    """Makes zeros of what the mask hides, as some ports do: all that is computed there differs."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.blocks, self.last = other.layers, other.norm
+
+    def forward(self, x, mask):
+        x = x * mask[..., None]
+        for block in self.blocks:
+            x = x + torch.nn.functional.silu(block(x))
+        return x[:, :4]  # BUG: without the norm
+
+
+def test_a_step_whose_weights_the_port_does_not_use_is_tried_first():
+    torch.manual_seed(0)
+    right, x, mask = Deep(), torch.randn(2, 6, 16), torch.ones(2, 6)
+    mask[:, 4:] = 0
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(right, x, mask), pytest_tfdebug.trace(OwnDeep(right), x, mask)
+    )
+
+    assert "norm left out" in culprit.culprit.proved
+    assert culprit.culprit.wrong == "skips a step that the reference does"

@@ -47,6 +47,8 @@ _CALLED = {"mul": "factor", "div": "divisor", "pow": "exponent", "add": "summand
 _HANDED_ON = ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "expand")
 #: Kinds of changes that do a step more: a forward that they mend lacks it.
 LENGTHENED = ("added", "scaled", "activated")
+#: Kinds of changes that do a step less.
+SHORTENED = ("left out", "call left out")
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
 #: Values that an operand may be replaced by, and that may be added.

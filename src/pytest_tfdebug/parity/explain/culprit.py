@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.explain.changes import LENGTHENED
+from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.values.finding import Finding
@@ -36,8 +36,6 @@ _CALLS = ("not-called", "extra-call")
 _PLAIN = (*_CALLS, "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
-#: Changes of the reference that the port lacks a step for.
-_SHORTENED = ("left out", "call left out")
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2
 
@@ -135,20 +133,23 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     nearest to in the reference.
     """
     mend, port, reference = proof.mends[0], pair.port, pair.reference
-    if mend.reached is None or not mend.places or named.source is None:
+    if not mend.places or named.source is None:
         return named
-    first, changed = port.values[mend.reached], reference.values[proof.forward.outs_of(mend.places[0])[0]]
-    call = port.call_of(first)
+    first = None if mend.reached is None else port.values[mend.reached]
+    changed = reference.values[proof.forward.outs_of(mend.places[0])[0]]
     fault: Fault = "proved"
-    if mend.change.other is not None:
-        call, fault = _chooser(first, mend.change, pair), "operand"
-    elif mend.change.kind in _SHORTENED:
+    if mend.change.kind in SHORTENED and (first is None or mend.change.other is None):
         (call, beside), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
         first = beside or first
-    elif changed.is_moved:
-        first = _move_of(first, changed, proof, pair)
+    elif first is None:
+        return named
+    elif mend.change.other is not None:
+        call, fault = _chooser(first, mend.change, pair), "operand"
+    else:
+        first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)
-    found = culprit_of(Finding(fault, call, [first], changed, reference.call_of(changed)), pair)
+    shown = [] if first is None else [first]
+    found = culprit_of(Finding(fault, call, shown, changed, reference.call_of(changed)), pair)
     at = found.source
     return named if at is not None and named.source.holds(at.file, at.first) else found
 

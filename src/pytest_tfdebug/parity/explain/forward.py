@@ -9,7 +9,7 @@ from pytest_tfdebug.parity.explain.replay import Replay
 from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Collection, Hashable, Iterable
 
     import torch
 
@@ -119,18 +119,35 @@ class Forward:
                     todo.append(made)
         return found
 
+    def places_with(self, names: Collection[str]) -> set[int]:
+        """Return the steps that use some parameters, in the first layer, and those that end calls with no others."""
+        firsts = {NUMBER.sub("*", name): name for name in sorted(names, reverse=True)}.values()
+        used: dict[int, set[str]] = {}  # in each call
+        made = []
+        for value in self.side.values if names else ():
+            takes = set(self.side.parameters_of(value)) - {""}
+            made += [value.index] if takes.intersection(firsts) else []
+            for call in self.side.around(value.call) if takes else ():
+                used.setdefault(call.index, set()).update(takes)
+        outputs = self.side.table.outputs
+        made += [out for call, takes in used.items() if takes.issubset(names) for _, out in outputs.get(call, ())]
+        return {self.tape.maker[each] for each in made if each in self.tape.maker}
+
     def places_like(self, place: int) -> Iterable[Iterable[int]]:
         """Return groups of steps that do the same as a step: in every layer; on its line, and anywhere."""
-        step, path = self.tape.steps[place], self._path_of(place)
+        step, path = self.tape.steps[place], self._path_at(place)
         same = [k for k, each in enumerate(self.tape.steps) if each.operator == step.operator]
         on_line = [k for k in same if self.lines_of(k)[:1] == self.lines_of(place)[:1]]
-        layers = [k for k in on_line if self._path_of(k) == path]
+        layers = [k for k in on_line if self._path_at(k) == path]
         return list(dict.fromkeys(map(tuple, (layers, on_line, same))))
 
-    def _path_of(self, place: int) -> str:
-        """Return the path of the module that ran a step, without the numbers of layers."""
+    def path_of(self, call: int | None) -> str:
+        """Return the path of a call's module, without the numbers of layers."""
+        return "" if call is None else NUMBER.sub("*", self.side.calls[call].path)
+
+    def _path_at(self, place: int) -> str:
         made = self.outs_of(place)
-        return NUMBER.sub("*", self.side.call_of(self.side.values[made[0]]).path) if made else ""
+        return self.path_of(self.side.call_of(self.side.values[made[0]]).index) if made else ""
 
 
 def _shared(path: str, name: str) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair, ResultPairs
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.parity.values.weights import Weights
     from pytest_tfdebug.tracing.values.tape import Tape
 
 #: How long a failed check is explained.
@@ -66,8 +67,12 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     if not held or not seconds:
         return None
     budget = Budget(seconds)
-    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
-    reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
+    used_alone = [
+        _used_alone(*each)
+        for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
+    ]
+    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0], pair.joined(_OPEN))
+    reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known, used_alone[1])
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
@@ -91,7 +96,13 @@ class _Way(NamedTuple):
     matches: Matches
     live: Live
     known: frozenset[str]
+    used_alone: Collection[str]  # names of the parameters that the other has and does not use
     right: Collection[int] = ()
+
+
+def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
+    """Return the parameters that one forward uses, and the other has and does not."""
+    return {name for name in weights.partners if name in one.used and other.used.isdisjoint(weights.partners[name])}
 
 
 def _weights_of(way: _Way) -> dict[str, torch.Tensor]:
@@ -148,4 +159,5 @@ def _search(
             for own, given, count in held
         ],
         weights=weights,
+        used_alone=one.used_alone,
     )

@@ -14,7 +14,7 @@ import torch
 
 from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
-from pytest_tfdebug.parity.explain.changes import LENGTHENED, At, Change, activated, changes_at, scaled
+from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
 from pytest_tfdebug.parity.explain.weights import OF_WEIGHTS, changes_of_weights
 from pytest_tfdebug.parity.values.matching import reordered_axes
@@ -45,6 +45,8 @@ _SITES, _DEPTH = 45, 14
 _BEGINNINGS, _FEWER_SITES = 4, 10
 #: How much a step less near is less likely.
 _FAR = 0.12
+#: How much likelier it is that a step is left out whose weights the other side has and does not use.
+_EVIDENT = 1.0
 #: Seconds that may pass for each of work, on a machine that has much else to do.
 WAITING = 3.0
 #: A change that costs so much more than one that mends all is not tried any more.
@@ -110,9 +112,11 @@ class Search:
     # what a value counts that the other side has not: less than 1 where not all of these are known
     foreign: float = 1.0
     weights: Others | None = None  # the weights of the other side; None where those of this side are right
+    used_alone: Collection[str] = ()  # parameters that the other side has and does not use: a step is missing there
 
     def __post_init__(self) -> None:
         self._left: list[Change] | None = None
+        self._missing_steps = self.forward.places_with(self.used_alone)
         self.before = self.residual({})
         self.same = min(_SAME, max(self.before * _SHARE, _ROUNDING))
         told = [value for value in self.others if self._tells(value.print)]
@@ -151,6 +155,8 @@ class Search:
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += self._changes_of_calls(order)
         found += self._changes_of_weights(order)
+        for change in found:
+            change.cost -= _EVIDENT if self._is_evident(change) else 0.0
         return sorted(found, key=lambda change: -change.cost)
 
     def _order(self) -> dict[int, float]:
@@ -164,7 +170,7 @@ class Search:
             chosen = sorted(near, key=lambda place: (near[place], -place))
             for place in chosen[: _FEWER_SITES if turn else _SITES]:
                 order.setdefault(place, near[place] + (6 if turn else 0))
-        return order
+        return order | dict.fromkeys(self._missing_steps, 0.0)
 
     def _firsts(self) -> list[Value]:
         opened = self.opened
@@ -182,14 +188,18 @@ class Search:
             if is_near and not self.opened.open.isdisjoint(outs) and not values[outs[0]].is_moved:
                 yield place
 
+    def _is_evident(self, change: Change) -> bool:
+        """Tell whether the other side does not use the weights of what a change leaves out."""
+        return change.kind in SHORTENED and change.place in self._missing_steps
+
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached = self._reach(change)
-        if reached.value is None and not reached.is_at_end:
+        reached, is_at_hand = self._reach(change), self._is_evident(change)
+        if reached.value is None and not reached.is_at_end and not is_at_hand:
             return None
         alone = self._mend([change], reached)
-        if alone is not None or reached.value is None:
+        if alone is not None or (reached.value is None and not is_at_hand):
             return alone
         for changes in self._elsewhere(change):
             mend = self._mend(changes, reached)
@@ -219,26 +229,25 @@ class Search:
 
     def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
         """Yield a change on the same line of every layer, then at everything of its kind."""
-        every = range(len(self.forward.tape.steps))
-        makers = {
-            **dict.fromkeys(OF_WEIGHTS, self._changes_of_weights),
-            **dict.fromkeys(OF_CALLS, self._changes_of_calls),
-        }
-        groups: Iterable[Iterable[Change]] = (
-            [makers[change.kind](every)]
-            if change.kind in makers
-            else (
-                itertools.chain.from_iterable(map(self._changes_at, places))
-                for places in self.forward.places_like(change.place)
-            )
-        )
-        for group in groups:
+        for group in self._groups(change):
             like: dict[object, Change] = {}
             for each in group:
                 if (each.kind, each.key) == (change.kind, change.key):
                     like.setdefault(frozenset(each.instead or ()) or each.place, each)
             if len(like) > 1:
                 yield [*like.values()]
+
+    def _groups(self, change: Change) -> Iterator[Iterable[Change]]:
+        every, path_of = range(len(self.forward.tape.steps)), self.forward.path_of
+        if change.kind in OF_WEIGHTS:
+            yield self._changes_of_weights(every)
+        elif change.kind in OF_CALLS:
+            calls = list(self._changes_of_calls(every))
+            yield [each for each in calls if path_of(each.call) == path_of(change.call)]
+            yield calls
+        else:
+            for places in self.forward.places_like(change.place):
+                yield itertools.chain.from_iterable(map(self._changes_at, places))
 
     def _changes_of_calls(self, near: Collection[int]) -> Iterator[Change]:
         return changes_of_calls(self.forward, near)

@@ -29,8 +29,9 @@ def place_of_missing(
     made = [(each, there) for there, alike in zip(takes, taken, strict=True) for each in alike if _is_made(port, each)]
     last = port.values[max(made)[0]] if made else None
     beside = last if last is not None and (first is None or _is_nearer(reference, step, max(made)[1])) else first
-    if beside is None:
-        return port.root, None
+    if beside is None:  # the weights that it takes place it, if it takes any
+        owners = (call for call in port.calls.values() if all(_holds_one(port, call, named) for named in names))
+        return max(owners, key=port.depth) if is_placed else port.root, None
     is_before = not any(reference.is_within(step.call, reference.call_of(use)) for use in reference.uses(step.index))
     having = [
         call
@@ -71,6 +72,10 @@ def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Co
         if any(side.has(call, each) for each in meant) or not any(side.is_given(call, each) for each in wrong)
     )
     return next(chose, calls[-1])
+
+
+def _holds_one(side: Side, call: Call, names: Sequence[str]) -> bool:
+    return not names or any(side.holds(call, name) for name in names)
 
 
 def _is_made(side: Side, index: int) -> bool:
