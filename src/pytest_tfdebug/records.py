@@ -393,3 +393,22 @@ def ends_of(calls: Sequence[Call]) -> dict[int, tuple[int, int]]:
         if call.parent is not None:
             last_inside[call.parent] = max(last_inside[call.parent], last_inside[call.index])
     return {call.index: (last_inside[call.index], -call.depth) for call in calls}
+
+
+def inputs_of(call: Call) -> list[tuple[str, Any]]:
+    """Return what a call was given, from its skeleton, by the names of its parameters."""
+    args, kwargs = call.skeleton.get("args", ()), call.skeleton.get("kwargs", {})
+    names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
+    return [*zip(names, args, strict=False), *(kwargs.get("items", {}) if isinstance(kwargs, dict) else {}).items()]
+
+
+def skeleton_ends(bare: Any, path: str = "") -> list[tuple[str, int | str]]:  # noqa: ANN401 - nested JSON of anyone
+    """Return what stands at the ends of a skeleton, by its path: the number of each leaf, and texts."""
+    if isinstance(bare, list):
+        return [end for place, child in enumerate(bare) for end in skeleton_ends(child, f"{path}[{place}]")]
+    if isinstance(bare, dict) and "items" in bare:
+        children = msgspec.convert(bare["items"], dict[str, Any])
+        return [end for key, child in children.items() for end in skeleton_ends(child, f"{path}[{key!r}]")]
+    if isinstance(bare, dict):
+        return [(path, msgspec.convert(bare["leaf"], int))]
+    return [(path, msgspec.convert(bare, str))]

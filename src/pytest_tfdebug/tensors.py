@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -126,3 +127,13 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         return widen(torch.view_as_real(tensor.resolve_conj()))
     return tensor.to(torch.float32 if tensor.is_floating_point() else torch.float64)
+
+
+def norm_of(flat: torch.Tensor) -> float:
+    """Return the root of the sum of the squares of the finite elements, also where a square leaves the dtype."""
+    found, limits = float(torch.dot(flat, flat)), torch.finfo(flat.dtype)
+    if limits.tiny / limits.eps < found < math.inf:
+        return math.sqrt(found)
+    finite = flat.nan_to_num(0.0, 0.0, 0.0)
+    largest = float(finite.abs().max())
+    return largest * float(torch.linalg.vector_norm(finite / largest)) if largest else 0.0

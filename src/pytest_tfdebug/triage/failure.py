@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dis
 import linecache
-import os
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.frames import is_users, module_of, package_of
-from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType, TracebackType
+
+    from pytest_tfdebug.records import SourceRange
 
 _MAX_LINKS = 24
 #: Of an endless recursion, the first frames are read.
@@ -120,10 +121,11 @@ class Failure:
 
 def site_of(step: TracebackType) -> SourceRange:
     """Return the line of code of one entry of a traceback; below the working directory, the path is relative."""
-    path, line = step.tb_frame.f_code.co_filename, step.tb_lineno
-    relative = os.path.relpath(path)
-    code = linecache.getline(path, line, step.tb_frame.f_globals).strip()
-    return SourceRange(path if relative.startswith("..") else relative, line, line, code)
+    from pytest_tfdebug.records import SourceRange  # what fails for another reason needs no record
+
+    path, line, here = Path(step.tb_frame.f_code.co_filename), step.tb_lineno, Path.cwd()
+    code = linecache.getline(str(path), line, step.tb_frame.f_globals).strip()
+    return SourceRange(str(path.relative_to(here) if path.is_relative_to(here) else path), line, line, code)
 
 
 def is_a(value: object, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from contextlib import nullcontext
@@ -33,8 +34,7 @@ from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, read_toleran
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.record.ranks import present_group
-from pytest_tfdebug.tracing.record.selection import root_name
-from pytest_tfdebug.tracing.record.wrappers import named_modules
+from pytest_tfdebug.tracing.record.selection import modules_of, root_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,8 @@ class GoldenCheck:
         config, class_name = self.item.config, type(model).__name__
         golden = self._read(class_name, root)
         self._refuse_other(golden, settings)
-        names = {root_name(model), *(each.path for each in named_modules(model) if each.path)}
+        modules = modules_of(model)
+        names = {root_name(model), *modules.by_path, *itertools.chain.from_iterable(modules.aliases.values())}
         check_rules(settings.rename, settings.own_globs, names, paths_of(golden.trace))
         in_detail = wants_details(config)
         report = compare_with(
@@ -89,8 +90,9 @@ class GoldenCheck:
             progress=Progress(config, self.item.nodeid),
         )
         blind = recorded_blind_spots(golden)
-        self._count(report.ok, called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind)
-        if report.ok:
+        is_right = report.ok
+        self._count(is_right, called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind)
+        if is_right:
             for warning in warnings_of(report, class_name):
                 warnings.warn(warning, stacklevel=3)
         else:

@@ -27,7 +27,6 @@ from pytest_tfdebug.records import Call, Culprit, LeafComparison
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
-from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
@@ -139,8 +138,7 @@ class _HeldModel:
             rules=replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions"))),
         )
         recorder = Recorder(self.model, comparator, picked)
-        with preserved(self.model), torch.no_grad(), recorder:
-            output = recorder.run(self.called.method, *inputs)
+        output = recorder.run_alone(self.called.method, *inputs)
         self.notes += [note for note in recorder.notes if note not in self.notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides

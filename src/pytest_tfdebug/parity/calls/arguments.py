@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.tracing.file.kept import inputs_of
-from pytest_tfdebug.tracing.record.leaves import ends
+from pytest_tfdebug.records import inputs_of, skeleton_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +56,7 @@ def arguments(call: Call) -> dict[str, str]:
 
 
 def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - nested JSON
-    for place, end in ends(bare, path):
+    for place, end in skeleton_ends(bare, path):
         if isinstance(end, int):
             yield place, _TENSOR
         else:

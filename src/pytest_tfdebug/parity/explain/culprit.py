@@ -138,7 +138,7 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     first = None if mend.reached is None else port.values[mend.reached]
     changed = reference.values[proof.forward.outs_of(mend.places[0])[0]]
     fault: Fault = "proved"
-    if mend.change.kind in SHORTENED and (first is None or mend.change.other is None):
+    if mend.change.kind in SHORTENED and (_is_unused(changed, pair) if first is None else mend.change.other is None):
         (call, beside), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
         first = beside or first
     elif first is None:
@@ -152,6 +152,12 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     found = culprit_of(Finding(fault, call, shown, changed, reference.call_of(changed)), pair)
     at = found.source
     return named if at is not None and named.source.holds(at.file, at.first) else found
+
+
+def _is_unused(step: Value, pair: ForwardPair) -> bool:
+    """Tell whether the port has the weights of a step of the reference, and computes no output from them."""
+    names = [name for name in pair.reference.parameters_of(step) if name]
+    return bool(names) and all(pair.port.used.isdisjoint(pair.back.partners.get(name, ())) for name in names)
 
 
 def _chooser(first: Value, change: Change, pair: ForwardPair) -> Call:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.pair.pairing import has_parameter, in_cache
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
-from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafComparison
-from pytest_tfdebug.tracing.record.leaves import ends
+from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafComparison, skeleton_ends
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.calls.call_tree import CallTree
@@ -90,7 +89,7 @@ def is_without_outputs(item: CallComparison) -> bool:
 
 def opaque_text(call: Call) -> str | None:
     """Return the text of the first object that a call returned in which no tensor can be found, and one may be."""
-    found = ends(call.skeleton.get("outputs", "None"))
+    found = skeleton_ends(call.skeleton.get("outputs", "None"))
     return next((end for _, end in found if isinstance(end, str) and end != "None"), None)
 
 

@@ -18,8 +18,7 @@ from pytest_tfdebug.parity.tensors.pieces import DEVICE_PIECE, filled, index_of,
 from pytest_tfdebug.parity.tensors.sampled import measure_digest, measure_digests
 from pytest_tfdebug.parity.tensors.tolerance import NOISE_REACH
 from pytest_tfdebug.records import LeafComparison, Metrics
-from pytest_tfdebug.tensors import widen
-from pytest_tfdebug.tracing.values.digest import norm_of
+from pytest_tfdebug.tensors import norm_of, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,9 +20,8 @@ import torch
 from msgspec import UNSET, UnsetType, field
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write
+from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write, skeleton_ends
 from pytest_tfdebug.tracing.file.stored_tensors import TensorEntry, TensorReader, TensorWriter
-from pytest_tfdebug.tracing.record.leaves import ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,7 +186,7 @@ def _decode_call(entry: CallEntry, reader: TensorReader) -> Call:
     for key, bare in entry.skeleton.items():
         if key in ("args", "kwargs", "outputs"):
             count = len((outputs or ()) if key == "outputs" else inputs)
-            for _, end in ends(bare):
+            for _, end in skeleton_ends(bare):
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"there is no leaf {end} among {count}")
     msgspec.convert(entry.skeleton, _Skeleton)

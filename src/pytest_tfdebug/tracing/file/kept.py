@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_tfdebug.records import Call, Direction, TensorRecord
+from pytest_tfdebug.records import Call, Direction, TensorRecord, inputs_of, skeleton_ends
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
-from pytest_tfdebug.tracing.record.leaves import Leaf, ends
 from pytest_tfdebug.tracing.values.digest import digest_of, statistics, top_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     import torch
 
+    from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.trace import Trace
 
 
@@ -106,13 +106,5 @@ _QUOTES = ("'", '"')
 def string_inputs(trace: Trace) -> list[str]:
     """Return the names of a model's inputs that hold texts."""
     given = (pair for call in trace.calls if call.parent is None for pair in inputs_of(call))
-    texts = (name for name, bare in given if any(str(end).startswith(_QUOTES) for _, end in ends(bare)))
+    texts = (name for name, bare in given if any(str(end).startswith(_QUOTES) for _, end in skeleton_ends(bare)))
     return list(dict.fromkeys(texts))
-
-
-def inputs_of(call: Call) -> Iterator[tuple[str, Any]]:
-    """Yield what a call was given, from its skeleton, by the names of its parameters."""
-    args, kwargs = call.skeleton.get("args", ()), call.skeleton.get("kwargs", {})
-    names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
-    yield from zip(names, args, strict=False)
-    yield from (kwargs.get("items", {}) if isinstance(kwargs, dict) else {}).items()

@@ -18,7 +18,6 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
-import msgspec
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import SUPPORTED_NODES
@@ -253,17 +252,3 @@ def _text(value: object) -> str:
         return repr(value)
     except Exception:  # noqa: BLE001 - a user's repr may raise anything, and must not end the forward
         return f"<{type(value).__name__} object>"
-
-
-def ends(bare: Any, path: str = "") -> Iterator[tuple[str, int | str]]:  # noqa: ANN401 - nested JSON of anyone
-    """Yield what stands at the ends of a skeleton, by its path: the number of each leaf, and texts."""
-    if isinstance(bare, list):
-        for place, child in enumerate(bare):
-            yield from ends(child, f"{path}[{place}]")
-    elif isinstance(bare, dict) and "items" in bare:
-        for key, child in msgspec.convert(bare["items"], dict[str, Any]).items():
-            yield from ends(child, f"{path}[{key!r}]")
-    elif isinstance(bare, dict):
-        yield path, msgspec.convert(bare["leaf"], int)
-    else:
-        yield path, msgspec.convert(bare, str)

@@ -20,6 +20,7 @@ from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
 from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
+from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import (
     adapted_paths,
     bare,
@@ -197,6 +198,11 @@ class Recorder:
 
         self._undo.append(module.register_forward_pre_hook(before, with_kwargs=True).remove)
         self._undo.append(module.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
+
+    def run_alone(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call a method of the model without gradients, record it, and leave the model as it was."""
+        with preserved(self.model), torch.no_grad(), self:
+            return self.run(method, args, kwargs)
 
     def run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Call a method of the model; one that is not the forward is recorded as the root's call."""

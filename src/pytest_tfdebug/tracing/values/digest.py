@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from pytest_tfdebug.records import Digest, Part, Statistics, TensorRecord
-from pytest_tfdebug.tensors import widen
+from pytest_tfdebug.tensors import norm_of, widen
 from pytest_tfdebug.tracing.record.ranks import within
 
 if TYPE_CHECKING:
@@ -141,16 +141,6 @@ def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
         for rows, signs in rows_of(flat, BUCKETS):
             sums += signs @ rows.nan_to_num(**_HOLES)
     return sums, min(norm, sys.float_info.max)
-
-
-def norm_of(flat: torch.Tensor) -> float:
-    """Return the root of the sum of the squares of the finite elements, also where a square leaves the dtype."""
-    found, limits = float(torch.dot(flat, flat)), torch.finfo(flat.dtype)
-    if limits.tiny / limits.eps < found < math.inf:
-        return math.sqrt(found)
-    finite = flat.nan_to_num(0.0, 0.0, 0.0)
-    largest = float(finite.abs().max())
-    return largest * float(torch.linalg.vector_norm(finite / largest)) if largest else 0.0
 
 
 def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
