@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What is wrong in these ways needs no line to be plain.
+#: A call too few, and one too many.
 _CALLS = ("not-called", "extra-call")
+#: What is wrong in these ways needs no line to be plain.
 _PLAIN = (*_CALLS, "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})

@@ -195,11 +195,11 @@ class Search:
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached, is_at_hand = self._reach(change), self._is_evident(change)
-        if reached.value is None and not reached.is_at_end and not is_at_hand:
+        reached, is_evident = self._reach(change), self._is_evident(change)
+        if reached.value is None and not reached.is_at_end and not is_evident:
             return None
         alone = self._mend([change], reached)
-        if alone is not None or (reached.value is None and not is_at_hand):
+        if alone is not None or (reached.value is None and not is_evident):
             return alone
         for changes in self._elsewhere(change):
             mend = self._mend(changes, reached)
