@@ -151,10 +151,14 @@ class Search:
 
     def _changes(self) -> list[Change]:
         """Return all changes near where the forwards part, the most likely last."""
-        order = self._order()
+        order, more = self._order(), self._missing_steps
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += self._changes_of_calls(order)
         found += self._changes_of_weights(order)
+        further = itertools.chain(
+            *map(self._changes_at, more - order.keys()), self._changes_of_calls(more - order.keys())
+        )
+        found += filter(self._is_evident, further)
         for change in found:
             change.cost -= _EVIDENT if self._is_evident(change) else 0.0
         return sorted(found, key=lambda change: -change.cost)
@@ -170,7 +174,7 @@ class Search:
             chosen = sorted(near, key=lambda place: (near[place], -place))
             for place in chosen[: _FEWER_SITES if turn else _SITES]:
                 order.setdefault(place, near[place] + (6 if turn else 0))
-        return order | dict.fromkeys(self._missing_steps, 0.0)
+        return order
 
     def _firsts(self) -> list[Value]:
         opened = self.opened
