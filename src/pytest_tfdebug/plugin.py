@@ -209,6 +209,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         goldens.finish(session)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
+def pytest_tell_late_interrupts(session: pytest.Session) -> Generator[None, object, object]:
+    """Tell of Ctrl-C after the last test, the terminal summary included, as pytest does of one in a test.
+
+    It ends no run itself: pytest catches Ctrl-C until the last test only, and would show its own traceback.
+    """
+    try:
+        return (yield)
+    except KeyboardInterrupt:
+        session.config.hook.pytest_keyboard_interrupt(excinfo=pytest.ExceptionInfo.from_current())
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
+        return None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
