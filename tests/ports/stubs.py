@@ -113,10 +113,11 @@ STUBBED = (
     "wget",
     "yapf",
 )
+_INSIDE = tuple(f"{name}." for name in STUBBED)
 
 
 def _is_stubbed(name):
-    return any(name == each or name.startswith(f"{each}.") for each in STUBBED)
+    return f"{name}.".startswith(_INSIDE)
 
 
 class _Inert(type):
