@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.parity.explain.changes import Change
-from pytest_tfdebug.parity.explain.replay import Run
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
-from pytest_tfdebug.tracing.values.tape import results_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from pytest_tfdebug.parity.explain.forward import Forward
-    from pytest_tfdebug.parity.explain.replay import Given
+    from pytest_tfdebug.parity.explain.replay import Given, Run
     from pytest_tfdebug.tracing.values.tape import Step
 
 #: Kinds of changes of whole calls.
-OF_CALLS = ("call left out", "twice", "activation")
+OF_CALLS = ("call left out", "activation")
 #: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
 
 
 def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change]:
-    """Yield changes of whole calls: left out, made twice, or another activation."""
+    """Yield changes of whole calls: left out, or another activation."""
     table = forward.side.table
     for call in table.calls:
         given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
@@ -38,7 +35,6 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         steps = _steps_between(forward, x, y)
         path, key = call.path, call.path.rpartition(".")[2]
         yield Change(1.4, f"{path} left out", place, partial(_handed_on, x), "call left out", key, call=call.index)
-        yield Change(1.6, f"{path} called twice", place, _Again(forward, x, y, steps), "twice", key, call=call.index)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():
             edit = partial(_activated, function, x)
@@ -71,23 +67,3 @@ def _handed_on(x: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN
 
 def _activated(function: Any, x: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
     return (function(run.now(x)), *([None] * (len(step.outs) - 1)))
-
-
-@dataclass(frozen=True)
-class _Again:
-    """Makes a call once more, with its result in the place of what it was given."""
-
-    forward: Forward
-    x: int
-    y: int
-    steps: list[int]
-
-    def __call__(self, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
-        first = dict(zip(step.outs, results_of(step.run(*given[0], **given[1])), strict=False))
-        inner = Run(self.forward.tape, {**run.values, self.x: first[self.y]})
-        for place in self.steps:
-            each = self.forward.tape.steps[place]
-            args, kwargs = inner.given(each)
-            made = zip(each.outs, results_of(each.run(*args, **kwargs)), strict=False)
-            inner.values.update((out, tensor) for out, tensor in made if out is not None)
-        return [inner.values.get(out) for out in step.outs if out is not None]

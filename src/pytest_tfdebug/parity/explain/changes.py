@@ -70,7 +70,7 @@ class Change:
     instead: dict[int, torch.Tensor] | None = None  # values that are given instead, where no step is changed
     operand: int | None = None  # the value that is given in another form, or in whose place another is
     other: int | None = None  # the value that is used instead or as well
-    call: int | None = None  # ``index`` of the call that is left out, made twice or made otherwise
+    call: int | None = None  # ``index`` of the call that is left out or made otherwise
 
     @property
     def edits(self) -> dict[int, Edit]:

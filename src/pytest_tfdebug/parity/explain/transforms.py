@@ -28,9 +28,8 @@ ACTIVATIONS: dict[str, Form] = {
     "elu": F.elu,
     "softplus": F.softplus,
 }
-#: Bases of rotary frequencies, and what positions are divided by.
+#: Bases of rotary frequencies.
 _BASES = (1e3, 1e4, 2.5e4, 1e5, 1.5e5, 5e5, 1e6, 1e7)
-_FACTORS = (1, 2, 4, 8, 16, 32)
 _HEADS = (1, 2, 3, 4, 6, 8)
 _LARGEST_FREQUENCY = 1.2
 
@@ -82,10 +81,7 @@ def _of_numbers(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
     if _is_frequencies(tensor):
         own = float(tensor[0] / tensor[1]) ** len(tensor)
         for base in (*_BASES, own / 2, own * 2):
-            for factor in _FACTORS:
-                divided = f", divided by {factor}" if factor > 1 else ""
-                form = partial(_frequencies, base, factor)
-                yield Transform(1.5 + 0.5 * (factor > 1), f"of base {base:g}{divided}", form)
+            yield Transform(1.5, f"of base {base:g}", partial(_frequencies, base))
 
 
 def _is_frequencies(tensor: torch.Tensor) -> bool:
@@ -103,14 +99,9 @@ def _along(axis: int, size: int, *, is_given: bool) -> Iterator[Transform]:
         many = f" in {blocks} blocks" if blocks > 1 else ""
         yield Transform(3, f"with halves as pairs{many} of axis {axis}", partial(_regrouped, axis, (blocks, 2, -1)))
         yield Transform(3, f"with pairs as halves{many} of axis {axis}", partial(_regrouped, axis, (blocks, -1, 2)))
-    for n in (n for n in (2, 4, 8) if size % n == 0 and size > 2 * n):
-        yield Transform(3.5, f"with axis {axis} read as ({n}, -1) the other way", partial(_read_as, axis, (n, -1)))
     if size % 3 == 0 and is_given:
         for order in (each for each in permutations(range(3)) if each != (0, 1, 2)):
             yield Transform(3, f"with the thirds of axis {axis} as {order}", partial(_thirds, axis, order))
-        for heads in (n for n in (2, 4, 8) if size % (3 * n) == 0):
-            yield Transform(3.5, f"split by {heads} heads, not by block", partial(_read_as, axis, (3, heads, -1)))
-            yield Transform(3.5, f"split by block, not by {heads} heads", partial(_read_as, axis, (heads, 3, -1)))
 
 
 def _and_lower(k: int, mask: torch.Tensor) -> torch.Tensor:
@@ -133,9 +124,9 @@ def _swapped(i: int, j: int, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(i, j).reshape(tensor.shape)
 
 
-def _frequencies(base: float, factor: int, tensor: torch.Tensor) -> torch.Tensor:
+def _frequencies(base: float, tensor: torch.Tensor) -> torch.Tensor:
     places = torch.arange(0, 2 * len(tensor), 2, dtype=torch.float32, device=tensor.device)
-    return (1.0 / base ** (places / (2 * len(tensor)))).to(tensor.dtype) / factor
+    return (1.0 / base ** (places / (2 * len(tensor)))).to(tensor.dtype)
 
 
 def _shifted(axis: int, tensor: torch.Tensor) -> torch.Tensor:
@@ -145,10 +136,6 @@ def _shifted(axis: int, tensor: torch.Tensor) -> torch.Tensor:
 
 def _regrouped(axis: int, sizes: tuple[int, ...], tensor: torch.Tensor) -> torch.Tensor:
     return torch.unflatten(tensor, axis, sizes).transpose(axis + 1, axis + 2).flatten(axis, axis + 2)
-
-
-def _read_as(axis: int, sizes: tuple[int, ...], tensor: torch.Tensor) -> torch.Tensor:
-    return torch.unflatten(tensor, axis, sizes).transpose(axis, axis + 1).flatten(axis, axis + len(sizes) - 1)
 
 
 def _thirds(axis: int, order: tuple[int, ...], tensor: torch.Tensor) -> torch.Tensor:
