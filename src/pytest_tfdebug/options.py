@@ -18,20 +18,15 @@ if TYPE_CHECKING:
 class Flag:
     """One command-line flag."""
 
-    def __init__(
-        self,
-        flag: str,
-        text: str,
-        default: str | None = None,
-        *,
-        choices: tuple[str, ...] = (),
-        metavar: str | None = None,
-        bare: str | None = None,
-        has_ini: bool = False,
-    ) -> None:
-        self.flag, self.text, self.default, self.choices = flag, text, default, choices
-        self.metavar, self.bare, self.has_ini = metavar, bare, has_ini
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+    bare: str | None = None  # what stands for it without a value
+    has_ini = False
+
+    def __init__(self, flag: str, text: str, default: str | None = None, **others: Any) -> None:  # noqa: ANN401
+        self.flag, self.text, self.default = flag, text, default
         self.ini = flag.lstrip("-").replace("-", "_")
+        vars(self).update(others)
 
 
 #: Title of a group in ``--help`` -> its flags.

@@ -110,18 +110,13 @@ class GoldenChecks:
         """
         own = {key: value for key, value in locals().items() if key not in {"self", "model", "args", "kwargs"}}
         __tracebackhide__ = True
-        return self._hold(model, args, kwargs, own)
-
-    def _hold(
-        self,
-        model: torch.nn.Module | Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        own: dict[str, Any],
-    ) -> ParityReport | None:
-        __tracebackhide__ = True
-        reference, name, root = map(own.get, ("reference", "name", "root"))
         module, method = bound(model)
+        return self._hold(module, PortCall(args, kwargs, method=method), own)
+
+    def _hold(self, module: torch.nn.Module, given: PortCall, own: dict[str, Any]) -> ParityReport | None:
+        __tracebackhide__ = True
+        args, kwargs, method = given.args, given.kwargs, given.method
+        reference, name, root = map(own.get, ("reference", "name", "root"))
         check_model(module, {key: value for key, value in own.items() if value is not None}, "check")
         refuse_no_tensors(module, method, args, kwargs)
         _refuse_itself(module, reference)
@@ -135,7 +130,6 @@ class GoldenChecks:
         if mode == "off":
             pytest.skip("--tf-golden=off")
         place = self._claim(module, name, is_recorded=mode in RECORDING)
-        given = PortCall(args, kwargs, method=method)
         called = _called(module, given, own, is_recorded=mode in RECORDING)
         if reference is not None:
             kept = Rerun(module, args, kwargs, method)
@@ -197,7 +191,7 @@ class GoldenChecks:
             TFDebugError: If an argument makes no sense, or holds no array.
         """
         __tracebackhide__ = True
-        place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
+        place = self._reference_golden(PortCall(args, kwargs), reference, name, dtypes=dtypes)
         again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
         return GoldenCheck(self._item, place, name).arrays(arrays, tolerance, again)
 
@@ -240,27 +234,20 @@ class GoldenChecks:
             TFDebugError: If an argument makes no sense.
         """
         __tracebackhide__ = True
-        place = self._reference_golden(args, kwargs, reference, name, store="full")
+        place = self._reference_golden(PortCall(args, kwargs), reference, name, store="full")
         return GoldenCheck(self._item, place, name).logprobs(token_ids, logprobs, margin)
 
-    def _reference_golden(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        reference: torch.nn.Module | Callable[[], torch.nn.Module] | None,
-        name: str | None,
-        **kept: Any,  # noqa: ANN401 - options of a recording
-    ) -> GoldenPlace:
+    def _reference_golden(self, given: PortCall, reference: Any, name: str | None, **kept: Any) -> GoldenPlace:  # noqa: ANN401
         """Return the golden of a reference that is only recorded, and recorded first where the run does that."""
         __tracebackhide__ = True
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")
-        if reference is None and (args or kwargs):
+        if reference is None and (given.args or given.kwargs):
             raise TFDebugError("There are inputs for a reference, but no reference=: give it, or leave out the inputs.")
         place = self._session.place(self._item, name, (), is_new=False)
         if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
-            self._hold(recorded_model(reference), args, kwargs, {"name": name, **kept})
+            self._hold(recorded_model(reference), given, {"name": name, **kept})
         return place
 
     def _claim(self, model: torch.nn.Module, name: str | None, *, is_recorded: bool) -> GoldenPlace:

@@ -66,6 +66,8 @@ class CheckSettings:
     own_globs: tuple[str, ...] = ()
     # how long changes are tried after a failure, to prove what is wrong; None for five, 0 for none
     explain_seconds: float | None = None
+    is_explained: bool = True  # whether the model is run once more after a failure, to name the line
+    in_detail: bool = False  # whether somebody reads more of the check than its verdict
 
 
 def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, Any]) -> CheckSettings:
@@ -90,6 +92,8 @@ def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, An
         rules=OutputRules(arguments.get("outputs"), positions),
         own_globs=(*given.globs, *by_marker.globs),
         explain_seconds=parse_seconds(ini.get("explain_seconds")),
+        is_explained=ini.get("explain") != "off",
+        in_detail=bool(ini.get("html") or ini.get("json")),
     )
 
 

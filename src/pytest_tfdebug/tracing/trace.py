@@ -168,29 +168,28 @@ def _keep(model: torch.nn.Module, *, is_sampled: bool = False, is_part: bool = F
     return lambda _call, leaf, _role: tensor_record(leaf, take(leaf.tensor))
 
 
+@dataclass
 class _Keeper:
-    def __init__(
-        self,
-        trace: Trace,
-        keep: _Keep,
-        kept_output: Callable[[torch.Tensor], torch.Tensor] | None,
-    ) -> None:
-        self._trace, self._keep, self._kept_output = trace, keep, kept_output
+    """Keeps the calls of a forward in a trace."""
+
+    keep: _Keep
+    kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None  # what is kept of an output of the model
+    trace: Trace = field(default_factory=lambda: Trace(""))
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call.inputs = tuple([self._keep(call, leaf, "input") for leaf in leaves])
+        call.inputs = tuple([self.keep(call, leaf, "input") for leaf in leaves])
         call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
-        self._trace.calls.append(call)
+        self.trace.calls.append(call)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         kept = leaves
-        if self._kept_output is not None and call.parent is None and call.path == self._trace.model_class:
-            kept = [leaf._replace(tensor=self._kept_output(leaf.tensor)) for leaf in leaves]
-        call.outputs = tuple([self._keep(call, leaf, "output") for leaf in kept])
+        if self.kept_output is not None and call.parent is None and call.path == self.trace.model_class:
+            kept = [leaf._replace(tensor=self.kept_output(leaf.tensor)) for leaf in leaves]
+        call.outputs = tuple([self.keep(call, leaf, "output") for leaf in kept])
         call.skeleton["outputs"] = skeleton(output, leaves)
 
     def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
-        call.writes += tuple([Write(self._keep(call, leaf, "write"), before) for leaf in leaves])
+        call.writes += tuple([Write(self.keep(call, leaf, "write"), before) for leaf in leaves])
 
     def fail(self, call: Call) -> None:
         """Nothing to keep: the call's error is on the call."""
@@ -221,8 +220,9 @@ def record(
     Raises:
         TFDebugError: If a glob matches nothing.
     """
-    with _recording(model, Selection(include, exclude, level), _keep(model), runs_once=False) as (recorded, _):
-        yield recorded
+    keeper = _Keeper(_keep(model))
+    with _recording(model, Selection(include, exclude, level), keeper, runs_once=False):
+        yield keeper.trace
 
 
 def trace(
@@ -280,15 +280,11 @@ def recorded_forward(
     this one holds is recorded. ``kept_output`` returns what is recorded of an output of the model.
     """
     again = Rerun(model, args, kwargs, method)
-    keep = _keep(model, is_sampled=is_sampled, is_part=group is not None)
-    with (
-        preserved(model),
-        torch.no_grad(),
-        _recording(model, picked, keep, kept_output) as (recorded, recorder),
-    ):
+    keeper = _Keeper(_keep(model, is_sampled=is_sampled, is_part=group is not None), kept_output)
+    with preserved(model), torch.no_grad(), _recording(model, picked, keeper) as recorder:
         recorder.run(method, args, kwargs)
-    recorded.again = again
-    return recorded
+    keeper.trace.again = again
+    return keeper.trace
 
 
 def check_model(model: object, own: Mapping[str, object], function: str) -> None:
@@ -310,16 +306,9 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
 
 @contextmanager
 def _recording(
-    model: torch.nn.Module,
-    picked: Selection,
-    keep: _Keep,
-    kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    *,
-    runs_once: bool = True,
-) -> Iterator[tuple[Trace, Recorder]]:
-    recorded = Trace("")
-    keeper = _Keeper(recorded, keep, kept_output)
-    recorder = Recorder(model, keeper, picked, runs_once=runs_once)
+    model: torch.nn.Module, picked: Selection, keeper: _Keeper, *, runs_once: bool = True
+) -> Iterator[Recorder]:
+    recorder, recorded = Recorder(model, keeper, picked, runs_once=runs_once), keeper.trace
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
     recorded.aliases = recorder.modules.aliases
@@ -327,6 +316,6 @@ def _recording(
     recorded.unrecorded = recorder.unrecorded
     try:
         with recorder:
-            yield recorded, recorder
+            yield recorder
     finally:
         recorded.notes, recorded.unrecorded = tuple(recorder.notes), recorder.unrecorded  # as the forward was found

@@ -25,7 +25,6 @@ from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import load, part_of, recorded_blind_spots
 from pytest_tfdebug.goldens.store.paths import missing, shown
-from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport, hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
@@ -78,17 +77,8 @@ class GoldenCheck:
         modules = modules_of(model)
         names = {root_name(model), *modules.by_path, *itertools.chain.from_iterable(modules.aliases.values())}
         check_rules(settings.rename, settings.own_globs, names, paths_of(golden.trace))
-        in_detail = wants_details(config)
-        report = compare_with(
-            golden,
-            model,
-            called,
-            settings,
-            is_explained=Options.of(config).explain != "off",
-            in_detail=in_detail,
-            group=sharing_group(root),
-            progress=Progress(config, self.item.nodeid),
-        )
+        group, progress = sharing_group(root), Progress(config, self.item.nodeid)
+        report = compare_with(golden, model, called, settings, group=group, progress=progress)
         blind = recorded_blind_spots(golden)
         is_right = report.ok
         self._count(is_right, called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind)
@@ -105,7 +95,7 @@ class GoldenCheck:
                 repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
                 facts=[*report.facts, f"Golden: {self._shown}"],
             )
-        return self._ended(report, class_name, in_detail=in_detail, blind=blind)
+        return self._ended(report, class_name, in_detail=settings.in_detail, blind=blind)
 
     def arrays(
         self, arrays: Arrays, tolerance: ToleranceGiven | None, again: Callable[[], Rerun] | None

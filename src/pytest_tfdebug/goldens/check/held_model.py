@@ -55,8 +55,6 @@ def compare_with(
     called: PortCall,
     settings: CheckSettings,
     *,
-    is_explained: bool = True,
-    in_detail: bool = False,
     group: Group | None = None,
     progress: Progress | None = None,
 ) -> ParityReport:
@@ -69,11 +67,10 @@ def compare_with(
 
     found, mask = ended(comparator, tuple(held.notes), internal=settings.internal), ""
     is_plain = called.lacking is not None and found.fails is True  # nothing more can be told
-    if found.asks and is_explained and group is None and not is_plain:  # the values of a rank are those of its parts
+    if found.asks and settings.is_explained and group is None and not is_plain:  # a rank has values of its parts alone
 
         def hold(golden: TraceFile, called: PortCall, rules: OutputRules, *, is_explained: bool = True) -> ParityReport:
-            own = replace(settings, rules=rules)
-            return compare_with(golden, model, called, own, is_explained=is_explained, in_detail=in_detail)
+            return compare_with(golden, model, called, replace(settings, rules=rules, is_explained=is_explained))
 
         args, kwargs = held.again.inputs()
         beside, mask = beside_pads(golden_file, replace(called, args=args, kwargs=kwargs), settings.rules, hold)
@@ -87,7 +84,7 @@ def compare_with(
         return report
     plain = held.of_inputs(report, mask)
     report = held.with_circumstances(report) if plain is None else plain
-    return replace(report, elements=held.failing_elements(report)) if in_detail and group is None else report
+    return replace(report, elements=held.failing_elements(report)) if settings.in_detail and group is None else report
 
 
 @dataclass

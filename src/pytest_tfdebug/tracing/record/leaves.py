@@ -187,13 +187,7 @@ def duplicate(value: Any) -> Any:  # noqa: ANN401 - a model or a cache, which ma
 class _DetachedCopies(TorchFunctionMode):
     """Lets ``copy.deepcopy`` copy the values of a tensor that a forward made, which torch refuses."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
             return args[0].detach().clone()
         return func(*args, **(kwargs or {}))

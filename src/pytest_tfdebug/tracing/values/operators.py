@@ -74,17 +74,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        table: Values,
-        boundary: int,
-        progress: Callable[[int], object] | None,
-        tape: Tape | None = None,
+        self, model: torch.nn.Module, table: Values, progress: Callable[[int], object] | None, tape: Tape | None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._progress, self._tape = progress, tape
         self._table = table
-        self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
         self._stack: list[tuple[Call, frozenset[int]]] = []
         self._root = bare(model)
@@ -132,13 +126,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # --- operators
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}
         written = _written(func, args, kwargs)
         name = func.overloadpacket.__name__
@@ -247,7 +235,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found: list[Line] = []
         end = 0
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to the running frame
-        while frame is not None and id(frame.f_code) != self._boundary and len(found) < _MAX_FRAMES:
+        while frame is not None and frame.f_code is not values_of.__code__ and len(found) < _MAX_FRAMES:
             code = frame.f_code
             if not is_library(code.co_filename):
                 found.append(Line(code.co_filename, frame.f_lineno, code.co_name))
@@ -327,8 +315,7 @@ def values_of(
     Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
     """
     table = Values()
-    boundary = sys._getframe().f_code  # noqa: SLF001 - it runs the method
-    operators = _Operators(model, table, id(boundary), progress, tape)
+    operators = _Operators(model, table, progress, tape)
     with ExitStack() as stack:
         if is_written_out:
             stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
