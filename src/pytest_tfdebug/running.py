@@ -35,9 +35,7 @@ class Collected:
     @classmethod
     def of(cls, config: pytest.Config) -> Collected:
         """Return the run's one object."""
-        if _COLLECTED not in config.stash:
-            config.stash[_COLLECTED] = cls()
-        return config.stash[_COLLECTED]
+        return config.stash.setdefault(_COLLECTED, cls())
 
     def note(self, collector: pytest.Collector, report: pytest.CollectReport) -> None:
         """Note that a file or class was asked for its tests."""

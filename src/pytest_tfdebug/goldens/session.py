@@ -72,9 +72,7 @@ class GoldenSession:
     @classmethod
     def of(cls, config: pytest.Config) -> GoldenSession:
         """Return the run's one object."""
-        if _SESSION not in config.stash:
-            config.stash[_SESSION] = cls()
-        return config.stash[_SESSION]
+        return config.stash.setdefault(_SESSION, cls())
 
     def claim(self, path: str, test: str) -> str:
         """Note that a test uses a file; return a sentence if another test does, empty otherwise."""

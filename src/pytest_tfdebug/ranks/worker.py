@@ -42,10 +42,11 @@ _OFF: dict[str, Any] = {
 class Worker:
     """The hooks of a rank."""
 
+    _config: pytest.Config
+
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder, self._rank = folder, rank
         self.task: dict[str, Any] = json.loads((folder / "task.json").read_text(encoding="utf-8"))
-        self._config: pytest.Config | None = None
         self._result: dict[str, Any] = {"has_failed": False, "reports": [], "warnings": [], "problem": ""}
 
     @pytest.hookimpl(wrapper=True)
@@ -75,7 +76,6 @@ class Worker:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the report of a phase."""
         self._result["has_failed"] |= report.failed
-        assert self._config is not None  # noqa: S101 - a test has run
         kept = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self._result["reports"].append(kept)
 
@@ -96,7 +96,7 @@ class Worker:
 
     def leave(self, status: int) -> None:
         """Leave the result where the process that started this one looks for it, whole or not at all."""
-        self._result["output"] = getattr(self._config, "workeroutput", {})
+        self._result["output"] = getattr(getattr(self, "_config", None), "workeroutput", {})
         if not self._result["reports"] and not self._result["problem"]:
             self._result.update(has_failed=True, problem=f"The test was not found there (exit status {status}).")
         file = self._folder / f"{self._rank}.json"
