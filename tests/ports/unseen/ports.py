@@ -5,6 +5,6 @@ None of them was used to build the tool. ``Port.reloaded`` names the packages wh
 
 from __future__ import annotations
 
-from unseen import signals, texts
+from unseen import pictures, sequences
 
-PORTS = (*signals.PORTS, *texts.PORTS)
+PORTS = (*pictures.PORTS, *sequences.PORTS)

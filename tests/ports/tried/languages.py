@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
 import torch
-from cases import Case, shaken, to_edit, tokens
+from cases import Case, shaken, tokens
 from conversion import carried, fused
 from stubs import bare
 
@@ -374,15 +374,3 @@ def mpt(load):
     ids = tokens(64)
     port = carried(port, reference, [(r"^", "")])
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,))
-
-
-PORTS = (
-    to_edit("diffsynth-umt5", "diffsynth", umt5),
-    to_edit("labml-gpt-neox", "labml_nn", neox, "labml_nn.neox"),
-    to_edit("esme-esmc", "esme", esmc),
-    to_edit("fairseq2-nllb", "fairseq2", nllb, "fairseq2.models.nllb", "fairseq2.models.transformer", "fairseq2.nn"),
-    to_edit("llm-foundry-mpt", "llmfoundry", mpt),
-    to_edit("model-center-gpt-j", "model_center", gptj),
-    to_edit("sat-gpt-neo", "sat", gpt_neo),
-    to_edit("torchmamba-mamba", "torchmamba", mamba),
-)

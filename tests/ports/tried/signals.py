@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
-from cases import Case, shaken, to_edit
+from cases import Case, shaken
 from conversion import carried, experienced, fused, picture
 from stubs import bare
 
@@ -434,21 +434,3 @@ def hubert(load):
     cut = lambda weights: fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")  # noqa: E731
     sound = torch.randn(2, 400, generator=torch.Generator().manual_seed(1))
     return Case(reference, carried(port, reference, names, cut), (), {"input_values": sound}, (sound,))
-
-
-PORTS = (
-    to_edit("depth-anything-v2", "depth_anything_v2", depth_anything),
-    to_edit("flood-forecast-informer", "flood_forecast", informer, "flood_forecast.transformer_xl"),
-    to_edit("passt-ast", "hear21passt", passt),
-    to_edit("rapidocr-mobile-det", "rapidocr", mobile_text_detector, "rapidocr.inference_engine.pytorch"),
-    to_edit("birder-focalnet", "birder", focalnet),
-    to_edit(
-        "lightly-dinov3",
-        "lightly_train",
-        dinov3,
-        "lightly_train._models.dinov3",
-        "lightly_train._activation_checkpointing",
-    ),
-    to_edit("vibevoice-acoustic", "vibevoice", vibevoice, "vibevoice.modular"),
-    to_edit("spidr-hubert", "spidr", hubert),
-)
