@@ -11,10 +11,12 @@ import torch
 from editing import EditedFile, imported
 
 import pytest_tfdebug
+from pytest_tfdebug.tracing.values.rerun import Recorded
 
 if TYPE_CHECKING:
     from cases import Bug, Case, Port
 
+    from pytest_tfdebug import Trace
     from pytest_tfdebug.records import Culprit, SourceRange
 
 #: A range of more lines than this does not name a line. One call of a function may be written over as many.
@@ -99,18 +101,35 @@ def relative_l2(case: Case) -> float:
     return float((actual - expected).norm() / expected.norm())
 
 
-def compared(case: Case, rename: dict[str, str] | None = None) -> Any:
-    """Return the report on a pair of models."""
-    expected = pytest_tfdebug.trace(case.reference, *case.reference_args, **case.reference_kwargs)
+def recorded(port: Port) -> Trace:
+    """Return the forward of a port's reference with the values of its operators, as a golden has them.
+
+    A bug that is held to it does not run the reference again; so no proof changes the reference.
+    """
+    expected = _traced_reference(built(port))
+    outputs = [record.tensor for record in expected.calls[0].outputs or ()]
+    values = expected.again.values(outputs)
+    assert values is not None, f"{port.name}: the reference cannot be run again."
+    expected.again = Recorded(values)
+    return expected
+
+
+def _traced_reference(case: Case) -> Trace:
+    return pytest_tfdebug.trace(case.reference, *case.reference_args, **case.reference_kwargs)
+
+
+def compared(case: Case, rename: dict[str, str] | None = None, expected: Trace | None = None) -> Any:
+    """Return the report on a pair of models; ``expected`` is the reference's forward, where that is recorded."""
+    expected = _traced_reference(case) if expected is None else expected
     actual = pytest_tfdebug.trace(case.port, *case.port_args, **case.port_kwargs)
     return pytest_tfdebug.compare(expected, actual, rename=rename, outputs=case.outputs)
 
 
-def judged(port: Port, bug: Bug) -> Outcome:
-    """Run one bug without ``rename=`` and judge the report."""
+def judged(port: Port, bug: Bug, expected: Trace | None = None) -> Outcome:
+    """Run one bug without ``rename=`` and judge the report; ``expected`` is as in :func:`compared`."""
     case, edited = infected(port, bug)
     try:
-        report = compared(case)
+        report = compared(case, expected=expected)
         text = str(report)
     except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
         return Outcome(port.name, bug, "error", None, f"{type(error).__name__}: {error}", {})

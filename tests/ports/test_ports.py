@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from corpus import all_ports
-from judging import alarm, built, expected_paths, is_installed, judged
+from judging import alarm, built, expected_paths, is_installed, judged, recorded
 from transformers.activations import GELUActivation
 
 PORTS = {port.name: port for port in all_ports()}
@@ -36,11 +36,12 @@ def each(names):
 
 @functools.cache
 def outcomes(name: str):
-    """Judge every bug of a port, once."""
+    """Judge every bug of a port, once, against one recording of its reference."""
     port = PORTS[name]
     if not is_installed(port):
         pytest.skip(f"{port.package} is not installed: make test-ports")
-    return [judged(port, bug) for bug in port.bugs]
+    expected = recorded(port)
+    return [judged(port, bug, expected) for bug in port.bugs]
 
 
 def sources_of(port) -> list[str]:
