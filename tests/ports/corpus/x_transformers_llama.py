@@ -244,7 +244,7 @@ BUGS = (
 PORT = Port(
     "x-transformers-llama",
     "x_transformers",
-    ("x_transformers",),
+    (MODEL, ATTEND),
     build,
     BUGS,
     "attn_layers.layers",
