@@ -1,5 +1,6 @@
 """Folders that an ordinary user may only read: every check is made, and what cannot be written is said in a line."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -31,73 +32,74 @@ MODELS = {
     ),
 }
 
+#: Records one golden, lets nobody write any more, and makes each run; in one process, which loads torch once.
+RUNNER = """
+import contextlib, io, json, sys
+from pathlib import Path
+import pytest
+from pytest_tfdebug.scan import cli
 
-def run(folder, *command):
-    """Run a command in a folder, without root's right to write everywhere; return its exit status and its text."""
-    paths = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        [*ORDINARY, sys.executable, *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
+def ended(program, *arguments):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        status = pytest.main(list(arguments)) if program == "pytest" else cli.main(list(arguments))
+    return int(status), text.getvalue()
 
+def contents():
+    return {path: path.read_bytes() for path in sorted(Path.cwd().rglob("*")) if path.is_file()}
 
-@pytest.fixture(scope="module")
-def folder():
-    """A project with one golden of two, and a repository of models, in which nobody may write."""
-    with tempfile.TemporaryDirectory() as made:
-        root = Path(made)
-        for name, text in {"test_it.py": SUITE, **MODELS}.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "--tf-golden=update",
-                "test_it.py::test_it",
-            ],
-            cwd=root,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        places = [root, *root.rglob("*")]
-        for path in places:
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        before = {path: path.read_bytes() for path in places if path.is_file() and path.suffix != ".pyc"}
-        yield root
-        after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-        assert after == before
-        for path in places:
-            path.chmod(0o755)
-
-
-PYTEST = ("-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
+record, runs = map(json.loads, sys.argv[1:])
+assert ended(*record)[0] == 0
+assert [path.name for path in contents() if path.suffix == ".safetensors"] == ["test_it.safetensors"]
+for path in [Path.cwd(), *Path.cwd().rglob("*")]:
+    path.chmod(0o555 if path.is_dir() else 0o444)
+before = contents()
+told = {name: ended(*run) for name, run in runs.items()}
+assert contents() == before
+print(json.dumps(told))
+"""
+PYTEST = ("pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
 RUNS = {
     "a check": ((*PYTEST, "-k", "test_it and not other"), 0, "1 passed"),
     "a record": ((*PYTEST, "--tf-golden=missing"), 1, "cannot be written: Permission denied."),
     "a repro": ((*PYTEST, "--tf-repro=made"), 1, "has no golden yet"),
     "a page": ((*PYTEST, "--tf-html=made"), 4, "Cannot"),
     "a report": ((*PYTEST, "--tf-json=made.json"), 1, "has no golden yet"),
-    "a scan": (("-B", "-m", "pytest_tfdebug.scan"), 2, "name a writable directory with --output_dir."),
+    "a scan": (("scan",), 2, "name a writable directory with --output_dir."),
 }
 
 
+@pytest.fixture(scope="module")
+def ended():
+    """What runs end with and print in a project, and a repository of models, in which nobody may write."""
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        for name, text in {"test_it.py": SUITE, **MODELS}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        record = (*PYTEST[:-1], "--tf-golden=update", "test_it.py::test_it")
+        runs = {name: run for name, (run, _, _) in RUNS.items()}
+        paths = os.pathsep.join(path for path in sys.path if path)
+        done = subprocess.run(
+            [*ORDINARY, sys.executable, "-B", "-c", RUNNER, json.dumps(record), json.dumps(runs)],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": paths, "HOME": made, "XDG_CACHE_HOME": str(root / "cache")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for path in [root, *root.rglob("*")]:
+            path.chmod(0o755)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("kind", RUNS)
-def test_what_cannot_be_written_is_said_in_a_line(folder, kind):
-    command, status, said = RUNS[kind]
+def test_what_cannot_be_written_is_said_in_a_line(ended, kind):
+    _, status, said = RUNS[kind]
 
-    ended, text = run(folder, *command)
+    code, text = ended[kind]
 
-    assert (ended, said in text) == (status, True), text
+    assert (code, said in text) == (status, True), text
     assert "Traceback" not in text
     assert "INTERNALERROR" not in text
