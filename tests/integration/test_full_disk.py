@@ -2,6 +2,8 @@
 
 import pytest
 
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
 #: Refuses what a disk without a free byte refuses, in the folder of the run.
 CONFTEST = """
 import errno, os, sys
@@ -28,37 +30,37 @@ def test_it(tf_golden):
     tf_golden.check(model, torch.ones(1, 2))
 """
 FAILED = "E  *Linear (Linear): has other weights: weight"
-#: The option of a run -> what is told of the test, and what of the disk.
+#: The options of a run -> what is told of the test, and what of the disk.
 RUNS = {
-    "--tf-repro=made": (FAILED, "*No repro: *made/* cannot be written: No space left on device. Name another*"),
-    "--tf-json=made.json": (FAILED, "tfdebug: *made.json cannot be written: No space left on device.*"),
-    "--tf-html=made": (FAILED, "tfdebug: *made/* cannot be written: No space left on device.*"),
-    "--tf-golden=update": (
+    ("--tf-repro=made", "--tf-json=made.json", "--tf-html=page"): [
+        FAILED,
+        "*No repro: *made/* cannot be written: No space left on device. Name another*",
+        "tfdebug: *made.json cannot be written: No space left on device.*",
+        "tfdebug: *page/* cannot be written: No space left on device.*",
+        "::error *title=parity*",
+    ],
+    ("--tf-golden=update",): [
         "FAILED test_it.py::test_it*",
         "*GoldenError: *test_it.safetensors cannot be written: No space left*",
-    ),
+    ],
 }
 
 
-@pytest.mark.parametrize("option", RUNS)
-def test_a_full_disk_hides_no_failure_and_loses_no_file(pytester, monkeypatch, option):
-    failure, disk = RUNS[option]
+@pytest.mark.parametrize("options", RUNS, ids=" ".join)
+def test_a_full_disk_hides_no_failure_and_loses_no_file(pytester, monkeypatch, options):
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_it=SUITE)
-
-    def run(*options):
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rf", *options)
-
-    run("--tf-golden=update").assert_outcomes(passed=1)
+    arguments = ("-p", "no:cacheprovider", "-rf")
+    pytester.runpytest_inprocess(*arguments, "--tf-golden=update").assert_outcomes(passed=1)
     (golden,) = pytester.path.rglob("*.safetensors")
     before = golden.read_bytes()
     monkeypatch.setenv("FULL", "2")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    ended = run(option)
+
+    ended = pytester.runpytest_subprocess(*arguments, *options)  # of its own: a hook of audits stays for good
 
     ended.assert_outcomes(failed=1)
-    told = ["::error *title=parity*"] if option in ("--tf-json=made.json", "--tf-html=made") else []
-    ended.stdout.fnmatch_lines_random([failure, disk, *told])
+    ended.stdout.fnmatch_lines_random(RUNS[options])
     ended.stdout.no_fnmatch_line("*INTERNALERROR*")
     assert golden.read_bytes() == before
     assert list(golden.parent.iterdir()) == [golden]
