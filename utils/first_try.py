@@ -27,10 +27,10 @@ from judging import built, is_installed, relative_l2
 
 from edits import DIFFERS, Edit, Place, Subject, Wrong, measure, owned, watched
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.fingerprints import distance
+from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import values_of
-from pytest_tfdebug.values import Values
+from pytest_tfdebug.values import Value, Values
 
 #: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
 _SAME, _FAR = 1e-5, 12
@@ -74,7 +74,22 @@ class Equivalents:
     def of(self, file: str, line: int, wrong: Values) -> set[Place]:
         """Return the places in the reference's sources; empty where nothing tells."""
         on_the_line = {index for index, lines in enumerate(self._lines) if (file, line) in lines}
-        return self._partners_of(on_the_line) | self._partners_of(self._first_changed(wrong))
+        changed = self._first_changed(wrong)
+        handed_on = set() if on_the_line else self._not_taken(changed, wrong)
+        return set().union(*map(self._partners_of, (on_the_line, changed, handed_on)))
+
+    def _not_taken(self, changed: set[int], wrong: Values) -> set[int]:
+        """Return what some values of the clean port are computed from, and the same lines of the edited one are not."""
+        taken: dict[object, list[Fingerprint]] = {}
+        for value in wrong.values:
+            taken.setdefault(_told(value), []).extend(wrong.values[made].print for made in value.producers)
+        values = self._port.values
+        return {
+            made
+            for value in map(values.__getitem__, changed)
+            for made in value.producers
+            if not any(distance(values[made].print, other) <= _SAME for other in taken.get(_told(value), ()))
+        }
 
     def _first_changed(self, wrong: Values) -> set[int]:
         """Return what the clean port computes first and the edited one does not."""
@@ -99,13 +114,24 @@ class Equivalents:
         return set()
 
 
+def _told(value: Value) -> object:
+    """Return what tells a value, but for its numbers: its operator and the lines that asked for it."""
+    return value.operator, tuple((line.file, line.line) for line in value.lines)
+
+
 def _lines_of(table: Values, *, is_all: bool) -> list[set[Place]]:
-    """Return the lines of each value and of the call that makes it, or of all calls around it if they are asked for."""
+    """Return the lines of each value, of calls that return it, and of the call that makes it or all around it."""
     sites: dict[int | None, set[Place]] = {}
+    returned: dict[int, set[Place]] = {}
     for call in table.calls:
         made = {(site.file, site.line) for site in (call.site, call.inner_site) if site is not None}
         sites[call.index] = made | (sites.get(call.parent, set()) if is_all else set())
-    return [{(at.file, at.line) for at in value.lines} | sites.get(value.call, set()) for value in table.values]
+        for _, index in table.outputs.get(call.index, ()):
+            returned.setdefault(index, set()).update(made)
+    return [
+        {(at.file, at.line) for at in value.lines} | sites.get(value.call, set()) | returned.get(value.index, set())
+        for value in table.values
+    ]
 
 
 def subject(port: Any, seed: int) -> Subject:
