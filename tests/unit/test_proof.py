@@ -666,3 +666,112 @@ def test_a_step_whose_weights_the_port_does_not_use_is_tried_first():
 
     assert "norm left out" in culprit.culprit.proved
     assert culprit.culprit.wrong == "skips a step that the reference does"
+
+
+class Mixed(torch.nn.Module):
+    """A block with a weight of its own, whose result is joined with what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.feed = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        mixed = x + torch.tanh(self.mix(x))
+        fed = torch.nn.functional.silu(self.feed(mixed))
+        return mixed + fed
+
+
+class Stack(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.layers = torch.nn.Sequential(Mixed()), torch.nn.ModuleList(Mixed() for _ in range(3))
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+
+class OwnStack(torch.nn.Module):
+    def __init__(self, other, lacks):
+        super().__init__()
+        self.blocks, self.last, self.lacks = torch.nn.ModuleList([other.stem[0], *other.layers]), other.norm, lacks
+
+    def forward(self, x):
+        for place, block in enumerate(self.blocks):
+            if self.lacks == "layers" and place:
+                block(x)  # BUG: what it gives is not used
+            elif self.lacks == "feed":
+                x = x + torch.tanh(block.mix(x))
+                torch.nn.functional.silu(block.feed(x))  # BUG: nor is this
+            else:
+                x = block(x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "here", "proved", "reference"),
+    [
+        (
+            "layers",
+            "block(x)  # BUG",
+            r".* layers\.0 left out at .* \(3 times\)",
+            "x = layer(x)",
+        ),
+        (
+            "feed",
+            "torch.nn.functional.silu(block.feed(x))  # BUG",
+            r".* add of the silu of line \d+ left out at .* \(4 times\)",
+            "return mixed + fed",
+        ),
+    ],
+)
+def test_what_a_port_makes_and_does_not_use_is_left_out_of_all_that_makes_it_in_the_reference(
+    lacks, here, proved, reference
+):
+    torch.manual_seed(0)
+    right, x = Stack(), torch.randn(2, 5, 16)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(OwnStack(right, lacks), x)
+    ).culprit
+
+    assert re.match(proved, culprit.proved)
+    assert culprit.wrong == "skips a step that the reference does"
+    assert linecache.getline(culprit.source.file, culprit.source.first).strip().startswith(here)
+    assert linecache.getline(culprit.reference.file, culprit.reference.first).strip() == reference
+
+
+class Skipped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scan, self.weight = torch.nn.Linear(16, 16), torch.nn.Parameter(torch.randn(16))
+
+    def forward(self, x):
+        padded = torch.nn.functional.pad(x, (0, 0, 0, 3), value=2.0)
+        skipped = self.weight * padded
+        return (self.scan(padded).cumsum(1) + skipped).tanh()
+
+
+class OwnSkipped(torch.nn.Module):
+    def __init__(self, other):
+        super().__init__()
+        self.inner, self.direct = other.scan, other.weight
+
+    def forward(self, x):
+        long = torch.nn.functional.pad(x, (0, 0, 0, 3), value=2.0)
+        return torch.tanh(self.inner(long).cumsum(1) + self.direct)  # BUG: times what is long
+
+
+def test_an_operand_that_is_not_used_is_told_where_it_is_used_and_not_where_it_was_copied():
+    torch.manual_seed(0)
+    right, x = Skipped(), torch.randn(2, 5, 16)
+
+    culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(OwnSkipped(right), x)).culprit
+
+    assert "taken as 1" in culprit.proved
+    assert (
+        linecache.getline(culprit.reference.file, culprit.reference.first).strip() == "skipped = self.weight * padded"
+    )

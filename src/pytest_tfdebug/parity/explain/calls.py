@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.parity.explain.changes import Change
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
+from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -33,8 +34,8 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
             continue
         steps = _steps_between(forward, x, y)
-        path, key = call.path, call.path.rpartition(".")[2]
-        yield Change(1.4, f"{path} left out", place, partial(_handed_on, x), "call left out", key, call=call.index)
+        path, key, edit = call.path, NUMBER.sub("*", call.path.rpartition(".")[2]), partial(_handed_on, x)
+        yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():
             edit = partial(_activated, function, x)

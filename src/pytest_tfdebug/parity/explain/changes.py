@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from pytest_tfdebug.parity.explain.replay import put
-from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, transforms
+from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, reorderings, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
 if TYPE_CHECKING:
@@ -266,10 +266,11 @@ def operands_in_another_form(at: At) -> Iterator[Change]:
     for path, ref in at.operands:
         tensor = at.forward.tensor(ref)
         what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else f"operand {path[-1]}")
-        for cost, text, form in transforms(tensor, is_given=at.forward.is_given(ref)):
-            change = at.change(cost, f"{what} {text}", partial(_formed, path, form), "form", path, text)
-            change.operand = ref
-            yield change
+        for kind, found in (("form", transforms), ("order of elements", reorderings)):
+            for cost, text, form in found(tensor, is_given=at.forward.is_given(ref)):
+                change = at.change(cost, f"{what} {text}", partial(_formed, path, form), kind, path, text)
+                change.operand = ref
+                yield change
 
 
 def other_operands(at: At) -> Iterator[Change]:

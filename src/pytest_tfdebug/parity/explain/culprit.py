@@ -141,11 +141,14 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     fault: Fault = "proved"
     if mend.change.kind in SHORTENED and (_is_unused(changed, pair) if first is None else mend.change.other is None):
         (call, beside), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
-        first = beside or first
+        call, first = _around_partner(call, mend.change, pair), beside or first
     elif first is None:
         return named
     elif mend.change.other is not None:
-        call, fault = _chooser(first, mend.change, pair), "operand"
+        meant = changed.index if mend.change.operand is None else mend.change.operand
+        here = pair.back_matches.within(meant, AGREE)
+        call = _chooser(first, pair.back_matches.within(mend.change.other, AGREE), here, port)
+        fault = "operand" if here or mend.change.kind not in SHORTENED else "left-out"
     else:
         first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)
@@ -155,18 +158,25 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
     return named if at is not None and named.source.holds(at.file, at.first) else found
 
 
+def _around_partner(call: Call, change: Change, pair: ForwardPair) -> Call:
+    """Return a call of the port, or the one around the calls that hold no weights but those of a call left out."""
+    if change.call is None:
+        return call
+    port, reference, left_out = pair.port, pair.reference, pair.reference.calls[change.call]
+    within = (value for value in reference.values if reference.is_within(value.call, left_out))
+    taken = {name for value in within for name in reference.parameters_of(value)}
+    others = port.table.parameters.keys() - {own for name in taken for own in pair.back.partners.get(name, ())}
+    return next((each for each in port.around(call.index) if any(port.holds(each, name) for name in others)), port.root)
+
+
 def _is_unused(step: Value, pair: ForwardPair) -> bool:
     """Tell whether the port has the weights of a step of the reference, and computes no output from them."""
     names = [name for name in pair.reference.parameters_of(step) if name]
     return bool(names) and all(pair.port.used.isdisjoint(pair.back.partners.get(name, ())) for name in names)
 
 
-def _chooser(first: Value, change: Change, pair: ForwardPair) -> Call:
-    """Return the call that chose an operand of a value of the port, where the reference's is exchanged for another."""
-    port = pair.port
-    meant, wrong = (
-        () if each is None else pair.back_matches.within(each, AGREE) for each in (change.operand, change.other)
-    )
+def _chooser(first: Value, wrong: Collection[int], meant: Collection[int], port: Side) -> Call:
+    """Return the call that chose an operand of a value of the port, which is another than is meant."""
     taken = {each for made in first.producers for each in (made, port.computed(port.values[made]).index)}
     return chooser(port, port.with_code(first.call), taken.intersection(wrong), meant)
 
@@ -300,7 +310,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
         users = [side.values[side.users[value.index][0]] for value in values]
         return Finding("weights", _call_around(side, users), users[:1], None, None, names)
     value = _step_of(proof, mend)
-    name = side.parameter(change.operand) if change.kind == "form" and change.operand is not None else ""
+    name = side.parameter(change.operand) if change.operand is not None and change.other is None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
     copy = _copy_to_blame(side, change)
@@ -332,7 +342,9 @@ def _copy_to_blame(side: Side, change: Change) -> Value | None:
 
     Where the value that is meant was copied as well, the wrong one of two was taken.
     """
-    if change.operand is None or (change.other is not None and _copied(side, change.other) is not None):
+    if change.operand is None or change.kind == "form":
+        return None
+    if change.other is not None and _copied(side, change.other) is not None:
         return None
     return _copied(side, change.operand)
 

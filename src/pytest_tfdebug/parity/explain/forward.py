@@ -9,7 +9,7 @@ from pytest_tfdebug.parity.explain.replay import Replay
 from pytest_tfdebug.tracing.record.selection import NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable
+    from collections.abc import Collection, Hashable
 
     import torch
 
@@ -120,26 +120,34 @@ class Forward:
         return found
 
     def places_with(self, names: Collection[str]) -> set[int]:
-        """Return the steps that use some parameters, in the first layer, and those that end calls with no others."""
-        firsts = {NUMBER.sub("*", name): name for name in sorted(names, reverse=True)}.values()
+        """Return the steps that use some parameters, and those where what these make is handed on.
+
+        That is where a call with no other parameters ends, and where something is joined that none of them made.
+        """
         used: dict[int, set[str]] = {}  # in each call
-        made = []
+        made: set[int] = set()
+        alone: set[int] = set()  # what is made with these parameters alone
         for value in self.side.values if names else ():
             takes = set(self.side.parameters_of(value)) - {""}
-            made += [value.index] if takes.intersection(firsts) else []
+            others = {each for each in value.producers if self.side.weighted[each] and not self.side.parameter(each)}
+            if not takes.isdisjoint(names):
+                made.add(value.index)
+                alone.add(value.index)
+            elif not alone.isdisjoint(others):
+                (alone if alone.issuperset(others) else made).add(value.index)
             for call in self.side.around(value.call) if takes else ():
                 used.setdefault(call.index, set()).update(takes)
         outputs = self.side.table.outputs
-        made += [out for call, takes in used.items() if takes.issubset(names) for _, out in outputs.get(call, ())]
+        made |= {out for call, takes in used.items() if takes.issubset(names) for _, out in outputs.get(call, ())}
         return {self.tape.maker[each] for each in made if each in self.tape.maker}
 
-    def places_like(self, place: int) -> Iterable[Iterable[int]]:
-        """Return groups of steps that do the same as a step: in every layer; on its line, and anywhere."""
+    def places_like(self, place: int) -> tuple[list[int], ...]:
+        """Return the steps that do the same as a step: in every layer, on its line, and anywhere."""
         step, path = self.tape.steps[place], self._path_at(place)
         same = [k for k, each in enumerate(self.tape.steps) if each.operator == step.operator]
         on_line = [k for k in same if self.lines_of(k)[:1] == self.lines_of(place)[:1]]
         layers = [k for k in on_line if self._path_at(k) == path]
-        return list(dict.fromkeys(map(tuple, (layers, on_line, same))))
+        return layers, on_line, same
 
     def path_of(self, call: int | None) -> str:
         """Return the path of a call's module, without the numbers of layers."""

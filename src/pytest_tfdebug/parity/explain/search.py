@@ -116,7 +116,9 @@ class Search:
 
     def __post_init__(self) -> None:
         self._left: list[Change] | None = None
-        self._missing_steps = self.forward.places_with(self.used_alone)
+        self._missing = self.forward.places_with(self.used_alone)
+        firsts = {self.forward.lines_of(place): place for place in sorted(self._missing, reverse=True)}
+        self._missing_first = set(firsts.values())
         self.before = self.residual({})
         self.same = min(_SAME, max(self.before * _SHARE, _ROUNDING))
         told = [value for value in self.others if self._tells(value.print)]
@@ -151,7 +153,7 @@ class Search:
 
     def _changes(self) -> list[Change]:
         """Return all changes near where the forwards part, the most likely last."""
-        order, more = self._order(), self._missing_steps
+        order, more = self._order(), self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += self._changes_of_calls(order)
         found += self._changes_of_weights(order)
@@ -194,7 +196,7 @@ class Search:
 
     def _is_evident(self, change: Change) -> bool:
         """Tell whether the other side does not use the weights of what a change leaves out."""
-        return change.kind in SHORTENED and change.place in self._missing_steps
+        return change.kind in SHORTENED and change.place in self._missing_first
 
     # --- whether
 
@@ -250,7 +252,11 @@ class Search:
             yield [each for each in calls if path_of(each.call) == path_of(change.call)]
             yield calls
         else:
-            for places in self.forward.places_like(change.place):
+            layers, on_line, same = self.forward.places_like(change.place)
+            missing = [place for place in on_line if place in self._missing] if self._is_evident(change) else []
+            # all additions of a forward left out are no fault that anybody makes
+            groups = [layers, missing, on_line, [] if change.kind in SHORTENED else same]
+            for places in dict.fromkeys(map(tuple, groups)):
                 yield itertools.chain.from_iterable(map(self._changes_at, places))
 
     def _changes_of_calls(self, near: Collection[int]) -> Iterator[Change]:

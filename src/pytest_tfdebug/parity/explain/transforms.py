@@ -50,12 +50,15 @@ def transforms(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
         yield from (Transform(2, f"plus {k}", partial(_plus_whole, k)) for k in (1, -1, 2))
     else:
         yield from _of_numbers(tensor, is_given=is_given)
-        for axis, size in enumerate(tensor.shape):
-            if size > 1:
-                yield from _along(axis, size, is_given=is_given)
-        for i, j in combinations(range(tensor.dim()), 2):
-            if tensor.shape[i] > 1 and tensor.shape[j] > 1:
-                yield Transform(3, f"with axes {i} and {j} read the other way", partial(_swapped, i, j))
+
+
+def reorderings(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
+    """Yield in what other order the elements of a tensor may stand, some of them cut off."""
+    axes = [axis for axis, size in enumerate(tensor.shape) if size > 1 and tensor.is_floating_point()]
+    for axis in axes:
+        yield from _along(axis, tensor.shape[axis], is_given=is_given)
+    for i, j in combinations(axes, 2):
+        yield Transform(3, f"with axes {i} and {j} read the other way", partial(_swapped, i, j))
 
 
 def _of_masks(tensor: torch.Tensor) -> Iterator[Transform]:

@@ -31,7 +31,8 @@ def place_of_missing(
     beside = last if last is not None and (first is None or _is_nearer(reference, step, max(made)[1])) else first
     if beside is None:  # the weights that it takes place it, if it takes any
         owners = (call for call in port.calls.values() if all(_holds_one(port, call, named) for named in names))
-        return max(owners, key=port.depth) if is_placed else port.root, None
+        owner = max(owners, key=port.depth) if is_placed else port.root
+        return owner, _next_in(owner, pair, step)
     is_before = not any(reference.is_within(step.call, reference.call_of(use)) for use in reference.uses(step.index))
     having = [
         call
@@ -72,6 +73,18 @@ def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Co
         if any(side.has(call, each) for each in meant) or not any(side.is_given(call, each) for each in wrong)
     )
     return next(chose, calls[-1])
+
+
+def _next_in(call: Call, pair: ForwardPair, step: Value) -> Value | None:
+    """Return the first value in a call of the port that takes what weights the reference takes soonest after a step."""
+    port, reference = pair.port, pair.reference
+    users: dict[str, Value] = {}
+    for value in port.values:
+        for name in port.parameters_of(value) if port.is_within(value.call, call) else ():
+            users.setdefault(name, value)
+    after = (name for value in reference.values[step.index + 1 :] for name in reference.parameters_of(value))
+    mine = (own for name in after for own in pair.back.partners.get(name, ()))
+    return next((users[name] for name in mine if name in users), None)
 
 
 def _holds_one(side: Side, call: Call, names: Sequence[str]) -> bool:
