@@ -22,6 +22,7 @@ from pytest_tfdebug.parity.calls.noise import (
 )
 from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
+from pytest_tfdebug.parity.pads import Take, at_pads, beside_pads, is_part, made, on_part
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
@@ -38,6 +39,7 @@ from pytest_tfdebug.parity.verdict import Judged, decide, is_named, is_plain, ju
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
+from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+    from pytest_tfdebug.tracing.values.rerun import Recorded
     from pytest_tfdebug.values import Values
 
 
@@ -112,25 +115,61 @@ def compare(  # noqa: PLR0913 - keyword options
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
     rules = OutputRules(outputs, positions)
 
-    def held_under(names: Rename) -> Comparator:
+    return _Held(expected, actual, allowed, rename, rules, internal).report()
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A forward that is held to another one."""
+
+    expected: Trace
+    actual: Trace
+    allowed: Tolerances
+    rename: Rename
+    rules: OutputRules
+    internal: Internal
+
+    def report(self, *, is_explained: bool = True) -> ParityReport:
+        """Compare both."""
+        expected, actual, rename = self.expected, self.actual, self.rename
+        found, mask = ended(self.under(rename), (*expected.notes, *actual.notes), internal=self.internal), ""
+        if found.asks and is_explained:
+            if isinstance(expected.again, Rerun):
+                again = expected.again
+                beside, mask = beside_pads(expected, lambda: again, self.rules, self.on_part)
+                if beside is not None:
+                    return beside
+            found = found if mask else found.answered(explained(expected, actual, fails=found.fails))
+        tried = found.names_to_try()
+        renamed = self.under({**(rename or {}), **tried}).finish() if tried and not callable(rename) else None
+        report = conclude(found, tried, renamed, (actual.again, expected.again))
+        return at_pads(report, mask, actual.calls[0].path) if mask and not report.ok else report
+
+    def under(self, names: Rename) -> Comparator:
+        """Compare the tensors of both, the modules of one under other names."""
+        actual = self.actual
         comparator = Comparator(
-            expected,
+            self.expected,
             names,
-            allowed,
+            self.allowed,
             modules=actual.modules,
             aliases=actual.aliases,
             unrecorded=actual.unrecorded,
-            rules=rules,
+            rules=self.rules,
         )
-        comparator.replay(coverage_of(expected).common(actual.calls, renamer(names)))
+        comparator.replay(coverage_of(self.expected).common(actual.calls, renamer(names)))
         return comparator
 
-    found = ended(held_under(rename), (*expected.notes, *actual.notes), internal=internal)
-    if found.asks:
-        found = found.answered(explained(expected, actual, fails=found.fails))
-    tried = found.names_to_try()
-    renamed = held_under({**(rename or {}), **tried}).finish() if tried and not callable(rename) else None
-    return conclude(found, tried, renamed, (actual.again, expected.again))
+    def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
+        """Compare both on a part of their inputs; None where that is not the part of what both gave on the whole."""
+        own = on_part(self.actual.again, take) if isinstance(self.actual.again, Rerun) else None
+        theirs = on_part(reference, take)
+        if own is None or theirs is None:
+            return None
+        expected, actual = made(theirs), made(own)
+        if not is_part(actual, self.actual, take):
+            return None
+        return replace(self, expected=expected, actual=actual, rules=rules).report(is_explained=rules.positions is None)
 
 
 def _is_trace(given: object) -> bool:

@@ -12,11 +12,11 @@ import torch
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
-from pytest_tfdebug.goldens.check.pads import beside_pads
 from pytest_tfdebug.goldens.store.changes import changed_environment, fingerprint, provenance
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
+from pytest_tfdebug.parity.pads import at_pads, beside_pads, made, on_part
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
 from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
@@ -28,6 +28,7 @@ from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.trace import recorded_forward
+from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.check.golden_check import Progress
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.parity.pads import Take
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.tracing.file.codec import TraceFile
@@ -69,11 +71,16 @@ def compare_with(
     is_plain = called.lacking is not None and found.fails is True  # nothing more can be told
     if found.asks and settings.is_explained and group is None and not is_plain:  # a rank has values of its parts alone
 
-        def hold(golden: TraceFile, called: PortCall, rules: OutputRules, *, is_explained: bool = True) -> ParityReport:
-            return compare_with(golden, model, called, replace(settings, rules=rules, is_explained=is_explained))
+        def hold(reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
+            again, part = (
+                replace(settings, rules=rules, is_explained=rules.positions is None),
+                held.on_part(reference, take),
+            )
+            return None if part is None else compare_with(*part, again)
 
-        args, kwargs = held.again.inputs()
-        beside, mask = beside_pads(golden_file, replace(called, args=args, kwargs=kwargs), settings.rules, hold)
+        beside = None
+        if called.reference is not None:
+            beside, mask = beside_pads(golden_file.trace, called.reference, settings.rules, hold)
         if beside is not None:
             return beside
         if not mask:
@@ -142,6 +149,18 @@ class _HeldModel:
             return self.under(names, self.again.inputs(), compiled_away)
         return comparator, output
 
+    def on_part(self, reference: Rerun, take: Take) -> tuple[TraceFile, torch.nn.Module, PortCall] | None:
+        """Return what the reference gives on a part of its inputs, and the model's call on it; None if it has none."""
+        theirs, own = on_part(reference, take), on_part(self.again, take)
+        if theirs is None or own is None:
+            return None
+        trace = made(theirs)
+        if has_floors(self.golden.trace):
+            measure_floors(trace)
+        args, kwargs = own.inputs()
+        call = replace(self.called, args=args, kwargs=kwargs, reference=lambda: theirs)
+        return replace(self.golden, trace=trace), self.model, call
+
     def by_values(self, output: object, progress: Progress | None, *, fails: bool | None) -> Explained | None:
         """Run the model once more and hold its operators to the reference's or the golden's, if that has any."""
         expected, reference, seconds = self.values, self.called.reference, self.settings.explain_seconds
@@ -169,8 +188,7 @@ class _HeldModel:
             why = "All that differs may come from that."
             advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
         elif mask:
-            wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
-            advice = f"Leave these positions out: positions={mask}"
+            return at_pads(report, mask, root_name(self.model))
         else:
             return None
         return replace(report, culprit=self._given(why, wrong), advice=advice)

@@ -1,0 +1,149 @@
+"""Padded inputs of two forwards that differ: what differs without padding as well, and what differs at pads alone.
+
+Two right models compute other numbers at pads. So what differs there says nothing of a difference anywhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from pytest_tfdebug.fingerprints import Fingerprint, are_among
+from pytest_tfdebug.parity.values.value_culprit import AGREE
+from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.record.selection import Selection
+from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
+from pytest_tfdebug.tracing.trace import Trace, recorded_forward
+from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tensors.outputs import OutputRules
+
+logger = logging.getLogger(__name__)
+
+_BATCH_AND_TOKENS = 2
+
+#: Returns the part of an input or output that counts.
+Take: TypeAlias = "Callable[[torch.Tensor], torch.Tensor]"
+#: Holds a forward to its reference on that part of their inputs, by rules for the outputs; None where it cannot. What
+#: differs is explained, unless positions are given.
+Hold: TypeAlias = "Callable[[Rerun, Take, OutputRules], ParityReport | None]"
+
+
+def beside_pads(
+    expected: Trace, again: Callable[[], Rerun], rules: OutputRules, hold: Hold
+) -> tuple[ParityReport | None, str]:
+    """Hold a forward that differs from a recorded one to its reference without padding.
+
+    Returns:
+        The report of that, if it differs there too; and the name of the mask if it differs nowhere but at pads.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return _beside_pads(expected, again(), rules, hold)
+    except Exception:  # a second look must not cost the report on the failure
+        logger.debug("a forward without padding failed", exc_info=True)
+        return None, ""
+
+
+def _beside_pads(expected: Trace, reference: Rerun, rules: OutputRules, hold: Hold) -> tuple[ParityReport | None, str]:
+    masks = _masks(expected, reference)
+    if not masks or not _still_gives(reference, expected):
+        return None, ""
+    take, told = _unpadded(masks)
+    if told:
+        found = hold(reference, take, replace(rules, positions=None))
+        if found is not None and not found.ok:
+            return replace(found, notes=[f"This is about {told}, which differ as well.", *found.notes]), ""
+    (name, mask), *more = masks.items()
+    if rules.positions is None and not more:
+        found = hold(reference, _whole, replace(rules, positions=mask))
+        return None, name if found is not None and found.ok else ""
+    return None, ""
+
+
+def at_pads(report: ParityReport, mask: str, root: str) -> ParityReport:
+    """Return the report of a forward that differs from another nowhere but at pads."""
+    wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
+    culprit = Culprit(root, "inputs", None, why, root, certain=True, wrong=wrong)
+    return replace(report, culprit=culprit, advice=f"Leave these positions out: positions={mask}")
+
+
+def on_part(forward: Rerun, take: Take) -> Rerun | None:
+    """Return a forward on a part of its inputs; None where none of them has such a part."""
+    is_cut = False
+
+    def taken(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal is_cut
+        part = take(tensor)
+        is_cut = is_cut or part.shape != tensor.shape or take is _whole
+        return part
+
+    args, kwargs = replaced(forward.inputs(), taken)
+    return Rerun(forward.model, args, kwargs, forward.method) if is_cut else None
+
+
+def made(forward: Rerun, picked: Selection | None = None) -> Trace:
+    """Make a forward once more, and return what it gave."""
+    return recorded_forward(forward.model, *forward.inputs(), picked or Selection(), method=forward.method)
+
+
+def is_part(trace: Trace, whole: Trace, take: Take) -> bool:
+    """Tell whether a forward on a part of its inputs gave that part of what it had given on the whole of them."""
+    expected = [take(tensor) for tensor in _outputs(whole)]
+    return are_among(map(Fingerprint.of, expected), [*map(Fingerprint.of, _outputs(trace))], AGREE)
+
+
+def _still_gives(forward: Rerun, recorded: Trace) -> bool:
+    """Tell whether a model gives what was recorded of it: it may have changed since."""
+    found = made(forward, Selection(among=()))
+    if not isinstance(recorded.again, Recorded):
+        return is_part(found, recorded, _whole)
+    values = recorded.again.values()
+    given, expected = _outputs(found), [values.values[index].print for _, index in values.results]
+    return bool(given) and are_among(map(Fingerprint.of, given), expected, AGREE)
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _outputs(trace: Trace) -> list[torch.Tensor]:
+    records = trace.calls[0].outputs or ()
+    return [record.tensor for record in records if record.tensor is not None and record.tensor.numel()]
+
+
+def _masks(recorded: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
+    """Return the masks of a recorded forward's inputs, 1 at real tokens, by name; none where they hide nothing."""
+    names = parameters_of(method_of(reference.model, reference.method))
+    given = {input_name(record.leaf, names).strip("[]'"): record.tensor for record in recorded.calls[0].inputs}
+    masks = {
+        name: tensor.cpu()
+        for name, tensor in given.items()
+        if is_mask(name)
+        and tensor is not None
+        and tensor.dim() == _BATCH_AND_TOKENS
+        and not tensor.is_floating_point()
+        and bool(((tensor == 0) | (tensor == 1)).all())
+    }
+    is_one_batch = len({len(mask) for mask in masks.values()}) == 1
+    return masks if is_one_batch and not all(mask.all() for mask in masks.values()) else {}
+
+
+def _unpadded(masks: dict[str, torch.Tensor]) -> tuple[Take, str]:
+    """Return what takes the part of an input without padding, and what that part is; empty if there is none."""
+    masks_of_rows = torch.stack([mask.bool().all(1) for mask in masks.values()])
+    rows, mask = masks_of_rows.all(0), next(iter(masks.values()))
+    if rows.any():
+        told = f"the rows without padding ({int(rows.sum())} of {len(rows)})"
+        return lambda tensor: tensor[rows] if tensor.shape[:1] == rows.shape else tensor, told
+    columns = mask.bool().all(0) & (len(masks) == 1)
+    told = f"the positions that no row pads ({int(columns.sum())} of {len(columns)})" if columns.any() else ""
+    return lambda tensor: tensor[:, columns] if tensor.shape[:2] == mask.shape else tensor, told
