@@ -135,6 +135,19 @@ def test_the_edited_statement_of_a_copy_is_named_with_the_references(port_with, 
     assert old.strip() in line_of(culprit.reference)
 
 
+def test_a_statement_that_gives_what_the_reference_has_elsewhere_is_named_where_nothing_else_singles_one_out(made):
+    norm = "        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)\n"
+    scaled = "        x = self.weight * x\n        size = x.pow(2).mean(-1, keepdim=True)\n"
+    reference, port = (
+        REFERENCE.replace(norm, f"{scaled}        x = x * {factor}\n        return x\n")
+        for factor in ("torch.rsqrt(size + self.eps)", "1.0")
+    )
+
+    culprit = compare(trace(made("reference", reference), X), trace(made("port", port), X)).culprit
+
+    assert (culprit.path, line_of(culprit.source)) == ("norm", "x = x * 1.0")
+
+
 def test_the_functions_that_lead_to_a_helper_s_line_are_told(port_with):
     report = port_with(("(sign * second, first)", "(second, first)"))
     culprit = report.culprit
