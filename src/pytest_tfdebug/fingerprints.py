@@ -50,7 +50,7 @@ class Fingerprint(NamedTuple):
 
         It is computed in float64, a piece at a time, and each element is read once.
         """
-        values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach()
+        values = (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).detach()
         count, device, sums = values.numel(), values.device, _Sums()
         if not count:
             return cls(0, *sums.moments())

@@ -775,3 +775,34 @@ def test_an_operand_that_is_not_used_is_told_where_it_is_used_and_not_where_it_w
     assert (
         linecache.getline(culprit.reference.file, culprit.reference.first).strip() == "skipped = self.weight * padded"
     )
+
+
+class Correlation(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        seen = torch.fft.rfft(self.query(x), dim=1) * torch.conj(torch.fft.rfft(self.key(x), dim=1))
+        return torch.fft.irfft(seen, n=x.shape[1], dim=1) * 0.25
+
+
+class OwnCorrelation(torch.nn.Module):
+    def __init__(self, other):
+        super().__init__()
+        self.q, self.k = other.query, other.key
+
+    def forward(self, x):
+        seen = torch.fft.rfft(self.q(x), dim=1) * torch.conj(torch.fft.rfft(self.k(x), dim=1))
+        return torch.fft.irfft(seen, n=x.shape[1], dim=1) * 0.5  # BUG: * 0.25
+
+
+def test_a_forward_with_conjugates_is_run_again_as_any_other():
+    torch.manual_seed(0)
+    right, x = Correlation(), torch.randn(2, 6, 8)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(OwnCorrelation(right), x)
+    ).culprit
+
+    assert re.match(r"with factor 0.25 instead of 0.5 at test_proof\.py:\d+ every output agrees", culprit.proved)
