@@ -91,6 +91,10 @@ def test_one_wrong_row_fails_where_names_do_not_pair():
             "by value, (1, 64, 2, 6) here, its axes in the order (1, 2, 0)",
         ),
         (lambda out: out.logits.flatten(0, 1), "by value, (12, 64) here"),
+        (
+            lambda out: out.logits.view(2, 3, 2, 64).permute(0, 3, 1, 2),  # a map where the reference has a sequence
+            "by value, (2, 64, 3, 2) here, its axes in the order (0, 2, 3, 1)",
+        ),
         (lambda out: {"scores": out.logits}, "by value scores"),
     ],
 )
@@ -100,6 +104,10 @@ def test_an_output_in_another_layout_is_compared_and_the_layout_is_told(returned
     assert report.ok
     assert report.output_notes == [f"logits element by element ({told})"]
     assert f"Outputs: {report.output_notes[0]}." in " ".join(str(report).split())
+
+
+def test_a_map_with_its_channels_in_another_order_fails():
+    assert not report_of(llama(), lambda out: out.logits.flip(2).view(2, 3, 2, 64).permute(0, 3, 1, 2), IDS).ok
 
 
 def test_what_nothing_is_held_to_fails_and_says_what_to_write():

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import accumulate, permutations
+from operator import mul
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -259,14 +260,21 @@ class _SideBySide:
             return
         here, there = ([size for size in record.shape if size > 1] for record in (mine, expected))
         was = f"{mine.shape} here"
-        if here != there and sorted(here) == sorted(there) and len(here) <= _MOST_AXES:
-            bare = tensor.squeeze()
-            for order in permutations(range(len(here))):
-                if [here[axis] for axis in order] == there:
-                    moved = bare.permute(order).reshape(expected.shape)
-                    yield _with(mine, moved), f"{was}, its axes in the order {order}"
-        else:
+        plain, bare = tuple(range(len(here))), tensor.squeeze()
+        tried = permutations(plain) if len(here) <= _MOST_AXES else ()
+        orders = [order for order in tried if _is_joined([here[axis] for axis in order], there)]
+        if plain in orders or not orders:
             yield _with(mine, tensor.reshape(expected.shape)), was
+            return
+        for order in orders:
+            moved = bare.permute(order).reshape(expected.shape)
+            yield _with(mine, moved), f"{was}, its axes in the order {order}"
+
+
+def _is_joined(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Tell whether two shapes are the same, but for axes of one that are joined to one axis in the other."""
+    fewer, more = sorted((one, other), key=len)
+    return {*accumulate(fewer, mul)} <= {*accumulate(more, mul)}
 
 
 def _picked(text: str, among: Sequence[TensorRecord], side: str) -> tuple[TensorRecord, str]:
