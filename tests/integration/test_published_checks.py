@@ -6,6 +6,8 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 
+from pytest_tfdebug.publish import hooks  # loaded once for all runs
+
 PORT = """
     import pytest
     import torch
@@ -84,7 +86,7 @@ def test_workers_of_xdist_send_the_same_and_the_one_that_prints_writes_the_pages
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # the number is part of the environment
     pytester.makeini("[pytest]\ntf_explain_seconds = 0")  # one finds a proof on a busy machine, and the other does not
     pytester.runpytest_subprocess("--tf-json=one.json")  # not in here, where other tests have loaded more
-    result = pytester.runpytest_subprocess("-n", "2", "--tf-json=two.json", "--tf-html=page")
+    result = pytester.runpytest_inprocess("-n", "2", "--tf-json=two.json", "--tf-html=page")
 
     result.assert_outcomes(failed=1, passed=1)
     _, one = checks_of(pytester.path / "one.json")
@@ -161,18 +163,11 @@ def test_a_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monk
 
 
 @pytest.mark.parametrize("flag", ["--tf-json=checks.json", "--tf-html=page"])
-def test_a_full_disk_hides_no_failure(pytester, flag):
-    pytester.makeconftest(
-        """
-        import pytest
-        from pytest_tfdebug.publish import hooks
+def test_a_full_disk_hides_no_failure(pytester, monkeypatch, flag):
+    def full(path, _pieces):
+        raise pytest.UsageError(f"Cannot write {path.name}: No space left on device. Name another place.")
 
-        def full(path, pieces):
-            raise pytest.UsageError(f"Cannot write {path.name}: No space left on device. Name another place.")
-
-        hooks.write_text = full
-        """
-    )
+    monkeypatch.setattr(hooks, "write_text", full)
     pytester.makepyfile(
         """
         import pytest, torch
@@ -183,7 +178,7 @@ def test_a_full_disk_hides_no_failure(pytester, flag):
         """
     )
 
-    result = pytester.runpytest_subprocess(flag)
+    result = pytester.runpytest_inprocess(flag)
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*Linear*has infs*", "tfdebug: Cannot write *: No space left on device. *"])
