@@ -94,11 +94,11 @@ def test_failed_tests_of_every_kind_get_the_section(pytester):
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_what_triage_explains_is_on_the_page_and_in_the_file(pytester, workers):
+def test_what_triage_explains_is_in_the_terminal_on_the_page_and_in_the_file(pytester, workers):
     pytester.makepyfile(test_broken=BROKEN, test_uncollected="from transformers import AdamW\n")
 
     flags = ["--tf-html=page", "--tf-json=checks.json", "--continue-on-collection-errors", "-n", workers]
-    pytester.runpytest_subprocess("-p", "no:cacheprovider", *flags)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *flags)
     checks = json.loads((pytester.path / "checks.json").read_text())["checks"]
     found = {check["test"].rpartition("::")[2] + ":" + check["name"]: check for check in checks}
 
@@ -111,6 +111,9 @@ def test_what_triage_explains_is_on_the_page_and_in_the_file(pytester, workers):
     assert found["test_function:"]["advice"] == "Smallest fix: from torch.optim import AdamW"
     pages = [(pytester.path / "page" / "checks" / f"{check['id']}.html").read_text() for check in checks]
     assert all("Smallest fix: " in page and "bucket: " in page for page in pages)
+    for name in ("test_function", "TestClass.test_method", "TestCase.test_case"):
+        shown = result.stdout.str().partition(f" {name} ___")[2].partition("\n____")[0]
+        assert shown.count("- tfdebug triage -") == shown.count("bucket: install/version (in call)") == 1, name
 
 
 def test_passed_and_expected_failures_get_none(pytester):
@@ -148,17 +151,6 @@ def test_the_terminal_shows_the_section_whatever_is_captured(pytester, arguments
     result = pytester.runpytest("-p", "no:cacheprovider", *arguments)
 
     assert result.stdout.str().count("bucket: install/version (in call)") == 1
-
-
-def test_workers_send_the_section_home(pytester):
-    pytester.makepyfile(test_broken=BROKEN)
-
-    result = pytester.runpytest_subprocess(
-        "-n", "2", "-k", "test_function or test_method or test_case", "-p", "no:cacheprovider"
-    )
-
-    assert result.stdout.str().count("- tfdebug triage -") == 3
-    assert result.stdout.str().count("bucket: install/version (in call)") == 3
 
 
 def test_collection_error_is_triaged(pytester):
