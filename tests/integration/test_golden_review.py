@@ -128,7 +128,7 @@ def test_git_shows_a_golden_as_text(pytester, run):
     git("config", "diff.tfdebug.textconv", f"{sys.executable} -m pytest_tfdebug.review --text")
     run("--tf-golden=update", SCALE="2")
 
-    lines = git("diff").splitlines()
+    lines = git("diff", ONE).splitlines()
 
     changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert any(line.startswith("-weight 2.weight: ") for line in changed)
