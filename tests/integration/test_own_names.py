@@ -60,7 +60,17 @@ def with_bug(name, place):
     port = copy.deepcopy(llama()[0])
     method = "turned" if name == "rope" else "forward"
     edit(cls if place == "all" else f"blocks.1.{inside}".rstrip("."), old, new, method)(port)
-    return port, f"blocks.{0 if place == 'all' else 1}.{inside}".rstrip(".")
+    return port
+
+
+def culprit_of(name, place):
+    return f"blocks.{0 if place == 'all' else 1}.{LLAMA_BUGS[name][0]}".rstrip(".")
+
+
+@functools.cache
+def without_names(name, place):
+    """Return what is said of a bug without names: several tests look at it."""
+    return report_of(with_bug(name, place))
 
 
 def text_of(source):
@@ -80,11 +90,9 @@ def test_the_right_port_agrees_under_its_names_and_suggests_nothing():
 @pytest.mark.parametrize("place", ["block 1", "all"])
 @pytest.mark.parametrize("name", list(LLAMA_BUGS))
 def test_a_fault_around_a_fused_projection_is_not_blamed_on_the_projection(name, place):
-    port, culprit = with_bug(name, place)
+    report = report_of(with_bug(name, place), rename=llama_port.RENAME)
 
-    report = report_of(port, rename=llama_port.RENAME)
-
-    assert (report.culprit.path, report.culprit.kind) == (culprit, "glue"), str(report)
+    assert (report.culprit.path, report.culprit.kind) == (culprit_of(name, place), "glue"), str(report)
 
 
 #: Where the line that is wrong is not found: the first that differs clearly, which is not certain.
@@ -94,11 +102,9 @@ LATER = {("rope", "block 1"): "(weights @ value)"}
 @pytest.mark.parametrize("place", ["block 1", "all"])
 @pytest.mark.parametrize("name", [name for name in LLAMA_BUGS if name != "residual"])
 def test_without_names_the_culprit_and_its_line_are_found(name, place):
-    port, culprit = with_bug(name, place)
+    report = without_names(name, place)
 
-    report = report_of(port)
-
-    assert (report.culprit.path, report.culprit.kind) == (culprit, "glue"), str(report)
+    assert (report.culprit.path, report.culprit.kind) == (culprit_of(name, place), "glue"), str(report)
     assert LATER.get((name, place), LLAMA_BUGS[name][3]) in text_of(report.culprit.source)
     assert report.culprit.source.last - report.culprit.source.first <= 2
     assert report.suggested == {}
@@ -106,9 +112,7 @@ def test_without_names_the_culprit_and_its_line_are_found(name, place):
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
 def test_a_missing_residual_is_the_line_of_the_reference(place):
-    port, _ = with_bug("residual", place)
-
-    report = report_of(port)
+    report = without_names("residual", place)
 
     assert text_of(report.culprit.reference) == "hidden_states = residual + hidden_states"
     assert "skips a step that the reference does" in report.culprit.explanation
@@ -116,11 +120,7 @@ def test_a_missing_residual_is_the_line_of_the_reference(place):
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
 def test_a_missing_residual_is_placed_in_the_block_that_leaves_it_out_or_its_caller(place):
-    port, culprit = with_bug("residual", place)
-
-    report = report_of(port)
-
-    assert report.culprit.path in {culprit, "Llama"}
+    assert without_names("residual", place).culprit.path in {culprit_of("residual", place), "Llama"}
 
 
 def test_a_fault_that_comes_last_is_the_last_line():
@@ -164,9 +164,7 @@ def test_the_culprit_in_a_real_port_is_found_without_names(bug):
 
 
 def test_the_report_begins_with_the_lines_of_both_sides():
-    port, _ = with_bug("scale", "block 1")
-
-    lines = str(report_of(port)).splitlines()
+    lines = str(without_names("scale", "block 1")).splitlines()
 
     assert lines[0].startswith(
         "llama_port.py:38 in blocks.1.attention (Attention): computes a value that the reference"
@@ -200,14 +198,12 @@ def test_without_the_models_calls_alone_decide():
 
 
 def test_what_was_not_compared_is_not_said_to_be_equal():
-    port, _ = with_bug("scale", "block 1")
+    named = report_of(with_bug("scale", "block 1"), rename=llama_port.RENAME)
 
-    assert assess(report_of(port), [], []).reason.startswith(
+    assert assess(without_names("scale", "block 1"), [], []).reason.startswith(
         "the first output that could be compared is off by a relative "
     )
-    assert (
-        "every output is within a relative L2 of " in assess(report_of(port, rename=llama_port.RENAME), [], []).reason
-    )
+    assert "every output is within a relative L2 of " in assess(named, [], []).reason
 
 
 def test_a_golden_names_the_lines_of_a_port_with_other_names(pytester):
@@ -240,11 +236,9 @@ def test_a_golden_names_the_lines_of_a_port_with_other_names(pytester):
 
 
 def test_names_that_are_a_function_change_nothing_of_what_values_say():
-    port, culprit = with_bug("scale", "block 1")
+    report = report_of(with_bug("scale", "block 1"), rename=lambda path: path)
 
-    report = report_of(port, rename=lambda path: path)
-
-    assert (report.culprit.path, report.suggested) == (culprit, {})
+    assert (report.culprit.path, report.suggested) == (culprit_of("scale", "block 1"), {})
 
 
 def test_a_forward_that_cannot_be_made_again_leaves_the_first_report(pytester):
