@@ -63,8 +63,9 @@ def test_a_name_of_a_golden_cannot_steer_the_terminal(pytester, run):
     assert "\x1b" not in printed[0]
 
 
-def test_under_xdist_the_same_goldens_are_deleted(pytester):
+def test_under_xdist_the_same_goldens_are_deleted(pytester, monkeypatch):
     def run_spread(folder, arguments):
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2", *arguments).stdout.str()
+        monkeypatch.chdir(folder)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-n", "2", *arguments).stdout.str()
 
     assert play(SCENARIOS["a class is gone"], pytester.path, run_spread) == []
