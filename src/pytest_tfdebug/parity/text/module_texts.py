@@ -55,6 +55,12 @@ class ModuleTexts:
         other = self._counterpart(name)
         return aligned(self.own, name, lines, self.reference, other) if other else None
 
+    def here(self, lines: SourceRange) -> SourceRange | None:
+        """Return the port's lines that stand for some of the reference's; None where it has none."""
+        name = self.reference.around(lines)
+        turned = ModuleTexts(self.reference, self.own, self.counterpart, self.forward)
+        return turned.beside(lines) if name else None
+
     def _of(self, name: str, lines: SourceRange) -> list[TextDifference]:
         found = []
         for used, part, callers in self.own.reached(name, lines) if name else ():

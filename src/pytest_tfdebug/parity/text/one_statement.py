@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.text.module_texts import texts_of
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.values.slicing import is_statement
+from pytest_tfdebug.tracing.values.slicing import branch_begin, is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ class _StatementSearch:
         self._named, self._lines, self._look = named, lines, look
         paired = {item.call.path for item in compared.calls if item.expected is not None}
         self._seen = look.culprit if _passes(look, lines, paired) else None
+        self._called = {item.call.path for item in compared.calls}
         around = _around(named, compared)
         recorded = look.pair.reference.table if look.pair is not None else None
         self._own = next((item for item in around if item.call.path == named.path), None)
@@ -62,17 +63,19 @@ class _StatementSearch:
         if at_value and seen is not None:
             return self._told(self._at(at_value[0], is_certain=True), seen.wrong, seen.why)
         read = self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
+        leading = [each for each in suspects if self._leads_to_seen(each)]
         is_of_one_class = self._own is None or self._own.is_of_one_class
         # of a module of another class the constructor differs as it is, and tells nothing where values do
         constructors = self._constructors() if self._seen is None or is_of_one_class else []
         made = constructors if len(constructors) == 1 else []
-        is_text_plain = len(suspects) == 1 or (made and not suspects)  # what runs is the reference's text
+        is_text_plain = len(leading) == 1 or (made and not suspects)  # what runs is the reference's text
         tried = self._by_values() if self._look.proved and not is_text_plain else None
         return (
             read
             or tried  # a change that mends the port outranks texts that differ in several places
             or self._by_text(suspects)
             or self._by_attributes([self._lines])
+            or self._by_weights()
             or self._by_text(made)
             or self._by_values()
             or self._by_text(differences)
@@ -114,7 +117,7 @@ class _StatementSearch:
         for name in (name for name in mine if name in theirs and mine[name] != theirs[name]):
             reading = [at for each in lines for at in texts.reading(name, each)] if texts is not None else [self._lines]
             if reading:
-                read[name] = reading[0]
+                read[name] = self._of_those(reading)
         if not read:
             return None
         first = next(iter(read.values()))
@@ -133,24 +136,66 @@ class _StatementSearch:
         paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
         return pair.port.table.attributes.get(paths[0], {}), pair.reference.table.attributes.get(paths[1], {})
 
+    def _by_weights(self) -> Culprit | None:
+        """Blame the parameters of a module within that is not called: these lines use them themselves."""
+        own, pair = self._own, self._look.pair
+        if own is None or own.expected is None or pair is None or self._texts is None:
+            return None
+        inside = (name.rpartition(".")[0] for name in pair.port.table.parameters)
+        for path in dict.fromkeys(path for path in inside if path.startswith(f"{own.call.path}.")):
+            part = path.removeprefix(own.call.path)
+            wrong = {} if path in self._called else pair.wrong_weights(path, own.expected.path + part)
+            for name, told in wrong.items():
+                reading = self._texts.reading(name.removeprefix(f"{own.call.path}."), self._lines)
+                if reading:
+                    lines = self._of_those(reading)
+                    at = replace(self._named, source=lines, reference=self._texts.beside(lines), weights=(name,))
+                    return self._told(at, "uses another parameter", f"{told[:1].lower()}{told[1:]}")
+        return None
+
+    def _of_those(self, statements: Sequence[SourceRange]) -> SourceRange:
+        """Return the statement that computed a value, or else the last before the one whose value is wrong."""
+        values = self._look.pair.port.values if self._look.pair is not None else []
+        lines = {(line.file, line.line) for value in values for line in value.lines}
+        ran = [each for each in statements if any((each.file, at) in lines for at in range(each.first, each.last + 1))]
+        seen = self._seen
+        places = [] if seen is None else [place for place in (seen.source, *seen.callers) if place is not None]
+        before = [each for each in statements if any(_is_not_after(each, place) for place in places[-1:])]
+        return (ran or before[::-1] or statements)[0]
+
     def _constructors(self, attribute: str = "") -> list[TextDifference]:
         """Return where the constructors of the culprit, and the one that makes it, are not the reference's."""
         own = self._texts.of_init(attribute) if self._texts is not None and self._own is self._item else []
         return own or (self._outer.of_init(self._name.partition(".")[0]) if self._outer is not None else [])
 
     def _by_values(self) -> Culprit | None:
-        """Blame the statement whose value is wrong, as far as it is of the lines that calls name."""
+        """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
         seen, texts = self._seen, self._texts
         if seen is None or seen.source is None:
             return None
-        lines = seen.source
+        lines, function, callers = self._not_of_both(seen.source, seen.function, seen.callers)
+        lines = self._not_run(seen) or lines
         if _meet(lines, self._lines):
-            first, last = max(lines.first, self._lines.first), min(lines.last, self._lines.last)
-            lines = SourceRange(lines.file, first, last)
+            begin = max(branch_begin(lines.file, lines.first), self._lines.first)
+            lines = SourceRange(lines.file, begin, min(lines.last, self._lines.last))
         beside = texts.beside(lines) if texts is not None else None
         is_sure = self._named.certain if lines == self._lines and is_statement(lines) else seen.certain
         found = replace(self._named, source=lines, reference=seen.reference or beside, certain=is_sure)
-        return self._told(replace(found, function=seen.function, callers=seen.callers), seen.wrong, seen.why)
+        return self._told(replace(found, function=function, callers=callers), seen.wrong, seen.why)
+
+    def _not_run(self, seen: Culprit) -> SourceRange | None:
+        """Return the statement of the port that does what is left out, and does not run."""
+        is_left_out = self._look.finding is not None and self._look.finding.fault == "left-out"
+        return self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
+
+    def _not_of_both(
+        self, source: SourceRange, function: str, callers: tuple[SourceRange, ...]
+    ) -> tuple[SourceRange, str, tuple[SourceRange, ...]]:
+        """Step out of a file that the reference runs too: its lines are right, and what they are given may be wrong."""
+        shared = self._look.reference_files
+        while callers and source.file != self._lines.file and source.file in shared:
+            source, function, callers = callers[0], "", callers[1:]
+        return source, function, callers
 
     def _told(self, found: Culprit, wrong: str, why: str) -> Culprit:
         """Return a culprit with what its statement does, before what calls say; a call that is missing says it all."""
@@ -177,6 +222,14 @@ class _StatementSearch:
         """
         values = [] if difference.is_left_out else self._values_of(difference)
         return bool(values) and all(_is_known(*each) for each in values)
+
+    def _leads_to_seen(self, difference: TextDifference) -> bool:
+        """Tell whether the value that is wrong was computed from what a statement computed, if that is any value."""
+        pair, finding, values = self._look.pair, self._look.finding, self._values_of(difference)
+        if pair is None or finding is None or not values:
+            return True
+        before = pair.port.ancestors(*(value.index for value in finding.values[:1]))
+        return any(value.index in before for value, _ in values)
 
     def _values_of(self, difference: TextDifference) -> list[tuple[Value, float]]:
         """Return what a statement computed in the call that is to blame, and how far the reference's is."""

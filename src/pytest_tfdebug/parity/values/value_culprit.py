@@ -67,6 +67,12 @@ class Explained:
         """Return the parameters of a module that are not those of its partner, and what is wrong with each."""
         return {} if self.pair is None else self.pair.wrong_weights(own, expected)
 
+    @property
+    def reference_files(self) -> set[str]:
+        """Files that the reference's values came about in."""
+        values = self.pair.reference.values if self.pair is not None else []
+        return {line.file for value in values for line in value.lines}
+
 
 def explain(expected: Values, actual: Values, *, fails: bool | None = None, applied: Iterable[float] = ()) -> Explained:
     """Hold the values of a forward, which applied some numbers, to those of its reference."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
 #: A statement of more lines is shown by the line that ran.
 _LONGEST = 12
+#: Lines between a condition and what it leads to.
+_NEAR = 8
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: Attributes and methods that tell of a tensor's form, not of its values.
 _FORM = frozenset({"shape", "size", "dim", "ndim", "device", "dtype"})
@@ -105,6 +107,16 @@ def is_statement(lines: SourceRange) -> bool:
     """Tell whether some lines are one statement, or a part of it."""
     first, last = statement_lines(lines.file, lines.first)
     return first <= lines.first and lines.last <= last
+
+
+def branch_begin(file: str, line: int) -> int:
+    """Return the line of the condition that leads to a line, where it stands near: it may be what is wrong."""
+    tree = _parse("".join(linecache.getlines(file)))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree else []
+    near = [
+        node.lineno for node in nodes if node.lineno < line <= (node.end_lineno or 0) and line - node.lineno <= _NEAR
+    ]
+    return max(near, default=line)
 
 
 def text_of(file: str, first: int, last: int) -> str:
