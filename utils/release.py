@@ -1,4 +1,8 @@
-"""Build the sdist and the wheel, install each in an empty environment, and try what a user tries first."""
+"""Build the sdist and the wheel, and try with each what a user tries first.
+
+The wheel is installed in an empty environment, and the sdist in its place: what both require is installed once. Whether
+that is all, pip says.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,10 @@ def test_it(tf_golden):
         model[1] = torch.nn.GELU()
     tf_golden.check(model, torch.ones(1, 4))
 """
+#: What would reach the code of this repository, or change what users see; without bytecode every start compiles torch.
+LEFT_OUT = {"PYTHONPATH", "PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE"}
 CONSTRAINED = ("--constraint", str(ROOT / "constraints.txt"))
+REPLACED = ("--force-reinstall", "--no-deps")
 TABLES = """
 import sys
 
@@ -41,7 +48,7 @@ print(f"tables of {len(calls)} and {len(classes)} rows")
 
 
 def main() -> None:
-    """Build both files, install each, and stop where one does not work."""
+    """Build both files, install one after the other, and stop where one does not work."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         builder = _environment(here / "builder")
@@ -49,14 +56,15 @@ def main() -> None:
         source = here / "source"  # a build leaves files behind
         shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "site"))
         _run(builder, "-m", "build", "--outdir", str(here / "dist"), str(source))
-        for file in sorted((here / "dist").iterdir()):  # the wheel was built from the sdist
+        python = _environment(here / "installed")
+        wheel, sdist = sorted((here / "dist").iterdir(), key=lambda file: file.suffix != ".whl")
+        for file, options in (wheel, CONSTRAINED), (sdist, REPLACED):
             print(f"\n=== {file.name}", flush=True)
-            environment, work = here / f"with-{file.suffix[1:]}", here / f"work-{file.suffix[1:]}"
-            python = _environment(environment)
-            _run(python, "-m", "pip", "install", "--quiet", "--no-compile", *CONSTRAINED, str(file))
+            _run(python, "-m", "pip", "install", "--quiet", "--no-compile", *options, str(file))
+            _run(python, "-m", "pip", "check")
+            work = here / f"work-{file.suffix[1:]}"
             work.mkdir()
             _try(python, work)
-            shutil.rmtree(environment)  # with torch it is large
     print("\nThe sdist and the wheel install and work.")
 
 
@@ -87,7 +95,7 @@ def _run(
 ) -> None:
     """Run a Python outside of the repository; stop where its exit code, or what it prints, is not what is expected."""
     print("$ python", *command, flush=True)
-    inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTEST_ADDOPTS"}}
+    inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     done = subprocess.run(
         [str(python), *command], check=False, capture_output=True, text=True, cwd=folder, env=inherited | environment
     )
