@@ -38,7 +38,7 @@ test-kernels: $(VENV)/.installed  ## what computes twice, with other kernels and
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(KERNELS)
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
-	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest -n 2 --dist loadgroup tests/ports
+	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest -n 2 --dist loadscope tests/ports
 
 $(VENV)/.libraries: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/libraries --group libraries
@@ -102,7 +102,7 @@ nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
 
-release: $(VENV)/.installed  ## build the sdist and the wheel, install each in an empty environment, and try what a user tries
+release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries
 	$(BIN)/python utils/release.py
 
 docs: $(VENV)/.docs  ## the documentation site, in site/

@@ -12,8 +12,6 @@ from judging import alarm, built, expected_paths, is_installed, judged, recorded
 from transformers.activations import GELUActivation
 
 PORTS = {port.name: port for port in all_ports()}
-#: Every second port, each half in a process of its own where there are two: what is judged once is not judged again.
-HALVES = [[*PORTS][::2], [*PORTS][1::2]]
 #: Least shares of all bugs: named by module, and by line. These are suspects, since no test here waits for proofs: with
 #: those, `utils/accuracy.py --ports` counts 334 of 377 by line.
 BY_MODULE, BY_LINE = 0.9, 0.73
@@ -24,14 +22,12 @@ pytestmark = [
 ]
 
 
-def each(names):
-    """Return the names as parameters of a test."""
-    return [
-        pytest.param(name, marks=pytest.mark.xdist_group(str(half)))
-        for half, own in enumerate(HALVES)
-        for name in own
-        if name in names
-    ]
+def pytest_generate_tests(metafunc):
+    """Give a test its ports, one by one: all of its class, or those with rules that a person wrote."""
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", metafunc.cls.names)
+    if "renamed" in metafunc.fixturenames:
+        metafunc.parametrize("renamed", [name for name in metafunc.cls.names if PORTS[name].rename])
 
 
 @functools.cache
@@ -58,65 +54,65 @@ def told(outcome) -> str:
     return f"{outcome.port}, {outcome.bug.name}: {outcome.verdict}, expected {outcome.bug.at}\n{outcome.text}"
 
 
-@pytest.mark.parametrize("name", each(PORTS))
-def test_a_port_has_at_least_eight_bugs(name):
-    port = PORTS[name]
+class Promises:
+    """What is held of ports, each judged once in a process: where there are two, each takes one class."""
 
-    assert len({bug.name for bug in port.bugs}) == len(port.bugs) >= 8
+    names: list[str]
+
+    def test_a_port_has_at_least_eight_bugs(self, name):
+        port = PORTS[name]
+
+        assert len({bug.name for bug in port.bugs}) == len(port.bugs) >= 8
+
+    def test_every_expected_place_exists(self, name):
+        port = PORTS[name]
+        if not is_installed(port):
+            pytest.skip(f"{port.package} is not installed: make test-ports")
+        case = built(port)
+        paths = {path for path, _ in case.port.named_modules(remove_duplicate=False)} | {type(case.port).__name__}
+        references = [inspect.getsourcefile(kind) for kind in (type(case.reference), GELUActivation)]
+        sources = [Path(path).read_text(encoding="utf-8") for path in (*references, *sources_of(port))]
+
+        for bug in port.bugs:
+            assert expected_paths(port, bug, case) <= paths, bug.name
+            for text in (*bug.shows, *bug.reference_lines):
+                assert any(text in source for source in [*sources, bug.new]), f"{bug.name}: {text}"
+
+    def test_no_bug_is_placed_wrongly_with_certainty(self, name):
+        wrong = [told(outcome) for outcome in outcomes(name) if outcome.verdict in ("wrong", "error")]
+
+        assert not wrong, "\n\n".join(wrong)
+
+    def test_a_clean_port_is_quiet_without_rename(self, name):
+        if not is_installed(PORTS[name]):
+            pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
+
+        assert not alarm(PORTS[name])
+
+    def test_a_clean_port_is_quiet_with_a_rename_by_hand(self, renamed):
+        if not is_installed(PORTS[renamed]):
+            pytest.skip(f"{PORTS[renamed].package} is not installed: make test-ports")
+
+        assert not alarm(PORTS[renamed], PORTS[renamed].rename)
+
+    def test_a_clean_port_is_quiet_with_every_rename_that_was_suggested(self, name):
+        suggestions = {tuple(outcome.suggested.items()) for outcome in outcomes(name) if outcome.suggested}
+
+        alarms = [text for text in (alarm(PORTS[name], dict(rules)) for rules in suggestions) if text]
+
+        assert not alarms, "\n\n".join(alarms)
+
+    def test_most_bugs_are_named_by_module_and_by_line(self):
+        installed = [name for name in self.names if is_installed(PORTS[name])]
+        verdicts = Counter(outcome.verdict for name in installed for outcome in outcomes(name))
+
+        assert verdicts["line"] >= BY_LINE * verdicts.total(), verdicts
+        assert verdicts["line"] + verdicts["module"] >= BY_MODULE * verdicts.total(), verdicts
 
 
-@pytest.mark.parametrize("name", each(PORTS))
-def test_every_expected_place_exists(name):
-    port = PORTS[name]
-    if not is_installed(port):
-        pytest.skip(f"{port.package} is not installed: make test-ports")
-    case = built(port)
-    paths = {path for path, _ in case.port.named_modules(remove_duplicate=False)} | {type(case.port).__name__}
-    references = [inspect.getsourcefile(kind) for kind in (type(case.reference), GELUActivation)]
-    sources = [Path(path).read_text(encoding="utf-8") for path in (*references, *sources_of(port))]
-
-    for bug in port.bugs:
-        assert expected_paths(port, bug, case) <= paths, bug.name
-        for text in (*bug.shows, *bug.reference_lines):
-            assert any(text in source for source in [*sources, bug.new]), f"{bug.name}: {text}"
+class TestPorts(Promises):
+    names = [*PORTS][::2]
 
 
-@pytest.mark.parametrize("name", each(PORTS))
-def test_no_bug_is_placed_wrongly_with_certainty(name):
-    wrong = [told(outcome) for outcome in outcomes(name) if outcome.verdict in ("wrong", "error")]
-
-    assert not wrong, "\n\n".join(wrong)
-
-
-@pytest.mark.parametrize("name", each(PORTS))
-def test_a_clean_port_is_quiet_without_rename(name):
-    if not is_installed(PORTS[name]):
-        pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
-
-    assert not alarm(PORTS[name])
-
-
-@pytest.mark.parametrize("name", each([name for name, port in PORTS.items() if port.rename]))
-def test_a_clean_port_is_quiet_with_a_rename_by_hand(name):
-    if not is_installed(PORTS[name]):
-        pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
-
-    assert not alarm(PORTS[name], PORTS[name].rename)
-
-
-@pytest.mark.parametrize("name", each(PORTS))
-def test_a_clean_port_is_quiet_with_every_rename_that_was_suggested(name):
-    suggestions = {tuple(outcome.suggested.items()) for outcome in outcomes(name) if outcome.suggested}
-
-    alarms = [text for text in (alarm(PORTS[name], dict(rules)) for rules in suggestions) if text]
-
-    assert not alarms, "\n\n".join(alarms)
-
-
-@pytest.mark.parametrize("half", [pytest.param(half, marks=pytest.mark.xdist_group(str(half))) for half in range(2)])
-def test_most_bugs_are_named_by_module_and_by_line(half):
-    installed = [name for name in HALVES[half] if is_installed(PORTS[name])]
-    verdicts = Counter(outcome.verdict for name in installed for outcome in outcomes(name))
-
-    assert verdicts["line"] >= BY_LINE * verdicts.total(), verdicts
-    assert verdicts["line"] + verdicts["module"] >= BY_MODULE * verdicts.total(), verdicts
+class TestOtherPorts(Promises):
+    names = [*PORTS][1::2]
