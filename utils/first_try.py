@@ -3,8 +3,9 @@
 Each port of ``tests/ports/unseen`` is edited at random, a line of its forward at a time, and compared with its
 reference as it is, without ``rename=``. Edits that change the output by less than a bug does are passed over. What the
 columns say is told in ``edits.py``; ``reference`` is the line of the reference that computes what the edited line
-computed in the clean port, or the first value after it that both have, or the first value that the edit changes. The
-first run on new ports is the figure of docs/evidence.md. After it they may be looked at: they go to
+computed in the clean port, or the first value after it that both have, or the first value that the edit changes; the
+line of a call that returns such a value; and that of what an edited line hands on which computes nothing.
+The first run on new ports is the figure of docs/evidence.md. After it they may be looked at: they go to
 ``tests/ports/tried`` (``--set tried``), and new ones come.
 """
 
