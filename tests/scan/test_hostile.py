@@ -202,15 +202,15 @@ def test_a_body_or_decorator_beyond_measure_is_read_or_named(good, kind):
 @pytest.mark.parametrize(
     "bases",
     [
-        "class A0(ModelTesterMixin): pass\n" + "".join(f"class A{at + 1}(A{at}): pass\n" for at in range(1500)),
+        "class A0(ModelTesterMixin): pass\n" + "".join(f"class A{at + 1}(A{at}): pass\n" for at in range(3000)),
         "".join(f"class A{at}: pass\n" for at in range(1000))
-        + f"class A1500({', '.join(f'A{at}' for at in range(1000))}, ModelTesterMixin): pass\n",
-        "class A0(ModelTesterMixin): pass\n" + "".join(f"class A{at + 1}(A{at}): x{at} = {at}\n" for at in range(1500)),
+        + f"class A3000({', '.join(f'A{at}' for at in range(1000))}, ModelTesterMixin): pass\n",
+        "class A0(ModelTesterMixin): pass\n" + "".join(f"class A{at + 1}(A{at}): x{at} = {at}\n" for at in range(3000)),
     ],
     ids=["in a chain", "side by side", "in a chain, each with a name"],
 )
 def test_bases_beyond_measure_are_followed_or_named(good, bases):
-    path = add(good, "m", head(bases) + "class MTest(A1500, unittest.TestCase): pass\n")
+    path = add(good, "m", head(bases) + "class MTest(A3000, unittest.TestCase): pass\n")
 
     result = scanned(good)
 
