@@ -2,6 +2,7 @@
 
 import pytest
 import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
+from transformers import BertModel, LlamaForCausalLM  # noqa: F401 - likewise
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
 
