@@ -47,7 +47,7 @@ def test_an_example_passes_and_fails_with_a_bug_in_it(example, pytester, monkeyp
     assert source.count(old) == 1
     (pytester.path / file).write_text(source.replace(old, new), encoding="utf-8")
 
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result = pytester.run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider")  # with proofs
 
     result.assert_outcomes(failed=1)
     assert told in result.stdout.str()

@@ -96,3 +96,31 @@ def test_a_model_that_has_changed_since_is_not_run_on_a_part(reference):
 
     assert not report.ok
     assert not any(note.startswith("This is about") for note in report.notes)
+
+
+def encoder():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def test_a_mask_that_may_be_of_pads_or_of_tokens_says_nothing():
+    torch.manual_seed(0)
+    right, wrong = (encoder() for _ in range(2))
+    wrong.load_state_dict(right.state_dict())
+    nn.init.zeros_(wrong.layers[1].linear2.weight)
+    x, pads = torch.randn(2, 6, 8), torch.arange(6).expand(2, 6) > 3
+
+    report = pytest_tfdebug.compare(
+        *(pytest_tfdebug.trace(model.eval(), x, src_key_padding_mask=pads) for model in (right, wrong))
+    )
+
+    assert report.culprit.path.startswith("layers.1")
+
+
+def test_a_part_is_recorded_as_the_whole_was(reference):
+    expected = pytest_tfdebug.trace(reference, IDS, MASK, exclude="o")
+    nn.init.zeros_(reference.o.weight)
+
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(reference, IDS, MASK, exclude="o"))
+
+    assert all(item.call.path != "o" for item in report.calls)

@@ -115,11 +115,11 @@ def compare(  # noqa: PLR0913 - keyword options
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
     rules = OutputRules(outputs, positions)
 
-    return _Held(expected, actual, allowed, rename, rules, internal).report()
+    return _Comparison(expected, actual, allowed, rename, rules, internal).report()
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Comparison:
     """A forward that is held to another one."""
 
     expected: Trace
@@ -166,7 +166,7 @@ class _Held:
         theirs = on_part(reference, take)
         if own is None or theirs is None:
             return None
-        expected, actual = made(theirs), made(own)
+        expected, actual = made(theirs, self.expected), made(own, self.actual)
         if not is_part(actual, self.actual, take):
             return None
         return replace(self, expected=expected, actual=actual, rules=rules).report(is_explained=rules.positions is None)

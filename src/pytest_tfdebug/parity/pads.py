@@ -90,9 +90,10 @@ def on_part(forward: Rerun, take: Take) -> Rerun | None:
     return Rerun(forward.model, args, kwargs, forward.method) if is_cut else None
 
 
-def made(forward: Rerun, picked: Selection | None = None) -> Trace:
-    """Make a forward once more, and return what it gave."""
-    return recorded_forward(forward.model, *forward.inputs(), picked or Selection(), method=forward.method)
+def made(forward: Rerun, recorded: Trace | None = None) -> Trace:
+    """Make a forward once more, and return what it gave: of the modules that a trace recorded, if one is given."""
+    among = None if recorded is None else {*recorded.modules}.difference(recorded.unrecorded)
+    return recorded_forward(forward.model, *forward.inputs(), Selection(among=among), method=forward.method)
 
 
 def is_part(trace: Trace, whole: Trace, take: Take) -> bool:
@@ -103,7 +104,7 @@ def is_part(trace: Trace, whole: Trace, take: Take) -> bool:
 
 def _still_gives(forward: Rerun, recorded: Trace) -> bool:
     """Tell whether a model gives what was recorded of it: it may have changed since."""
-    found = made(forward, Selection(among=()))
+    found = recorded_forward(forward.model, *forward.inputs(), Selection(among=()), method=forward.method)
     if not isinstance(recorded.again, Recorded):
         return is_part(found, recorded, _whole)
     values = recorded.again.values()
@@ -121,13 +122,17 @@ def _outputs(trace: Trace) -> list[torch.Tensor]:
 
 
 def _masks(recorded: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
-    """Return the masks of a recorded forward's inputs, 1 at real tokens, by name; none where they hide nothing."""
+    """Return the masks of a recorded forward's inputs, 1 at real tokens, by name; none where they hide nothing.
+
+    A ``padding_mask`` is 1 at pads in torch and at real tokens in transformers: nothing is made of it.
+    """
     names = parameters_of(method_of(reference.model, reference.method))
     given = {input_name(record.leaf, names).strip("[]'"): record.tensor for record in recorded.calls[0].inputs}
     masks = {
         name: tensor.cpu()
         for name, tensor in given.items()
         if is_mask(name)
+        and "padding" not in name
         and tensor is not None
         and tensor.dim() == _BATCH_AND_TOKENS
         and not tensor.is_floating_point()
