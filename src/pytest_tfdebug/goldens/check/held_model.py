@@ -72,10 +72,8 @@ def compare_with(
     if found.asks and settings.is_explained and group is None and not is_plain:  # a rank has values of its parts alone
 
         def hold(reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
-            again, part = (
-                replace(settings, rules=rules, is_explained=rules.positions is None),
-                held.on_part(reference, take),
-            )
+            again = replace(settings, rules=rules, is_explained=rules.positions is None)
+            part = held.on_part(reference, take)
             return None if part is None else compare_with(*part, again)
 
         beside = None
