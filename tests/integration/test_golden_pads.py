@@ -1,58 +1,22 @@
 """A golden check of padded inputs: what differs at pads alone is not named for a difference at real tokens."""
 
+from pathlib import Path
+
 import pytest
 import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
 
+import padded
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+from padded import BUG
 
-#: A decoder, and a port of other names that fills hidden scores with another number: rows without any key differ.
-SUITE = """
-import torch
-from pytest_tfdebug import fill
-from torch import nn
-
-LAST = torch.finfo(torch.float32).min
-
-class Reference(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.norm = nn.Embedding(40, 16), nn.LayerNorm(16)
-        self.q, self.k, self.v, self.o = (nn.Linear(16, 16) for _ in range(4))
-        self.head = nn.Linear(16, 40)
-
-    def forward(self, input_ids, attention_mask=None):
-        x = self.embed(input_ids)
-        y = self.norm(x)
-        hidden = torch.ones(2 * (y.shape[1],), dtype=torch.bool).triu(1) | (attention_mask == 0)[:, None]
-        scores = self.q(y) @ self.k(y).mT / 4
-        probs = scores.masked_fill(hidden, LAST).softmax(-1).masked_fill(hidden, 0)
-        return self.head(x + self.o(probs @ self.v(y)))
-
-class Port(nn.Module):
-    def __init__(self, reference):
-        super().__init__()
-        self.inner = nn.ModuleDict(dict(reference.named_children()))
-
-    def forward(self, ids, mask):
-        m = self.inner
-        x = m["embed"](ids)
-        y = m["norm"](x)
-        keep = torch.ones(2 * (y.shape[1],), dtype=torch.bool).tril() & mask.bool()[:, None]
-        scores = torch.where(keep, m["q"](y) @ m["k"](y).mT / 4, -1e9)
-        mixed = scores.softmax(-1) @ m["v"](y)
-        return m["head"](x + m["o"](mixed))
-
-IDS = torch.arange(3, 27).reshape(2, 12)
-MASK = torch.ones_like(IDS)
-MASK[0, :4] = 0
-"""
+SUITE = Path(padded.__file__).read_text(encoding="utf-8")
 CHECK = """
+from pytest_tfdebug import fill
+
 def test_it(tf_golden):
     reference = fill(Reference().eval(), seed=0)
     tf_golden.check(Port(reference).eval(), IDS, MASK, reference=reference{more})
 """
-#: The port mixes what it should add: the only difference at real tokens.
-BUG = 'm["head"](x + m["o"](mixed))', 'm["head"](y + m["o"](mixed))'
 
 
 @pytest.fixture
