@@ -9,7 +9,7 @@ from torch import nn
 from transformers import BertConfig, BertModel, DacConfig, DacModel, LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import TFDebugError, compare, trace
-from pytest_tfdebug.parity.pair.alike import chosen, likeness
+from pytest_tfdebug.parity.pair.pairing import chosen, likeness
 
 IDS = torch.randint(3, 64, (2, 6), generator=torch.Generator().manual_seed(0))
 

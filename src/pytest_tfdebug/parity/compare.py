@@ -26,14 +26,13 @@ from pytest_tfdebug.parity.pads import Take, at_pads, beside_pads, is_part, made
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
-from pytest_tfdebug.parity.tensors.coverage import RecordedModules
-from pytest_tfdebug.parity.tensors.measured import measured_coverage, told_unseen
+from pytest_tfdebug.parity.tensors.coverage import measured_coverage, told_outputs, told_unseen, what_to_write
 from pytest_tfdebug.parity.tensors.merge_ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
+from pytest_tfdebug.parity.tensors.recorded_modules import RecordedModules
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, layered, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
-from pytest_tfdebug.parity.tensors.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import Judged, decide, is_named, is_plain, judge, names_to_try
 from pytest_tfdebug.records import Coverage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.calls.blame_calls import Verdict, judge_calls
 from pytest_tfdebug.parity.calls.call_notes import told_adapters
 from pytest_tfdebug.parity.calls.call_tree import CallTree
-from pytest_tfdebug.parity.tensors.uncompared import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
+from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
 from pytest_tfdebug.parity.text.one_statement import one_statement
 from pytest_tfdebug.parity.values.module_names import suggested_rules
 

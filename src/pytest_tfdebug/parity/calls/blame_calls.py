@@ -10,6 +10,7 @@ A call that only one side makes, in the glue so found, explains the divergence b
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from textwrap import shorten
@@ -27,11 +28,11 @@ from pytest_tfdebug.parity.calls.call_notes import (
     where,
 )
 from pytest_tfdebug.parity.calls.call_tree import CallTree, only_actual, only_expected
-from pytest_tfdebug.parity.calls.guilty_inputs import GuiltyInputs
 from pytest_tfdebug.parity.calls.noise import is_rounding
-from pytest_tfdebug.parity.calls.other_dtype import blame_dtype
+from pytest_tfdebug.parity.tensors.coverage import blame_uncompared
 from pytest_tfdebug.parity.tensors.failing_tensors import (
     FailingTensor,
+    can_be_given,
     failing,
     first_fault,
     is_other_input,
@@ -40,13 +41,12 @@ from pytest_tfdebug.parity.tensors.failing_tensors import (
 )
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
-from pytest_tfdebug.parity.tensors.uncompared import blame_uncompared
-from pytest_tfdebug.records import FAILING, Culprit, Divergence, culprit_of
+from pytest_tfdebug.records import FAILING, FORMS, Culprit, Divergence, culprit_of
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison, LeafComparison
+    from pytest_tfdebug.records import CallComparison, Culprit, LeafComparison
 
 _NOTHING_ELSE = "The inputs differ, so nothing else was compared."
 
@@ -229,3 +229,82 @@ def _are_handed_on(tree: CallTree, first: CallComparison, inputs: GuiltyInputs) 
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:
     return Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
+
+
+#: Share of the innermost modules that must compute in the other dtype: autocast leaves norms and embeddings alone.
+_MOST = 0.5
+#: Fewer modules than this do not tell a model from one module of it.
+_FEWEST = 3
+
+
+def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
+    """Return a culprit that names the dtype, where most modules compute in another one; None where they do not."""
+    if first.comparison.problem != "dtype":
+        return None
+    outputs = [leaf for item in tree.compared.calls for leaf in _of_innermost(tree, item)]
+    pairs = Counter(_dtypes(leaf) for leaf in outputs if leaf.problem == "dtype")
+    (expected, actual), count = pairs.most_common(1)[0] if pairs else (("", ""), 0)
+    if len(outputs) < _FEWEST or count < _MOST * len(outputs):
+        return None
+    call = tree.roots[0].call
+    wrong = f"computes in {actual}, and the expected forward in {expected}"
+    why = (
+        f"Of its innermost modules {count} of {len(outputs)} do, so the model was converted or runs under autocast. "
+        f"No module's code is to blame, and values were not compared. Run it in {expected}, or compare it with a "
+        f"forward recorded in {actual}."
+    )
+    return culprit_of(call, "dtype", why, first, wrong=wrong)
+
+
+def _of_innermost(tree: CallTree, item: CallComparison) -> list[LeafComparison]:
+    """Return the outputs of floating point of a call that makes no others."""
+    if item.expected is None or item.call.index in tree.children:
+        return []
+    return [leaf for leaf in item.outputs if all("float" in dtype for dtype in _dtypes(leaf))]
+
+
+def _dtypes(leaf: LeafComparison) -> tuple[str, str]:
+    return ("" if leaf.expected is None else leaf.expected.dtype, leaf.dtype)
+
+
+class GuiltyInputs:
+    """Which inputs of a call can have made its outputs wrong: not those that right calls were given too."""
+
+    def __init__(self, tree: CallTree, wrong: set[int]) -> None:
+        around = {item.call.index for index in wrong for item in tree.around(index)}
+        right = [item for item in tree.compared.calls if item.outputs and item.call.index not in around]
+        self._tensors = {
+            id(leaf.expected.held)
+            for item in right
+            for leaf in item.inputs
+            if leaf.problem and leaf.expected is not None
+        }
+        self._arguments = {argument for item in right for argument in other_arguments(item).items()}
+
+    def tensors(self, item: CallComparison) -> list[LeafComparison]:
+        """Return the tensors among the inputs of a call that can have made its outputs diverge.
+
+        An input in another form (shape, dtype, not given) counts between two modules of one class; a port may write its
+        masks in another way, and another version of a class may do without a parameter. No input counts that a call
+        with agreeing outputs has taken as well, unless the outputs are in another form as it is: what one call
+        broadcasts another keeps.
+        """
+        forms = {leaf.problem for leaf in item.outputs}.intersection(FORMS)
+        return [
+            leaf
+            for leaf in item.inputs
+            if (
+                leaf.problem == "values"
+                or (leaf.problem and (item.is_of_one_class or forms) and can_be_given(item, leaf))
+            )
+            and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.held) not in self._tensors)
+        ]
+
+    def arguments(self, item: CallComparison) -> dict[str, tuple[str, str]]:
+        """Return likewise what else a call was given, beside what is expected."""
+        found = other_arguments(item)
+        return {name: pair for name, pair in found.items() if (name, pair) not in self._arguments}
+
+    def are_guilty(self, item: CallComparison) -> bool:
+        """Tell whether a call's inputs can have made its outputs diverge."""
+        return bool(self.tensors(item) or self.arguments(item))

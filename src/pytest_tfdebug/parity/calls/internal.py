@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.calls.blame_calls import Verdict
-from pytest_tfdebug.parity.tensors.measured import has_output
+from pytest_tfdebug.parity.tensors.coverage import has_output
 from pytest_tfdebug.records import FAILING
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
-from pytest_tfdebug.parity.values.finding import Finding
+from pytest_tfdebug.parity.values.counterparts import Finding
 from pytest_tfdebug.parity.values.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.values.operator_kinds import COPIES, kind_of
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.explain.changes import Change
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
     from pytest_tfdebug.parity.explain.search import Mend
-    from pytest_tfdebug.parity.values.finding import Fault
+    from pytest_tfdebug.parity.values.counterparts import Fault
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.parity.values.value_graph import Side

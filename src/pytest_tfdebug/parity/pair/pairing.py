@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import product, zip_longest
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
+
+    _One = TypeVar("_One", bound=Hashable)
+
+
+def likeness(one: str, other: str) -> float:
+    """Return how much of two names is the same: 1 for one name."""
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+def chosen(pairs: Iterable[tuple[_One, _One]], rank: Callable[[_One, _One], Any]) -> list[tuple[_One, _One]]:
+    """Return the pairs of the lowest rank in which each side stands once at most."""
+    taken: tuple[set[_One], set[_One]] = set(), set()
+    found = []
+    for one, other in sorted(pairs, key=lambda pair: rank(*pair)):
+        if one not in taken[0] and other not in taken[1]:
+            taken[0].add(one)
+            taken[1].add(other)
+            found.append((one, other))
+    return found
+
 
 _POSITION = re.compile(r"^\[(\d+)\]")
 _Pair: TypeAlias = "tuple[TensorRecord | None, TensorRecord | None]"

@@ -16,12 +16,12 @@ import torch
 
 from pytest_tfdebug.parity.pair.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
 from pytest_tfdebug.parity.pair.rename import renamer
-from pytest_tfdebug.parity.tensors.coverage import RecordedModules
 from pytest_tfdebug.parity.tensors.forms import by_meaning, in_one_form
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
 from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
+from pytest_tfdebug.parity.tensors.recorded_modules import RecordedModules
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
 from pytest_tfdebug.tensors import readable, tensor_record, version
 from pytest_tfdebug.tracing.record.leaves import skeleton

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
-from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts
-from pytest_tfdebug.parity.values.finding import Finding
-from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES
+from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts, Finding
+from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES, open_values_around
 from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
-from pytest_tfdebug.parity.values.shown_values import open_values_around
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_tfdebug.parity.values.finding import Fault
+    from pytest_tfdebug.parity.values.counterparts import Fault
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from pytest_tfdebug.parity.values.finding import Fault, Finding
 from pytest_tfdebug.parity.values.open_values import OpenValues
 from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
 
@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
+
+#: What is wrong with the first value that nothing explains.
+Fault = Literal["replaced", "operand", "left-out", "extra", "weights", "unknown", "proved"]
+
+
+@dataclass
+class Finding:
+    """What the values of two forwards say."""
+
+    fault: Fault  # what is wrong
+    call: Call  # the port's call that is to blame
+    # the port's values that are shown, the first alone if they lie too far apart; empty where it has none
+    values: list[Value]
+    reference: Value | None  # the first value of the reference that the port never computes
+    reference_call: Call | None  # the call of the reference that holds its line
+    weights: tuple[str, ...] = ()  # names of parameters that are wrong
+    depth: int = 0  # which of a value's lines is meant: 0 for the innermost, 1 for its caller's
+
 
 #: Likeness from which a value stands for another.
 _LEAST = 1.5

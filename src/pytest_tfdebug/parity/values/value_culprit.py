@@ -20,7 +20,7 @@ from pytest_tfdebug.values import Line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.parity.values.finding import Finding
+    from pytest_tfdebug.parity.values.counterparts import Finding
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, Kind
     from pytest_tfdebug.values import Value, Values
