@@ -17,7 +17,7 @@ from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_o
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_tfdebug.parity.explain.changes import Change
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
@@ -361,7 +361,7 @@ def _copied(side: Side, index: int) -> Value | None:
 
 
 def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
-    """Return the call whose code does what is changed: the caller's, where a call is given or makes something else.
+    """Return the call whose code does what is changed: the caller's, where a call is given something else.
 
     A call that was given the wrong value and has made the right one itself has chosen wrongly.
     """
@@ -369,43 +369,27 @@ def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
         call = side.calls[change.call]
         return call if change.kind == "activation" or call.parent is None else side.calls[call.parent]
     call = side.call_of(value)
-    shown = _handed_on(side, change.operand, but=_REORDERING) if change.operand is not None else ()
-    made = _shown_by(side, value.index) if change.kind == "added" else ()
     is_choice = change.other is not None and side.is_within(side.values[change.other].call, call)
-    is_given = not is_choice and not _leaves(side.table.inputs, call).isdisjoint(shown)
-    if is_given or not _leaves(side.table.outputs, call).isdisjoint(made):
-        call = side.calls[call.parent] if call.parent is not None else call
+    is_given = change.operand is not None and not is_choice and _is_given(side, call, change.operand)
+    if is_given and call.parent is not None:
+        call = side.calls[call.parent]
     while change.other is not None and call.parent is not None and not _has(side, call, change.other):
         call = side.calls[call.parent]
     return call
 
 
+def _is_given(side: Side, call: Call, index: int) -> bool:
+    """Tell whether a call was given a value, or one that this shows in the same order of axes."""
+    given, value = {each for _, each in side.table.inputs.get(call.index, ())}, side.values[index]
+    while value.index not in given and value.is_moved and len(value.producers) == 1:
+        if value.operator in _REORDERING:
+            return False
+        value = side.values[value.producers[0]]
+    return value.index in given
+
+
 def _has(side: Side, call: Call, index: int) -> bool:
     """Tell whether a call has a value: it was given it, or made it, or it is a weight, or can be made anywhere."""
-    if not any(side.values[each].origin in ("input", "parameter") for each in side.ancestors(index)):
-        return True
-    shown = [*_handed_on(side, index)]
-    is_given = not _leaves(side.table.inputs, call).isdisjoint(shown)
-    value = side.values[shown[-1]]
-    return is_given or value.origin in ("parameter", "buffer") or side.is_within(value.call, call)
-
-
-def _leaves(leaves: Mapping[int, Sequence[tuple[str, int]]], call: Call) -> set[int]:
-    return {index for _, index in leaves.get(call.index, ())}
-
-
-def _handed_on(side: Side, index: int, *, but: Collection[str] = ()) -> Iterator[int]:
-    """Yield a value and those that it shows in another form, as long as none of some operators made it."""
-    yield index
-    value = side.values[index]
-    while value.is_moved and len(value.producers) == 1 and value.operator not in but:
-        value = side.values[value.producers[0]]
-        yield value.index
-
-
-def _shown_by(side: Side, index: int) -> Iterator[int]:
-    """Yield a value and those that show it in another form, as long as nothing else is made of it."""
-    yield index
-    while len(users := side.users.get(index, [])) == 1 and side.values[users[0]].is_moved:
-        index = users[0]
-        yield index
+    is_weight = side.computed(side.values[index]).origin in ("parameter", "buffer")
+    comes_from = (side.values[each].origin for each in side.ancestors(index))
+    return side.has(call, index) or is_weight or {"input", "parameter"}.isdisjoint(comes_from)
