@@ -71,7 +71,7 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
         _used_alone(*each)
         for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
     ]
-    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0], pair.joined(_OPEN))
+    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0])
     reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known, used_alone[1])
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
@@ -90,14 +90,13 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
 
 
 class _Way(NamedTuple):
-    """One of two forwards: its values, those that the other has too, what ran, and what is right in it."""
+    """One of two forwards: its values, those that the other has too, and what ran."""
 
     side: Side
     matches: Matches
     live: Live
     known: frozenset[str]
     used_alone: Collection[str]  # names of the parameters that the other has and does not use
-    right: Collection[int] = ()
 
 
 def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
@@ -153,7 +152,7 @@ def _search(
         one.matches,
         theirs,
         other.matches,
-        OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
+        OpenValues(one.side, one.matches, _OPEN, begins, known=one.known),
         [
             Expected(own, tuple(WantedOutput(theirs[index].print, leaves.get(index)) for index in given), count)
             for own, given, count in held

@@ -48,9 +48,8 @@ class NearValues:
 
     def _open(self, mine: Sequence[int], theirs: Sequence[int]) -> tuple[OpenValues, OpenValues]:
         pair, tolerance = self.pair, self.tolerance
-        right = pair.joined(tolerance)
         return (
-            OpenValues(pair.port, pair.matches, tolerance, mine, known=pair.weights.known, right=right),
+            OpenValues(pair.port, pair.matches, tolerance, mine, known=pair.weights.known),
             OpenValues(pair.reference, pair.back_matches, tolerance, theirs, known=pair.back.known),
         )
 

@@ -48,9 +48,7 @@ class Counterparts:
         self.weights, self.back = pair.weights, pair.back
         self.matches, self.back_matches = pair.matches, pair.back_matches
         self.tolerance = tolerance
-        self.port_open = OpenValues(
-            pair.port, pair.matches, tolerance, results, known=pair.weights.known, right=pair.joined(tolerance)
-        )
+        self.port_open = OpenValues(pair.port, pair.matches, tolerance, results, known=pair.weights.known)
         self.reference_open = OpenValues(pair.reference, pair.back_matches, tolerance, expected, known=pair.back.known)
 
     @cached_property

@@ -38,7 +38,6 @@ class ForwardPair:
         self.weights = pair_weights(port.parameters, reference.parameters)
         self.back = pair_weights(reference.parameters, port.parameters)
         self.matches, self.back_matches = Matches(self.port, self.reference), Matches(self.reference, self.port)
-        self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:
         """Pair the outputs of the two roots: by what they are, are parts of or are cut into, by form and name, by form.
@@ -147,10 +146,6 @@ class ForwardPair:
         theirs = (self.reference.values[each].print for each in self.matches.within(index, tolerance))
         return any(axes_of(own) == axes_of(each) and has_same_order(own, each) for each in theirs)
 
-    def joined(self, tolerance: float) -> set[int]:
-        """Return the port's results of fused parameters that equal the joined results of their parts."""
-        return {index for index, apart in self._joined.items() if apart <= tolerance}
-
     def computed_weights(self, tolerance: float) -> set[str]:
         """Return the names of the reference's parameters whose numbers a value of the port has."""
         used = (value for value in self.reference.values if value.origin == "parameter")
@@ -165,32 +160,6 @@ class ForwardPair:
             there = f"{expected}.{last}" if expected else last
             if path == own and there in theirs and not is_same_weight((fingerprint, shape), theirs[there]):
                 found[name] = self.weights.told([name], there)
-        return found
-
-    def _joined_values(self) -> dict[int, float]:
-        """Return how far the results of fused parameters are from the joined results of their parts."""
-        found = {}
-        by_parameter = self._users_of_parameters()
-        for value in self.port.values:
-            if value.is_moved:
-                continue
-            names = [name for name in self.port.parameters_of(value) if name in self.weights.joined]
-            parts = self.weights.partners[names[0]] if names else ()
-            if len(parts) > 1:
-                rows = [
-                    [each for each in by_parameter.get(part, ()) if each.operator == value.operator] for part in parts
-                ]
-                turns = [join([each.print for each in turn]) for turn in zip(*rows, strict=False)]
-                found[value.index] = min((distance(value.print, turn) for turn in turns), default=1.0)
-        return found
-
-    def _users_of_parameters(self) -> dict[str, list[Value]]:
-        """Return what the reference computes from each of its parameters."""
-        found: dict[str, list[Value]] = {}
-        for value in self.reference.values:
-            for name in self.reference.parameters_of(value) if not value.is_moved else ():
-                if name:
-                    found.setdefault(name, []).append(value)
         return found
 
 
