@@ -31,7 +31,7 @@ _PUBLIC: dict[str, str] = {
     "assert_padding_invariant": "invariance.api",
     "compare": "parity.compare",
     "conformance": "conform.mixin",
-    "fill": "goldens.check.weights",
+    "fill": "goldens.weights",
     "golden": "sweeping.fixture",
     "overflow_guard": "overflow.guard",
     "record": "tracing.trace",

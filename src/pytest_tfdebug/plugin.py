@@ -196,7 +196,7 @@ def tf_golden(request: pytest.FixtureRequest) -> Goldens:
 @pytest.fixture
 def tf_trace(request: pytest.FixtureRequest) -> Callable[..., Trace]:
     """Record a forward: ``tf_trace(model, input_ids=ids)``; if it raises, the report shows the calls so far."""
-    from pytest_tfdebug.tracing.fixture import tracer
+    from pytest_tfdebug.tracing.trace import tracer
 
     return tracer(request.node)
 
@@ -226,7 +226,7 @@ def pytest_tell_late_interrupts(session: pytest.Session) -> Generator[None, obje
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
-    from pytest_tfdebug.goldens.store.paths import TYPED, is_typed
+    from pytest_tfdebug.goldens.paths import TYPED, is_typed
     from pytest_tfdebug.publish.failure import TOLD_WIDTH, width_of
 
     node.workerinput.update({TYPED: is_typed(node.config), TOLD_WIDTH: width_of(node.config)})

@@ -36,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _text(file: Path) -> Iterator[str]:
-    from pytest_tfdebug.goldens.store.changes import described
-    from pytest_tfdebug.goldens.store.golden_file import load
+    from pytest_tfdebug.goldens.golden_file import described, load
 
     yield from described(load(file))
 
@@ -68,8 +67,7 @@ def _changed(revision: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _told(name: str, blob: str | None) -> Iterator[str]:
-    from pytest_tfdebug.goldens.store.changes import changes
-    from pytest_tfdebug.goldens.store.golden_file import load
+    from pytest_tfdebug.goldens.golden_file import changes, load
 
     file = Path(name)
     if not file.is_file():

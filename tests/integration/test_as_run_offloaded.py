@@ -5,7 +5,7 @@ import torch
 from accelerate import cpu_offload, dispatch_model
 from torch import nn
 
-from pytest_tfdebug.goldens.store.changes import fingerprint
+from pytest_tfdebug.goldens.weights import fingerprint
 
 
 class Model(nn.Module):

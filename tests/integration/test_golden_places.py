@@ -7,7 +7,7 @@ import fsspec.implementations.memory  # its files are gone where it is loaded ag
 import pytest
 
 import pytest_tfdebug.goldens.fixture
-import pytest_tfdebug.goldens.store.remote  # noqa: F401 - loaded once for all runs
+import pytest_tfdebug.goldens.place  # noqa: F401 - loaded once for all runs
 
 SUITE = """
 import pytest

@@ -30,7 +30,7 @@ TEST = """
 @pytest.mark.parametrize(
     "place",
     [
-        "/goldens/unclaimed.py:find_stale",
+        "/goldens/session.py:find_stale",
         "/goldens/session.py:summary",
         "/publish/hooks.py:finish",
         "/publish/hooks.py:pytest_terminal_summary",

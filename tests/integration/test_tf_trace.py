@@ -1,6 +1,6 @@
 import pytest
 
-import pytest_tfdebug.tracing.fixture  # noqa: F401 - loaded once for all runs
+import pytest_tfdebug.tracing.trace  # noqa: F401 - loaded once for all runs
 
 SUITE = """
 import pytest

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.goldens.store.changes import fingerprint
+from pytest_tfdebug.goldens.weights import fingerprint
 
 peft = pytest.importorskip("peft", reason="peft is not installed: make test-libraries")
 

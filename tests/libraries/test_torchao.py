@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from pytest_tfdebug import Trace, compare, overflow_guard, trace
-from pytest_tfdebug.goldens.store.changes import fingerprint
+from pytest_tfdebug.goldens.weights import fingerprint
 
 pytest.importorskip("torchao", reason="torchao is not installed: make test-libraries")
 

@@ -9,7 +9,7 @@ import numpy_llama
 from models import DECODER, rope
 from pytest_tfdebug import TFDebugError, Trace, compare, trace
 from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
-from pytest_tfdebug.tracing.file.kept import sampled
+from pytest_tfdebug.tracing.file.stored_tensors import sampled
 
 IDS = torch.arange(1, 9)[None] * 7 % 99
 

@@ -6,10 +6,10 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.goldens.check.held_model import compare_with
-from pytest_tfdebug.goldens.check.port_call import PortCall
+from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
-from pytest_tfdebug.goldens.store.golden_file import load, save
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
 torch.compile(nn.Identity(), backend="eager")  # loaded before a run in this process, which would unload it for good

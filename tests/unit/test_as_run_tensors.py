@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.goldens.store.changes import fingerprint
+from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.tensors import readable
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import pytest_tfdebug
 from pytest_tfdebug import ActivationOverflowError, compare, overflow_guard, trace
-from pytest_tfdebug.goldens.store.changes import fingerprint
+from pytest_tfdebug.goldens.weights import fingerprint
 
 IDS = torch.arange(1, 9)[None]
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import fill
-from pytest_tfdebug.goldens.check.port_call import PortCall
-from pytest_tfdebug.goldens.check.recording import blind_spots
+from pytest_tfdebug.goldens.port_call import PortCall
+from pytest_tfdebug.goldens.recording import blind_spots
 
 IDS = torch.arange(12).view(2, 6)
 

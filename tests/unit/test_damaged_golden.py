@@ -9,7 +9,7 @@ from torch import nn
 from damaged import damaged_bytes, damaged_json, is_text, read_as_a_strangers
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, compare, trace
-from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.goldens.golden_file import load, save
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.goldens.golden_file import load, save
 from pytest_tfdebug.parity.tensors import sampled
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.environment import cache_locations, environment, lines, printable, redact
-from pytest_tfdebug.goldens.store.changes import changed_environment
+from pytest_tfdebug.goldens.golden_file import changed_environment
 
 
 def test_environment_is_json():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pytest_tfdebug import TFDebugError, fill
-from pytest_tfdebug.goldens.check import weights
+from pytest_tfdebug.goldens import weights
 
 
 class Small(nn.Module):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_tfdebug.goldens.store.changes import fingerprint
+from pytest_tfdebug.goldens.weights import fingerprint
 
 
 def model(size=64):

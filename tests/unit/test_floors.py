@@ -10,8 +10,8 @@ from torch import nn
 import pytest_tfdebug
 from pytest_tfdebug import TFDebugError, Trace
 from pytest_tfdebug.parity.tensors.tolerance import FLOORS
-from pytest_tfdebug.tracing.file.kept import sampled
-from pytest_tfdebug.tracing.values.float64 import measure_floors
+from pytest_tfdebug.tracing.file.stored_tensors import sampled
+from pytest_tfdebug.tracing.values.floors import measure_floors
 
 HIDDEN = torch.linspace(-1, 1, 4 * 16 * 64).view(4, 16, 64).sin()
 EPS = torch.finfo(torch.float32).eps

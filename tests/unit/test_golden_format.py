@@ -11,11 +11,11 @@ from torch import nn
 
 from golden_files import header_of, opened, rewritten
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, compare, record, trace
+from pytest_tfdebug.goldens.golden_file import load, save
 from pytest_tfdebug.goldens.settings import parse_size
-from pytest_tfdebug.goldens.store.golden_file import load, save
 from pytest_tfdebug.tracing.file.codec import read, read_extra, shown_size, write
 from pytest_tfdebug.tracing.file.document import MOST_CALLS
-from pytest_tfdebug.tracing.file.kept import KEPT, OF_OUTPUTS
+from pytest_tfdebug.tracing.file.stored_tensors import KEPT, OF_OUTPUTS
 
 
 class Block(nn.Module):

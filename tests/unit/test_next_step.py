@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_tfdebug.goldens.check.golden_check import next_step
+from pytest_tfdebug.goldens.golden_check import next_step
 
 FIX = "Fix the port; do not update the golden."
 MEANT = "if the change is meant, run with --tf-golden=update."

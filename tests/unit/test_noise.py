@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import llama_port
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.errors import NoiseWarning
-from pytest_tfdebug.goldens.check.golden_check import warnings_of
+from pytest_tfdebug.goldens.golden_check import warnings_of
 
 IDS = torch.randint(3, 60, (2, 16), generator=torch.Generator().manual_seed(0))
 

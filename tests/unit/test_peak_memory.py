@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 import torch
 from pytest_tfdebug import trace
-from pytest_tfdebug.goldens.store.golden_file import save
+from pytest_tfdebug.goldens.golden_file import save
 
 torch.set_num_threads(1)
 dtype, size, file = getattr(torch, sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.goldens.check.port_call import port_call
+from pytest_tfdebug.goldens.port_call import port_call
 
 IDS, MASK = torch.arange(4).view(1, 4), torch.ones(1, 4)
 

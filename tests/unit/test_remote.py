@@ -11,9 +11,8 @@ import torch
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - likewise
 from pytest_tfdebug import GoldenError, trace
-from pytest_tfdebug.goldens.store.golden_file import load, save
-from pytest_tfdebug.goldens.store.place import GoldenPlace
-from pytest_tfdebug.goldens.store.remote import RemoteDirectory
+from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.goldens.place import GoldenPlace, RemoteDirectory
 
 NAME = "test_it/test_port.safetensors"
 

@@ -8,10 +8,10 @@ from torch import nn
 
 from models import build
 from pytest_tfdebug import record
-from pytest_tfdebug.goldens.store.changes import is_same
+from pytest_tfdebug.goldens.golden_file import is_same
 from pytest_tfdebug.tracing.file.codec import TraceFile
 from pytest_tfdebug.tracing.file.document import encode
-from pytest_tfdebug.tracing.file.kept import KEPT, sampled
+from pytest_tfdebug.tracing.file.stored_tensors import KEPT, sampled
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.trace import recorded_forward
 

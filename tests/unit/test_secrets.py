@@ -8,7 +8,7 @@ import torch
 
 from pytest_tfdebug import InvarianceError, assert_padding_invariant, trace
 from pytest_tfdebug.environment import environment, lines
-from pytest_tfdebug.goldens.store.golden_file import save
+from pytest_tfdebug.goldens.golden_file import save
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import Failure

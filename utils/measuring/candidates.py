@@ -21,10 +21,10 @@ import pytest_tfdebug
 from edits import without_names
 from measuring.work import Work
 from pytest_tfdebug import Trace, assert_padding_invariant, compare
-from pytest_tfdebug.goldens.check.held_model import compare_with
-from pytest_tfdebug.goldens.check.port_call import PortCall
+from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
-from pytest_tfdebug.goldens.store.golden_file import load, save
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.tracing.file.codec import TraceFile
 

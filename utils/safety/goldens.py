@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from pytest_tfdebug import GoldenError, Trace
-from pytest_tfdebug.goldens.store.golden_file import load
+from pytest_tfdebug.goldens.golden_file import load
 from pytest_tfdebug.tracing.record.replacing import PARTIAL
 
 #: Kilobytes and handles that a run may grow by after its first tenth, and how much longer a test may take.

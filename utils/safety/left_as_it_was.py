@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import pytest_tfdebug
-from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.goldens.golden_file import load, save
 
 Inputs = dict[str, Any]
 #: What a forward may raise.

@@ -10,8 +10,8 @@ import torch
 
 from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
+from pytest_tfdebug.goldens.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.invariance.calls.inputs import Repetition
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.check.weights import fill
+from pytest_tfdebug.goldens.weights import fill
 from pytest_tfdebug.invariance.calls.default_inputs import special_ids
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.calls.sequences import FRAMES

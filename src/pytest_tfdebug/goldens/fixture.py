@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check.golden_check import GoldenCheck
-from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.check.recording import blind_spots, record, recorded_model
+from pytest_tfdebug.goldens.golden_check import GoldenCheck
+from pytest_tfdebug.goldens.paths import RECORDING, golden_mode, variants
+from pytest_tfdebug.goldens.port_call import PortCall, port_call
+from pytest_tfdebug.goldens.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import Store, settle
-from pytest_tfdebug.goldens.store.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_tfdebug.check_record import BlindRecord
-    from pytest_tfdebug.goldens.store.place import GoldenPlace
+    from pytest_tfdebug.goldens.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.calls.internal import Internal

@@ -1,29 +1,44 @@
-"""The goldens of a whole run: which were written, which clash, which no test claims any more, and its last lines."""
+"""The goldens of a whole run: which were written, which clash, which no test claims any more, and its last lines.
+
+A golden is deleted only if all of these hold: its recorded test was in a file of this project that this run has
+collected whole, that file no longer has the test nor the name of its function, and no code makes names of tests there:
+another environment may give the test other parameters, or define it at all. A golden outside the project, or behind a
+symlink, may belong to another project.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.errors import counted, listed
-from pytest_tfdebug.goldens.store.paths import directory_of, golden_mode, golden_name, is_url, shown
-from pytest_tfdebug.goldens.store.place import GoldenPlace, LocalDirectory
-from pytest_tfdebug.goldens.unclaimed import find_left, find_stale
+from pytest_tfdebug.goldens.paths import (
+    SUFFIX,
+    directory_of,
+    folder_of_file,
+    golden_mode,
+    golden_name,
+    is_url,
+    label_of,
+    shown,
+)
+from pytest_tfdebug.goldens.place import GoldenPlace, LocalDirectory, RemoteDirectory
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable
+from pytest_tfdebug.running import Collected
 from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pytest_tfdebug.goldens.store.remote import RemoteDirectory
 
 
 #: Where a worker of pytest-xdist leaves its part for the process that prints.
@@ -47,18 +62,9 @@ class GoldenOutcome:
     blind: tuple[BlindRecord, ...] = ()  # what the golden cannot see
 
 
-class WorkerPart(NamedTuple):
-    """What a worker hands over; see :class:`GoldenSession`."""
-
-    outcomes: list[GoldenOutcome]
-    claims: dict[str, str]
-    stale: list[str]
-    left: list[str]
-
-
 @dataclass
 class GoldenSession:
-    """The goldens of this process's run, kept in ``config.stash``."""
+    """The goldens of this process's run, kept in ``config.stash``; a worker hands it over as it is."""
 
     outcomes: list[GoldenOutcome] = field(default_factory=list)  # what became of each golden, in the order of the tests
     claims: dict[str, str] = field(default_factory=dict)  # golden file -> node id of the test that uses it
@@ -66,8 +72,10 @@ class GoldenSession:
     left: set[str] = field(default_factory=set)  # sentences about folders of goldens whose test file is gone
     clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use, or that cannot go
     pruned: list[str] = field(default_factory=list)  # goldens that were deleted
-    _owners: dict[str, str] = field(default_factory=dict)
-    _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        self._remote: dict[str, RemoteDirectory] = {}
 
     @classmethod
     def of(cls, config: pytest.Config) -> GoldenSession:
@@ -98,15 +106,15 @@ class GoldenSession:
         if golden_dir is None or not is_url(golden_dir):
             return LocalDirectory(directory_of(item.path, item.config, golden_dir))
         if golden_dir not in self._remote:
-            from pytest_tfdebug.goldens.store.remote import RemoteDirectory
-
             self._remote[golden_dir] = RemoteDirectory(golden_dir)
         return self._remote[golden_dir]
 
-    def merge(self, part: WorkerPart) -> None:
+    def merge(self, other: GoldenSession) -> None:
         """Add what another process did for tests of this one."""
-        self.outcomes += part.outcomes
-        self.clashes += filter(None, [self.claim(path, test) for path, test in part.claims.items()])
+        self.outcomes += other.outcomes
+        self.clashes += filter(None, [self.claim(path, test) for path, test in other.claims.items()])
+        self.stale |= other.stale
+        self.left |= other.left
 
 
 _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
@@ -124,7 +132,7 @@ def finish(session: pytest.Session) -> None:
     if session.exitstatus in _ENDED:
         found.stale.update(find_stale(config, options.golden_dir))
         found.left.update(find_left(config, options.golden_dir))
-    if hand_over(config, WORKER_KEY, WorkerPart(found.outcomes, found.claims, [*found.stale], [*found.left])):
+    if hand_over(config, WORKER_KEY, found):
         return
     found.stale -= found.claims.keys()
     if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
@@ -136,12 +144,9 @@ def finish(session: pytest.Session) -> None:
 
 def take_over(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Take over what a worker did with goldens."""
-    part = handed_over(node, WORKER_KEY, WorkerPart)
-    if part is not None:
-        found = GoldenSession.of(config)
-        found.merge(part)
-        found.stale.update(part.stale)
-        found.left.update(part.left)
+    other = handed_over(node, WORKER_KEY, GoldenSession)
+    if other is not None:
+        GoldenSession.of(config).merge(other)
 
 
 def _delete(paths: list[str]) -> Iterator[str]:
@@ -154,6 +159,96 @@ def _delete(paths: list[str]) -> Iterator[str]:
             yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
         with suppress(OSError):  # it holds other files
             path.parent.rmdir()
+
+
+@dataclass
+class _TestFile:
+    path: Path
+    nodeid: str
+    tests: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+
+    def has_lost(self, recorded: str, *, is_beside: bool) -> bool:
+        """Tell whether a recorded test was in this file and no longer is.
+
+        A node id begins at the root directory of the run that recorded it. A golden beside a test file belongs to that
+        file, whatever the root was; a golden elsewhere needs the very same node id.
+        """
+        file, _, test = recorded.partition("::")
+        one, other = f"/{file}", f"/{self.nodeid}"
+        is_same = one == other or (is_beside and (one.endswith(other) or other.endswith(one)))
+        return is_same and test not in self.tests
+
+    def may_define(self, recorded: str) -> bool:
+        """Tell whether the file may have a recorded test in another environment.
+
+        It does if the names of its function and class stand there still, or if those of a test that it has now do not:
+        they are made by code (a loop, a class of another file), which may make others elsewhere.
+        """
+        return self._names(recorded.partition("::")[2]) or not all(map(self._names, self.tests))
+
+    def _names(self, test: str) -> bool:
+        names = test.partition("[")[0].split("::")
+        return all(re.search(rf"\b{re.escape(name)}\b", self._text) for name in names)
+
+    @cached_property
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+
+def find_stale(config: pytest.Config, golden_dir: str | None) -> Iterator[str]:
+    """Yield the goldens of the test files that this run has collected whole whose test is gone."""
+    folders: dict[Path, list[_TestFile]] = {}
+    for path, file in _test_files(config).items() if not is_url(golden_dir) else ():  # which other projects may share
+        folders.setdefault(folder_of_file(path, config, golden_dir), []).append(file)
+    for folder, files in folders.items():
+        labels = {label for file in files for label in file.labels}
+        unnamed = [path for path in _goldens(folder) if not _is_label_of(path.name.removesuffix(SUFFIX), labels)]
+        if folder.resolve().is_relative_to(config.rootpath.resolve()):
+            yield from (str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None))
+
+
+def find_left(config: pytest.Config, golden_dir: str | None) -> Iterator[str]:
+    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
+    collected = Collected.of(config).whole(config) if golden_dir is None else ()
+    for directory in {directory_of(file, config, None) for file in collected}:
+        known = {folder_of_file(file, config, None) for file in directory.parent.glob("*.py")}
+        for folder in sorted({path.parent for path in directory.glob(f"*/*{SUFFIX}")} - known):
+            held = counted(len(_goldens(folder)), "golden")
+            yield f"{shown(folder, config)} ({held}): there is no {printable(folder.name)}.py beside its directory."
+
+
+def _test_files(config: pytest.Config) -> dict[Path, _TestFile]:
+    collected = Collected.of(config)
+    files = {path: _TestFile(path, nodeid) for path, nodeid in collected.whole(config).items()}
+    for item in collected.items:
+        file = files.get(item.path)
+        if file is not None:
+            file.tests.add(item.nodeid.partition("::")[2])
+            file.labels.add(label_of(item))
+    return files
+
+
+def _goldens(folder: Path) -> list[Path]:
+    """Return the files that are named like goldens; none of a folder that is a symlink."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return []
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file() and not path.is_symlink())
+
+
+def _is_stale(path: Path, files: list[_TestFile], *, is_beside: bool) -> bool:
+    """Tell whether a golden's test is certainly gone from one of some files."""
+    from pytest_tfdebug.tracing.file.codec import read_extra
+
+    test = (read_extra(path) or {}).get("test")
+    gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=is_beside)]
+    return bool(gone) and not any(file.may_define(str(test)) for file in gone)
+
+
+def _is_label_of(label: str, labels: set[str]) -> bool:
+    """Tell whether a golden is named after one of the tests, perhaps with a name or a variant at its end."""
+    ends = (place for place, character in enumerate(label) if character in ".@")
+    return label in labels or any(label[:end] in labels for end in ends)
 
 
 #: What became of goldens that a run wrote.

@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.record.check import compared, culprit_record
 from pytest_tfdebug.parity.record.forward import forward_record
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.repro.write import write_repro
-from pytest_tfdebug.tracing.record.outermost import intercept_outermost
+from pytest_tfdebug.tracing.record.recorder import intercept_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

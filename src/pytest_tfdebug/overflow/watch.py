@@ -20,8 +20,7 @@ from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.records import Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
-from pytest_tfdebug.tracing.record.outermost import intercept_outermost
-from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.recorder import Recorder, intercept_outermost
 from pytest_tfdebug.tracing.record.selection import root_name
 from pytest_tfdebug.tracing.record.signatures import is_mask_name
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path

@@ -37,7 +37,7 @@ from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, exp
 from pytest_tfdebug.parity.verdict import Judged, decide, is_named, is_plain, judge, names_to_try
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
-from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
+from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession, WorkerPart
-from pytest_tfdebug.goldens.store.paths import TYPED, is_typed
+from pytest_tfdebug.goldens.paths import TYPED, is_typed
+from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
 from pytest_tfdebug.ranks.launch import BY_TORCHRUN, Rank, launched, start_group, started, stop_group, wait
 from pytest_tfdebug.workers import read
@@ -82,7 +82,7 @@ def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
     if told.result is not None:
         part = told.result["output"].get(WORKER_KEY)
         if part is not None:
-            GoldenSession.of(item.config).merge(read(part, WorkerPart))
+            GoldenSession.of(item.config).merge(read(part, GoldenSession))
         for warning in told.result["warnings"]:
             _warn_again(item, warning)
     for report in reports:

@@ -23,7 +23,7 @@ from pytest_tfdebug.tracing.record.state import preserved
 if TYPE_CHECKING:
     import torch
 
-    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.sweeping.result import SweepReport
 
 

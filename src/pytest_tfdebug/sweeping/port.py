@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.goldens.check.port_call import port_call
+from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.sweeping.reference import Answer, Forward, answer, apart, called, shared
 from pytest_tfdebug.tracing.trace import trace

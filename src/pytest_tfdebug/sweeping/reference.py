@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.check.port_call import port_call
-from pytest_tfdebug.goldens.check.weights import fill
+from pytest_tfdebug.goldens.port_call import port_call
+from pytest_tfdebug.goldens.weights import fill
 from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, changed
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.selection import NUMBER
-from pytest_tfdebug.tracing.values.float64 import in_float64
+from pytest_tfdebug.tracing.values.floors import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from pytest_tfdebug.report.tables import COLUMNS, render_tree, table, trace_rows
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.file.codec import read, write
 from pytest_tfdebug.tracing.file.export import export_json
-from pytest_tfdebug.tracing.file.kept import Samples
+from pytest_tfdebug.tracing.file.stored_tensors import Samples
 from pytest_tfdebug.tracing.record.capture import Captures
 from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton
 from pytest_tfdebug.tracing.record.ranks import Group, record_here
@@ -25,7 +25,7 @@ from pytest_tfdebug.tracing.record.selection import Level, Selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.values.digest import summarize
-from pytest_tfdebug.tracing.values.half_precision import checked_dtypes, with_floors
+from pytest_tfdebug.tracing.values.floors import checked_dtypes, with_floors
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
+    import pytest
 
 
 @dataclass(eq=False, repr=False)
@@ -302,6 +303,31 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
             "so it is unclear which you mean.\nUse `with pytest_tfdebug.record(model) as trace:` and call the model "
             "inside, or wrap it in a module whose forward has no such parameter."
         )
+
+
+def tracer(item: pytest.Item) -> Callable[..., Trace]:
+    """Return :func:`pytest_tfdebug.trace` for a test: a forward that raises leaves its calls in the test's report."""
+
+    def tf_trace(model: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Trace:  # noqa: ANN401 - the model's own inputs
+        __tracebackhide__ = True
+        own: dict[str, Any] = {name: kwargs.pop(name) for name in ("include", "exclude", "level") if name in kwargs}
+        check_model(model, own, "tf_trace")
+        with preserved(model), torch.no_grad(), record(model, **own) as recorded:
+            try:
+                model(*args, **kwargs)
+            except Exception:
+                item.add_report_section("call", "tfdebug trace", f"Calls before the error:\n{_text(recorded)}")
+                raise
+        return recorded
+
+    return tf_trace
+
+
+def _text(recorded: Trace) -> str:
+    try:
+        return str(recorded)
+    except RuntimeError:  # after an error on a device no tensor there can be read
+        return "\n".join(render_tree(recorded.calls, recorded.notes))
 
 
 @contextmanager

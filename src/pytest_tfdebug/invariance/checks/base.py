@@ -20,7 +20,7 @@ from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompare
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
-from pytest_tfdebug.tracing.values.float64 import in_float64
+from pytest_tfdebug.tracing.values.floors import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.arrays.pairing import Array, pair
 from pytest_tfdebug.parity.arrays.proof import prove
 from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
-from pytest_tfdebug.tracing.values.half_precision import HalfPrecision, add_floors
+from pytest_tfdebug.tracing.values.floors import HalfPrecision, add_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:

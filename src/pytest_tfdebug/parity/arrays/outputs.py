@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 from pytest_tfdebug.tracing.values.digest import places
-from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
+from pytest_tfdebug.tracing.values.floors import HalfPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

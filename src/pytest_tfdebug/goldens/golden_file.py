@@ -1,34 +1,143 @@
-"""What a golden was recorded with, and what another recording of it, or its environment, changes, in words."""
+"""Read and write goldens; a golden is compared with the old one before anything is written, and told in words."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import torch
-from torch.nn.parameter import is_lazy
 
+from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.environment import as_text, environment, git_state
-from pytest_tfdebug.errors import TFDebugError, counted, listed
+from pytest_tfdebug.errors import GoldenError, TFDebugError, counted, listed
+from pytest_tfdebug.goldens.settings import Kept
+from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.compare import compare
-from pytest_tfdebug.records import Digest, LeafComparison, TensorRecord, as_they_ended
-from pytest_tfdebug.redaction import redacted
-from pytest_tfdebug.tensors import dtype_name, readable
+from pytest_tfdebug.records import Call, Digest, LeafComparison, TensorRecord, Write, as_they_ended
+from pytest_tfdebug.redaction import redact, redacted
+from pytest_tfdebug.tensors import dtype_name
+from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.document import outline
-from pytest_tfdebug.tracing.record.wrappers import named_tensors
+from pytest_tfdebug.tracing.file.stored_tensors import sampled, string_inputs
+from pytest_tfdebug.tracing.record.selection import nearest
+from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.digest import digest_of, summarize
+from pytest_tfdebug.tracing.values.floors import measure_floors, with_floors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.tracing.file.codec import TraceFile
-    from pytest_tfdebug.tracing.trace import Trace
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an update did to one golden."""
+
+    # ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone
+    status: Literal["new", "changed", "unchanged"]
+    review: tuple[str, ...] = ()  # what changed, a line each
+    size: int = 0  # bytes of the file
+
+
+def load(path: Path) -> TraceFile:
+    """Read a golden."""
+    golden = read(path, Trace)
+    if not golden.trace.has_tensors():
+        raise GoldenError(f"{path} holds no tensor: a check against it would check nothing.")
+    for key, kind in (("test", str), ("weights", dict), ("provenance", dict)):
+        if not isinstance(golden.extra.get(key), kind):
+            raise GoldenError(f"{path} is a trace, not a golden: it does not say {key!r}.")
+    return golden
+
+
+def recorded_blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
+    """Return what a golden cannot see; nothing where that was not measured."""
+    names = [each.name for each in fields(BlindRecord)]
+    listed = golden.extra.get("blind")
+    spots = [spot for spot in listed if isinstance(spot, dict)] if isinstance(listed, list) else []
+    return tuple(BlindRecord(*(str(spot.get(name, "")) for name in names)) for spot in spots)
+
+
+def save(
+    path: Path,
+    trace: Trace,
+    model: torch.nn.Module,
+    test: str,
+    *,
+    kept: Kept | None = None,
+    weights: dict[str, str] | None = None,
+    blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
+) -> Written:
+    """Write a golden unless the file holds these very tensors."""
+    if not trace.has_tensors():
+        raise GoldenError(f"The forward of {trace.model_class} has no tensors: there is nothing to record in {path}.")
+    kept = kept or Kept()
+    marks = {"floors": kept.has_floors, "positions": kept.has_positions, "dtypes": [*kept.dtypes]}  # for the check
+    extra: dict[str, Any] = {
+        "test": redact(test),
+        "weights": fingerprint(model) if weights is None else weights,
+        "provenance": provenance(model),
+        "kept": {"store": kept.store, **{mark: held for mark, held in marks.items() if held}},
+    }
+    try:
+        old: TraceFile | None = read(path, Trace) if path.exists() else None
+        problem = ""
+    except GoldenError as error:
+        old, problem = None, str(error)
+    if old is not None and is_same(old, trace, extra):
+        return Written("unchanged", size=path.stat().st_size)
+    existed = path.exists()
+    review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
+    old = None  # the old file is mapped into memory: let it go before it is replaced
+    extra["blind"] = [asdict(spot) for spot in blind()]
+    floors = measure_floors(trace) if kept.has_floors else []
+    values = with_floors(trace, kept.dtypes)
+    size = write(path, sampled(trace) if kept.store == "values" else trace, extra, values, max_size=kept.max_size)
+    texts = ", ".join(string_inputs(trace))
+    told = [shown_size(size), *([f"it holds the text of {texts}, readable by anyone"] if texts else [])]
+    return Written("changed" if existed else "new", (*review, *told, *floors), size)
+
+
+def part_of(golden: TraceFile, root: str) -> TraceFile:
+    """Return the golden of one module, as if that module had been the model."""
+    trace = golden.trace
+    path = next((own for own, others in trace.aliases.items() if root in others), root)
+    found = {call.index for call in trace.calls if call.path == path}
+    if not found:
+        known = [call.path for call in trace.calls]
+        raise TFDebugError(f"root={root!r}: the golden has no call of such a module.{nearest(root, known)}")
+    below = f"{path}."
+    weights = {name.removeprefix(below): one for name, one in golden.extra["weights"].items() if name.startswith(below)}
+    places: dict[int | None, int] = {}
+    calls: list[Call] = []
+    for call in trace.calls:
+        if call.index not in found and call.parent not in places:
+            continue
+        parent = places.get(call.parent)
+        name = call.class_name if call.path == path else call.path.removeprefix(below)
+        depth = 0 if parent is None else calls[parent].depth + 1
+        places[call.index] = len(calls)
+        calls.append(replace(call, index=len(calls), path=name, parent=parent, depth=depth))
+    for call in calls:
+        call.writes = tuple(Write(record, places.get(before)) for record, before in call.writes)
+    inside = {other.removeprefix(below): other for other in trace.modules if other.startswith(below)}
+    aliases = {short: trace.aliases[own] for short, own in inside.items() if own in trace.aliases}
+    part = replace(
+        trace,
+        model_class=calls[0].class_name,
+        calls=calls,
+        aliases={short: tuple(other.removeprefix(below) for other in others) for short, others in aliases.items()},
+        modules=tuple(inside),
+        unrecorded=tuple(short for short, own in inside.items() if own in trace.unrecorded),
+        again=None,
+    )
+    return replace(golden, trace=part, extra={**golden.extra, "weights": weights})
 
 
 #: Fields of the environment that a number can depend on. A golden is shared, so paths and flags of the hub stay out.
@@ -66,42 +175,6 @@ def changed_environment(recorded: Mapping[str, Any], present: Mapping[str, Any])
         if name in recorded and recorded[name] != present.get(name) and is_chosen:  # a port may have no choice of it
             old, new = ("none" if it is None else as_text(it) for it in (recorded[name], present.get(name)))
             yield f"{name} {old} -> {new}"
-
-
-#: 64-bit words in a row of the table whose row and column sums are hashed.
-_ROW = 1024
-_WORD = 8
-
-
-@torch.no_grad()
-def fingerprint(model: torch.nn.Module) -> dict[str, str]:
-    """Return a hash of every parameter and buffer by name, tied ones under each of their names.
-
-    A hash function would read 1 GB a second; here the bytes are summed as 64-bit integers along the rows and the
-    columns of a table, at the speed of memory, and the sums are hashed. It tells changed, permuted and cast weights
-    apart; it is no defence against someone who wants two models to look alike.
-    """
-    named = named_tensors(model)
-    hashes = {key: hash_of(tensor) for key, tensor in {id(tensor): tensor for _, tensor in named}.items()}
-    return {name: hashes[id(tensor)] for name, tensor in named}
-
-
-def hash_of(tensor: torch.Tensor) -> str:
-    """Return the hash of a tensor."""
-    shape = [] if tensor.is_nested else list(tensor.shape)
-    digest = blake2b(f"{tensor.dtype}{shape}".encode(), digest_size=8)
-    values = None if is_lazy(tensor) else readable(tensor)
-    if values is None:
-        return digest.hexdigest()
-    flat = values.detach().contiguous().flatten().view(torch.uint8)
-    if flat.storage_offset() % _WORD:
-        flat = flat.clone()
-    words = flat[: flat.numel() // _WORD * _WORD].view(torch.int64)
-    table = words[: words.numel() // _ROW * _ROW].view(-1, _ROW)
-    rest = flat[table.numel() * _WORD :]
-    for part in (table.sum(0), table.sum(1), rest):
-        digest.update(part.cpu().numpy().tobytes())
-    return digest.hexdigest()
 
 
 #: Tensors and parameters that are listed by name; the others are counted.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.store.changes import hash_of
+from pytest_tfdebug.goldens.weights import hash_of
 from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.tracing.record.ranks import STACKED, Group, held_here, present_group, within
 from pytest_tfdebug.tracing.record.wrappers import named_tensors

@@ -10,10 +10,10 @@ import torch
 
 from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError, listed
-from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, gathered, once
+from pytest_tfdebug.goldens.golden_file import Written, save
+from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, gathered, once
+from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
-from pytest_tfdebug.goldens.store.golden_file import Written, save
-from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.place import GoldenPlace
+    from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
-    from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.records import TensorRecord
 
 #: Bytes above which a golden that was written gives a warning.

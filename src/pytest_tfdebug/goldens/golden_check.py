@@ -20,11 +20,11 @@ from pytest_tfdebug.errors import (
     ParityError,
     TFDebugWarning,
 )
-from pytest_tfdebug.goldens.check.held_model import compare_with
-from pytest_tfdebug.goldens.check.on_ranks import sharing_group
+from pytest_tfdebug.goldens.golden_file import load, part_of, recorded_blind_spots
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.on_ranks import sharing_group
+from pytest_tfdebug.goldens.paths import missing, shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
-from pytest_tfdebug.goldens.store.golden_file import load, part_of, recorded_blind_spots
-from pytest_tfdebug.goldens.store.paths import missing, shown
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport, hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.place import GoldenPlace
+    from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
-    from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.file.codec import TraceFile

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from pytest_tfdebug.goldens.store.place import GoldenPlace
+    from pytest_tfdebug.goldens.place import GoldenPlace
 
 
 #: Characters that every file system takes; others become ``_`` and the name gets a hash, so that it stays unique.

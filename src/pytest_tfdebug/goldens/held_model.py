@@ -11,8 +11,9 @@ import torch
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.fingerprints import distance
-from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
-from pytest_tfdebug.goldens.store.changes import changed_environment, fingerprint, provenance
+from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
+from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
+from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
@@ -28,7 +29,7 @@ from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.trace import recorded_forward
-from pytest_tfdebug.tracing.values.float64 import has_floors, measure_floors
+from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.check_record import ElementGrid
-    from pytest_tfdebug.goldens.check.golden_check import Progress
-    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.golden_check import Progress
+    from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.pads import Take
     from pytest_tfdebug.parity.result import ParityReport

@@ -1,1 +1,0 @@
-"""One call of a golden check, and one of its recording."""

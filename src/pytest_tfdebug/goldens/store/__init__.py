@@ -1,1 +1,0 @@
-"""Where goldens are, and what is in the files."""
