@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
@@ -316,18 +316,14 @@ def tracer(item: pytest.Item) -> Callable[..., Trace]:
             try:
                 model(*args, **kwargs)
             except Exception:
-                item.add_report_section("call", "tfdebug trace", f"Calls before the error:\n{_text(recorded)}")
+                with suppress(RuntimeError):  # after an error on a device no tensor there can be read
+                    summarize(recorded.records())
+                told = "\n".join(["Calls before the error:", *render_tree(recorded.calls, recorded.notes)])
+                item.add_report_section("call", "tfdebug trace", told)
                 raise
         return recorded
 
     return tf_trace
-
-
-def _text(recorded: Trace) -> str:
-    try:
-        return str(recorded)
-    except RuntimeError:  # after an error on a device no tensor there can be read
-        return "\n".join(render_tree(recorded.calls, recorded.notes))
 
 
 @contextmanager
@@ -335,11 +331,8 @@ def _recording(
     model: torch.nn.Module, picked: Selection, keeper: _Keeper, *, runs_once: bool = True
 ) -> Iterator[Recorder]:
     recorder, recorded = Recorder(model, keeper, picked, runs_once=runs_once), keeper.trace
-    recorded.model_class = recorder.root_name
-    recorded.notes = tuple(recorder.notes)
-    recorded.aliases = recorder.modules.aliases
-    recorded.modules = tuple(recorder.modules.by_path)
-    recorded.unrecorded = recorder.unrecorded
+    modules = recorder.modules
+    recorded.model_class, recorded.aliases, recorded.modules = recorder.root_name, modules.aliases, (*modules.by_path,)
     try:
         with recorder:
             yield recorder

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -46,25 +46,22 @@ def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:
         >>> [leaf.path for leaf in walk((torch.ones(1), {"k": [torch.ones(2)]}))]
         ['[0]', "[1]['k'][0]"]
     """
-    return _leaves([("", value)], into_caches=into_caches, into_arrays=True)
+    found = _Walk([], [], into_caches, into_arrays=True)
+    found.collect("", value)
+    return found.found
 
 
 def walk_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, into_caches: bool = True) -> list[Leaf]:
     """Return the tensors of a call's inputs: positional ones as ``[0]``, keyword ones as ``['name']``."""
-    named = [(f"[{key!r}]", value) for key, value in (*enumerate(args), *kwargs.items())]
-    return _leaves(named, into_caches=into_caches, into_arrays=False)
+    found = _Walk([], [], into_caches, into_arrays=False)
+    for key, value in (*enumerate(args), *kwargs.items()):
+        found.collect(f"[{key!r}]", value)
+    return found.found
 
 
 def is_cache(value: object) -> bool:
     """Tell whether a value is a key-value or state cache, of transformers or written like one."""
     return _is_cache(type(value))
-
-
-def _leaves(named: Iterable[tuple[str, object]], *, into_caches: bool, into_arrays: bool) -> list[Leaf]:
-    walk_of = _Walk([], [], into_caches, into_arrays)
-    for path, value in named:
-        walk_of.collect(path, value)
-    return walk_of.found
 
 
 class _Walk(NamedTuple):
@@ -105,9 +102,8 @@ def _of_array(value: object) -> Iterator[torch.Tensor]:
 def _open_registered(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
     node = SUPPORTED_NODES[type(value)]
     if node.flatten_with_keys_fn is not None:
-        yield from ((str(key), child) for key, child in node.flatten_with_keys_fn(value)[0])
-    else:
-        yield from ((f"[{position}]", child) for position, child in enumerate(node.flatten_fn(value)[0]))
+        return ((str(key), child) for key, child in node.flatten_with_keys_fn(value)[0])
+    return ((f"[{position}]", child) for position, child in enumerate(node.flatten_fn(value)[0]))
 
 
 def _is_cache(kind: type) -> bool:
@@ -215,7 +211,7 @@ def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()
         return [_bare(child, positions, within) for child in value]
     try:
         items = _parts(value)
-    except Exception:  # noqa: BLE001 - as in ``_leaves``
+    except Exception:  # noqa: BLE001 - as in a walk
         items = None
     if items is not None:
         shown = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -86,6 +86,14 @@ class _CallUnderWay(NamedTuple):
     caches: tuple[object, ...]
 
 
+class _Thread(threading.local):
+    """The calls under way in one thread, outermost first, and what is known of the caches that they were given."""
+
+    def __init__(self) -> None:
+        self.stack: list[_CallUnderWay] = []
+        self.watch = CacheWatch()
+
+
 class Recorder:
     """Hooks on the selected modules of a model for the length of a ``with`` block.
 
@@ -115,14 +123,14 @@ class Recorder:
         self._consumer, self._on_write = consumer, getattr(consumer, "wrote", None)
         self._hookable = self._pick(selection or Selection())
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
-        self._threads = threading.local()
+        self._thread = _Thread()
         self._runs_once = runs_once
         self._runner: int | None = None
         self._is_in_method = False
         self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
-        self._undo: list[Callable[[], object]] = []
+        self._undo = ExitStack()
 
     def __enter__(self) -> Self:
         self._runner = threading.get_ident() if self._runs_once else None
@@ -132,22 +140,18 @@ class Recorder:
             for wrapper in callers_of_forward(self.model):
                 self._hook(self.root_name, wrapper)
         except BaseException:
-            self._remove()
+            self._undo.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._remove()
+        self._undo.close()
         if isinstance(error, RecursionError):
             raise TFDebugError(
                 f"{self.root_name} calls deeper than Python's limit of {sys.getrecursionlimit():,} frames while its "
                 "modules are watched: each module called inside another takes a frame or two more.\n"
                 f"Allow more: sys.setrecursionlimit({3 * sys.getrecursionlimit()})"
             ) from error
-
-    def _remove(self) -> None:
-        while self._undo:
-            self._undo.pop()()
 
     def _pick(self, selection: Selection) -> dict[str, torch.nn.Module]:
         adapted = adapted_paths(self.model)
@@ -176,7 +180,7 @@ class Recorder:
         if is_compiled_in_place(module):  # torch would compile its hooks
             compiled = module.__dict__["_compiled_call_impl"]
             module.__dict__["_compiled_call_impl"] = self._around(hooked, compiled)
-            self._undo.append(partial(module.__dict__.__setitem__, "_compiled_call_impl", compiled))
+            self._undo.callback(module.__dict__.__setitem__, "_compiled_call_impl", compiled)
             return
         is_root = path == self.root_name
 
@@ -200,8 +204,8 @@ class Recorder:
             if not torch.compiler.is_compiling():
                 self._end(path, output)
 
-        self._undo.append(module.register_forward_pre_hook(before, with_kwargs=True).remove)
-        self._undo.append(module.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
+        self._undo.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+        self._undo.callback(module.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
 
     def run_alone(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Call a method of the model without gradients, record it, and leave the model as it was."""
@@ -235,23 +239,17 @@ class Recorder:
 
         return recorded
 
-    def _stack(self) -> list[_CallUnderWay]:
-        if not hasattr(self._threads, "stack"):
-            self._threads.stack = []
-        stack: list[_CallUnderWay] = self._threads.stack
-        return stack
-
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._runner not in (None, threading.get_ident()):
             return
-        stack = self._stack()
+        stack = self._thread.stack
         if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method:
             self._abandon(stack)
         caller = stack[-1] if stack else None
         call = Call(-1, hooked.path, hooked.class_name, -1, None, 0, source=hooked.source)
         call.parameters, call.has_children = hooked.parameters, hooked.has_children
         if caller is None:
-            self._threads.watch = CacheWatch()
+            self._thread.watch = CacheWatch()
         else:
             call.parent, call.depth = caller.call.index, caller.call.depth + 1
             call.site, call.inner_site = locate_call(caller.hooked.codes)
@@ -267,7 +265,7 @@ class Recorder:
 
     def _look(self, writer: _CallUnderWay | None, caches: tuple[object, ...], before: int | None) -> None:
         """Tell what the code of a call that is under way has written to caches since they were last looked at."""
-        written = self._threads.watch.written(caches) if caches else []
+        written = self._thread.watch.written(caches) if caches else []
         if written and writer is not None and self._on_write is not None:
             self._on_write(writer.call, written, before)
 
@@ -282,7 +280,7 @@ class Recorder:
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
         if self._runner not in (None, threading.get_ident()):
             return
-        stack = self._stack()
+        stack = self._thread.stack
         while stack:
             ended = stack.pop()
             call, error = ended.call, sys.exc_info()[1]

@@ -40,10 +40,29 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
             f"{type(model).__name__} is already traced or checked in another thread.\n"
             "Trace one after the other, or give each thread a copy of the model."
         )
+    lazy = [path for path, tensor in chain(model.named_parameters(), model.named_buffers()) if is_lazy(tensor)]
+    if lazy:
+        raise TFDebugError(
+            f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet.\n"
+            "Call the model once with its inputs, then check it."
+        )
     _KEPT[model] = thread
     try:
-        with _put_back_afterwards(model):
-            yield
+        plain = (module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule))
+        attributes = [_Attributes(module) for module in plain if wrapped_name(module) is None]
+        buffers = {id(tensor): tensor for kept in attributes for tensor in kept.tensors() if is_plain(tensor)}
+        values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # not lazily: memory would move
+        counted = tuple(buffer for buffer in buffers.values() if not buffer.is_inference())
+        # A backward of an earlier forward asks for the count of writes; the values that it saved are there again.
+        counts = torch.autograd._unsafe_preserve_version_counter(counted)  # type: ignore[attr-defined] # noqa: SLF001
+        with random_state_kept(), counts:
+            try:
+                yield
+            finally:
+                for kept in attributes:
+                    kept.put_back()
+                for key, buffer in buffers.items():
+                    _put_back(buffer, values[key])
     finally:
         if holder is None:
             _KEPT.pop(model, None)
@@ -63,31 +82,6 @@ def random_state_kept() -> Iterator[None]:
             random.setstate(python_state)
             if numpy is not None:
                 numpy.random.set_state(numpy_state)
-
-
-@contextmanager
-def _put_back_afterwards(model: torch.nn.Module) -> Iterator[None]:
-    lazy = [path for path, tensor in chain(model.named_parameters(), model.named_buffers()) if is_lazy(tensor)]
-    if lazy:
-        raise TFDebugError(
-            f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet.\n"
-            "Call the model once with its inputs, then check it."
-        )
-    plain = (module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule))
-    attributes = [_Attributes(module) for module in plain if wrapped_name(module) is None]
-    buffers = {id(tensor): tensor for kept in attributes for tensor in kept.tensors() if is_plain(tensor)}
-    values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
-    counted = tuple(buffer for buffer in buffers.values() if not buffer.is_inference())
-    # A backward of an earlier forward asks for the count of writes; the values that it saved are there again.
-    counts = torch.autograd._unsafe_preserve_version_counter(counted)  # type: ignore[attr-defined] # noqa: SLF001
-    with random_state_kept(), counts:
-        try:
-            yield
-        finally:
-            for kept in attributes:
-                kept.put_back()
-            for key, buffer in buffers.items():
-                _put_back(buffer, values[key])
 
 
 #: What a module holds that whoever shards, offloads or compiles it looks after.

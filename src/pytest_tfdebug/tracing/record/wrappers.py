@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -36,15 +36,6 @@ _ADAPTED = ("base_layer", "original_module")
 _INSIDE_ADAPTED = re.compile(r"\.(base_layer|original_module|modules_to_save|token_adapter)(\.|$)")
 
 
-class Named(NamedTuple):
-    """A module, seen through its wrappers."""
-
-    path: str  # its path in the bare model; empty for the root
-    # what hooks are put on: the module itself, or ``torch.compile``'s wrapper, inside of which no hook runs
-    outer: torch.nn.Module
-    module: torch.nn.Module  # the module itself
-
-
 def wrapped_name(module: torch.nn.Module) -> str | None:
     """Return the attribute under which a wrapper holds what it wraps; None for what is no wrapper."""
     children = module.__dict__.get("_modules", ())
@@ -63,11 +54,18 @@ def is_compiled_wrapper(module: torch.nn.Module) -> bool:
     return "_orig_mod" in module.__dict__.get("_modules", ())
 
 
-def bare(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the innermost module that wrappers hold."""
+def _with_wrapped(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield a module, what it wraps, what that wraps, and so on."""
+    yield module
     while (name := wrapped_name(module)) is not None:
         module = module._modules[name]  # type: ignore[assignment] # noqa: SLF001 - as nn.Module itself names its children
-    return module
+        yield module
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the innermost module that wrappers hold."""
+    *_, inner = _with_wrapped(module)
+    return inner
 
 
 def class_of(module: torch.nn.Module) -> type[torch.nn.Module]:
@@ -79,16 +77,15 @@ def class_of(module: torch.nn.Module) -> type[torch.nn.Module]:
 
 def root_of(model: torch.nn.Module) -> torch.nn.Module:
     """Return what the hooks of a model's root are put on: the bare model, or ``torch.compile``'s wrapper of it."""
-    return next(named_modules(model)).outer
+    return next(named_modules(model))[1]
 
 
 def callers_of_forward(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     """Yield the wrappers of a model that call its ``forward``, by which no hook of it runs: some of peft's tuners."""
-    while (name := wrapped_name(model)) is not None:
-        forward = inspect.unwrap(type(model).forward)
-        if any(base.__name__ == "BaseTuner" for base in type(model).__mro__) and "forward" in forward.__code__.co_names:
-            yield model
-        model = model._modules[name]  # type: ignore[assignment] # noqa: SLF001 - as in ``bare``
+    for each in _with_wrapped(model):
+        forward = inspect.unwrap(type(each).forward)
+        if any(base.__name__ == "BaseTuner" for base in type(each).__mro__) and "forward" in forward.__code__.co_names:
+            yield each
 
 
 def modules_by_path(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -99,18 +96,23 @@ def modules_by_path(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return dict(first.values())
 
 
-def named_modules(module: torch.nn.Module, path: str = "", outer: torch.nn.Module | None = None) -> Iterator[Named]:
-    """Yield every module of a model under each of its paths in the bare model, the root first, parents first."""
+def named_modules(
+    module: torch.nn.Module, path: str = "", outer: torch.nn.Module | None = None
+) -> Iterator[tuple[str, torch.nn.Module, torch.nn.Module]]:
+    """Yield every module of a model under each of its paths in the bare model, the root first, parents first.
+
+    Yields:
+        The path, empty for the root; what hooks are put on, which is the module itself, or ``torch.compile``'s wrapper,
+        inside of which no hook runs; and the module itself.
+    """
     name = wrapped_name(module)
     if name is not None and is_compiled_wrapper(module) and outer is None:
         outer = module
     children = dict(module._modules.items())  # noqa: SLF001 - with each name of a child that has several
     if name is None:
-        yield Named(path, module if outer is None else outer, module)  # a module may have a length of 0
-    else:
-        inner = children.pop(name)
-        if inner is not None:
-            yield from named_modules(inner, path, outer)
+        yield path, module if outer is None else outer, module  # a module may have a length of 0
+    elif (inner := children.pop(name)) is not None:
+        yield from named_modules(inner, path, outer)
     for own, child in children.items():
         if child is not None:
             yield from named_modules(child, f"{path}.{own}" if path else own)
@@ -136,14 +138,9 @@ def named_tensors(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 def _held(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return a module's tensor; what accelerate has put in the CPU's memory or a file, where it left none."""
-    if tensor.is_meta:
-        hook = getattr(module, "_hf_hook", None)
-        for each in (hook, *getattr(hook, "hooks", ())):
-            offloaded = getattr(each, "weights_map", None)
-            if offloaded is not None:
-                held: torch.Tensor = offloaded[name]
-                return held
-    return tensor
+    hook = getattr(module, "_hf_hook", None) if tensor.is_meta else None
+    maps = (getattr(each, "weights_map", None) for each in (hook, *getattr(hook, "hooks", ())))
+    return next((offloaded[name] for offloaded in maps if offloaded is not None), tensor)
 
 
 def _is_adapted(module: torch.nn.Module) -> bool:

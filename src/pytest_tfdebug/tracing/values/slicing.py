@@ -82,7 +82,7 @@ class Function:
 
 def function_at(site: Site) -> Function | None:
     """Return the function that a call site stands in; None where its source cannot be read."""
-    tree = _parse("".join(linecache.getlines(site.file)))
+    tree = _parse(site.file)
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             decorated = min((item.lineno for item in node.decorator_list), default=node.lineno)
@@ -98,7 +98,7 @@ def statement_at(tree: ast.Module, line: int) -> tuple[int, int]:
 
 def statement_lines(file: str, line: int) -> tuple[int, int]:
     """Return the lines of the statement that a line belongs to; the line alone where that is long."""
-    tree = _parse("".join(linecache.getlines(file)))
+    tree = _parse(file)
     first, last = statement_at(tree, line) if tree else (line, line)
     return (first, last) if last - first < _LONGEST else (line, line)
 
@@ -111,12 +111,9 @@ def is_statement(lines: SourceRange) -> bool:
 
 def branch_begin(file: str, line: int) -> int:
     """Return the line of the condition that leads to a line, where it stands near: it may be what is wrong."""
-    tree = _parse("".join(linecache.getlines(file)))
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree else []
-    near = [
-        node.lineno for node in nodes if node.lineno < line <= (node.end_lineno or 0) and line - node.lineno <= _NEAR
-    ]
-    return max(near, default=line)
+    tree = _parse(file)
+    extents = _extents(tree, (ast.If,)) if tree else []
+    return max((first for first, last in extents if first < line <= last and line - first <= _NEAR), default=line)
 
 
 def text_of(file: str, first: int, last: int) -> str:
@@ -129,8 +126,12 @@ def innermost_loop(tree: ast.Module, first: int, last: int) -> tuple[int, int] |
     return _innermost(tree, _LOOPS, first, last)
 
 
+def _parse(file: str) -> ast.Module | None:
+    return _parsed("".join(linecache.getlines(file)))
+
+
 @lru_cache(maxsize=64)
-def _parse(text: str) -> ast.Module | None:
+def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except SyntaxError:
