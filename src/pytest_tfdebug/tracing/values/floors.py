@@ -34,7 +34,7 @@ from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
@@ -124,9 +124,7 @@ def measure_floors(trace: Trace) -> list[str]:
 
     Return what a person is told of it, in lines.
     """
-    again = trace.again
-    if not isinstance(again, Rerun):
-        raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")
+    again = _live(trace)
     beside = _Beside(trace)
     try:
         with in_float64(again.model, again.inputs()) as (wide, inputs):
@@ -134,40 +132,51 @@ def measure_floors(trace: Trace) -> list[str]:
             with Recorder(wide, beside) as recorder:
                 recorder.run(again.method, *inputs)
     except Exception as error:
-        first = str(error).strip().partition("\n")[0]
         where = f"{beside.failed} raises " if beside.failed else ""
-        raise TFDebugError(
-            f"{trace.model_class} cannot be run in float64: {where}{type(error).__name__}: {first}\n"
-            'Record it without tolerance="fp64".'
-        ) from error
+        told = _told(trace, "float64", where, error)
+        raise TFDebugError(f'{told}\nRecord it without tolerance="fp64".') from error
     return list(beside.finish())
+
+
+def _live(trace: Trace) -> Rerun:
+    """Return what makes the forward of a trace again, with its model."""
+    if not isinstance(trace.again, Rerun):
+        raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")
+    return trace.again
+
+
+def _told(trace: Trace, dtype: str, where: str, error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{trace.model_class} cannot be run in {dtype}: {where}{type(error).__name__}: {first}"
 
 
 class _Beside:
     def __init__(self, trace: Trace) -> None:
-        self._calls = {(call.path, call.call): call for call in trace.calls}
         self._records = list(trace.records())
+        self._beside: dict[Any, TensorRecord] = {}  # by call, by what it is of it, and by leaf path
+        for call in trace.calls:
+            shown = [*(("input", it) for it in call.inputs), *(("output", it) for it in call.outputs or ())]
+            for role, record in (*shown, *((write.before, write.record) for write in call.writes)):
+                self._beside[call.path, call.call, role, record.leaf] = record
         self._floors: dict[int, tuple[float, str]] = {}
         self.failed = ""
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
-        self._look(call, leaves, lambda recorded: recorded.inputs)
+        self._look(call, leaves, "input")
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
-        self._look(call, leaves, lambda recorded: recorded.outputs or ())
+        self._look(call, leaves, "output")
 
     def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
-        self._look(call, leaves, lambda recorded: [each.record for each in recorded.writes if each.before == before])
+        self._look(call, leaves, before)
 
     def fail(self, call: Call) -> None:
         """Note the innermost call that raised, which is told first."""
         self.failed = self.failed or call.path
 
-    def _look(self, call: Call, leaves: list[Leaf], of: Callable[[Call], Sequence[TensorRecord]]) -> None:
-        recorded = self._calls.get((call.path, call.call))
-        records = {} if recorded is None else {record.leaf: record for record in of(recorded)}
+    def _look(self, call: Call, leaves: list[Leaf], role: str | int | None) -> None:
         for leaf in leaves:
-            record = records.get(leaf.path)
+            record = self._beside.get((call.path, call.call, role, leaf.path))
             values = None if record is None or id(record.held) in self._floors else readable(leaf.tensor)
             if record is not None and values is not None and record.held is not None:
                 self._floors[id(record.held)] = _floor(record, values), call.path
@@ -247,9 +256,7 @@ def with_floors(trace: Trace, dtypes: Iterable[str]) -> Values | None:
 
 def add_floors(trace: Trace, values: Values, dtype: str) -> None:
     """Make a recorded forward again in a dtype, and note how far each of its values is from there."""
-    again = trace.again
-    if not isinstance(again, Rerun):
-        raise TFDebugError(f"Floors of {dtype} are measured where the forward was recorded; the model is gone.")
+    again = _live(trace)
     kind = getattr(torch, dtype)
     low = copy.deepcopy(again.model).to(kind)
     try:
@@ -262,8 +269,7 @@ def add_floors(trace: Trace, values: Values, dtype: str) -> None:
             args, kwargs = given
             outputs = getattr(low, again.method)(*args, **kwargs)
     except Exception as error:
-        first = str(error).partition("\n")[0]
-        raise TFDebugError(f"{trace.model_class} cannot be run in {dtype}: {type(error).__name__}: {first}") from error
+        raise TFDebugError(_told(trace, dtype, "", error)) from error
     floors = [*_of_values(values, table), *_of_outputs(trace, values, outputs)]
     values.floors[dtype] = [floor if math.isfinite(floor) else 0.0 for floor in floors]
 

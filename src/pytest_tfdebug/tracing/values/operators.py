@@ -57,12 +57,7 @@ class _Memory:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
         self.shown: dict[Geometry, int] = {}
-        self.writers: list[int] = []
-
-    @property
-    def is_known(self) -> bool:
-        """Whether an operator has written or read it."""
-        return bool(self.writers)
+        self.writers: list[int] = []  # none as long as no operator has written or read it
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -87,10 +82,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._weights = named_tensors(model)  # kept, or what is read from a file would leave its address to others
         for name, tensor in reversed(self._weights):  # parameters, and the first name of each, come last
             if is_plain(tensor):
-                self._own[storage_id(tensor)] = (
-                    "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer",
-                    name,
-                )
+                kind: Origin = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+                self._own[storage_id(tensor)] = kind, name
 
     # --- the calls of modules
 
@@ -101,28 +94,22 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._table.calls.append(call)
         if self._progress is not None:
             self._progress(len(self._table.calls))
-        is_root = call.parent is None
         with _disable_current_modes():
             self._table.inputs[call.index] = [
-                (leaf.path, self._read(leaf.tensor, ("input", leaf.path) if is_root else None))
-                for leaf in leaves
-                if is_plain(leaf.tensor)
+                (path, self._read(tensor, ("input", path) if call.parent is None else None))
+                for path, tensor in leaves
+                if is_plain(tensor)
             ]
 
     def leave(self, call: Call, leaves: list[Leaf], _output: Any) -> None:  # noqa: ANN401
-        self._pop(call)
+        self.fail(call)
         with _disable_current_modes():
-            self._table.outputs[call.index] = [
-                (leaf.path, self._read(leaf.tensor)) for leaf in leaves if is_plain(leaf.tensor)
-            ]
+            shown = [(path, self._read(tensor)) for path, tensor in leaves if is_plain(tensor)]
+            self._table.outputs[call.index] = shown
 
     def fail(self, call: Call) -> None:
-        self._pop(call)
-
-    def _pop(self, call: Call) -> None:
-        while self._stack:
-            if self._stack.pop()[0] is call:
-                return
+        while self._stack and self._stack.pop()[0] is not call:
+            pass
 
     # --- operators
 
@@ -160,9 +147,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         readable = [tensor for tensor in written if is_plain(tensor)]
         for tensor in readable:
             self._read(tensor)
-        given = mapped((args, kwargs), lambda each: each if any(each is t for t in readable) else self._ref(each, each))
         targets = self._tape.will_write(readable)
-        found: tuple[tuple[Any, ...], dict[str, Any]] = mapped(given, lambda each: targets.get(id(each), each))
+        found: tuple[tuple[Any, ...], dict[str, Any]] = mapped(
+            (args, kwargs), lambda each: targets.get(id(each)) or self._ref(each, each)
+        )
         return found
 
     def _ref(self, given: Any, otherwise: Any = None) -> Any:  # noqa: ANN401 - any argument
@@ -170,7 +158,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _made(self, tensor: torch.Tensor, made: _Made) -> None:
         memory = self._memory(tensor)
-        is_view = memory.is_known and not made.is_written
+        is_view = bool(memory.writers) and not made.is_written
         index = self._add(tensor, "view" if is_view else "operator", made)
         if made.is_written:
             memory.shown.clear()
@@ -209,7 +197,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _read(self, tensor: torch.Tensor, origin: tuple[Origin, str] | None = None) -> int:
         memory = self._memory(tensor)
         geometry = geometry_of(tensor)
-        if not memory.is_known:
+        if not memory.writers:
             kind, name = origin or self._own.get(storage_id(tensor), ("constant", ""))
             memory.shown[geometry] = self._add(tensor, kind, _Made("", (), ()), name)
             memory.writers.append(memory.shown[geometry])
