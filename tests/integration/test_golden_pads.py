@@ -67,7 +67,7 @@ def test_a_difference_at_pads_alone_says_how_to_leave_them_out(run):
     told.assert_outcomes(failed=1)
     told.stdout.fnmatch_lines(
         [
-            "E *Port (Port): differs only at positions that attention_mask hides",
+            "E *test_it.py:* in Port (Port): differs only at positions that attention_mask hides",
             "  The port differs from its golden. Every other position agrees.",
             "  Next: leave these positions out: positions=attention_mask",
         ]

@@ -49,8 +49,9 @@ def test_the_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pa
 def test_a_difference_at_pads_alone_says_how_to_leave_them_out(reference):
     report = compared(reference, Port(reference))
 
-    assert not report.ok
-    assert str(report).startswith("Port (Port): differs only at positions that attention_mask hides\n")
+    source = report.culprit.source
+    assert "mixed = scores.softmax" in linecache.getline(source.file, source.first)
+    assert str(report).startswith(f"{source} in Port (Port): differs only at positions that attention_mask hides\n")
     assert "Next: leave these positions out: positions=attention_mask" in str(report)
 
 
@@ -73,6 +74,33 @@ def test_a_model_that_has_changed_since_is_not_run_on_a_part(reference, wrong):
 
     assert not report.ok
     assert not any(note.startswith("This is about") for note in report.notes)
+
+
+class Alike(nn.Module):
+    """Says how alike two rows are."""
+
+    def __init__(self, reference):
+        super().__init__()
+        self.reference, self.scale = reference, nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, input_ids, attention_mask):
+        pooled = self.reference(input_ids, attention_mask)[:, -1]
+        return {"alike": self.scale * pooled @ pooled.T, "pooled": pooled}
+
+
+class Pooled(Alike):
+    """Leaves that to its caller."""
+
+    def forward(self, ids, mask):
+        return self.reference(ids, mask)[:, -1], self.scale * 1
+
+
+def test_an_output_that_no_output_of_the_port_is_is_none_of_a_part_either(reference):
+    model = Alike(reference)
+
+    report = compared(model.eval(), Pooled(reference))
+
+    assert "returns nothing that could be compared with the reference's 'alike' (2, 2): not compared" in str(report)
 
 
 def encoder():

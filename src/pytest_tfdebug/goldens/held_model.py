@@ -78,12 +78,11 @@ def compare_with(
             return None if part is None else compare_with(*part, again)
 
         beside = None
-        if called.reference is not None:
+        if found.fails and called.reference is not None:
             beside, mask = beside_pads(golden_file.trace, called.reference, settings.rules, hold)
         if beside is not None:
             return beside
-        if not mask:
-            found = found.answered(held.by_values(output, progress, fails=found.fails))
+        found = found.answered(held.by_values(output, progress, fails=found.fails))
     tried = found.names_to_try()
     report = conclude(found, tried, held.under_names(tried), (held.again, golden_file.trace.again))
     if report.ok:
@@ -187,7 +186,7 @@ class _HeldModel:
             why = "All that differs may come from that."
             advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
         elif mask:
-            return at_pads(report, mask, root_name(self.model))
+            return at_pads(report, mask)
         else:
             return None
         return replace(report, culprit=self._given(why, wrong), advice=advice)

@@ -133,16 +133,16 @@ class _Comparison:
         expected, actual, rename = self.expected, self.actual, self.rename
         found, mask = ended(self.under(rename), (*expected.notes, *actual.notes), internal=self.internal), ""
         if found.asks and is_explained:
-            if isinstance(expected.again, Rerun):
-                again = expected.again
+            again = expected.again
+            if found.fails and isinstance(again, Rerun):
                 beside, mask = beside_pads(expected, lambda: again, self.rules, self.on_part)
                 if beside is not None:
                     return beside
-            found = found if mask else found.answered(explained(expected, actual, fails=found.fails))
+            found = found.answered(explained(expected, actual, fails=found.fails))
         tried = found.names_to_try()
         renamed = self.under({**(rename or {}), **tried}).finish() if tried and not callable(rename) else None
         report = conclude(found, tried, renamed, (actual.again, expected.again))
-        return at_pads(report, mask, actual.calls[0].path) if mask and not report.ok else report
+        return at_pads(report, mask) if mask else report
 
     def under(self, names: Rename) -> Comparator:
         """Compare the tensors of both, the modules of one under other names."""

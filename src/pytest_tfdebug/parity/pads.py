@@ -13,7 +13,6 @@ import torch
 
 from pytest_tfdebug.fingerprints import Fingerprint, are_among
 from pytest_tfdebug.parity.values.value_culprit import AGREE
-from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
@@ -69,11 +68,13 @@ def _beside_pads(expected: Trace, reference: Rerun, rules: OutputRules, hold: Ho
     return None, ""
 
 
-def at_pads(report: ParityReport, mask: str, root: str) -> ParityReport:
-    """Return the report of a forward that differs from another nowhere but at pads."""
+def at_pads(report: ParityReport, mask: str) -> ParityReport:
+    """Return the report of a forward that differs nowhere but at pads, with the place where that begins."""
+    if report.culprit is None:
+        return report
     wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
-    culprit = Culprit(root, "inputs", None, why, root, certain=True, wrong=wrong)
-    return replace(report, culprit=culprit, advice=f"Leave these positions out: positions={mask}")
+    advice = f"Leave these positions out: positions={mask}"
+    return replace(report, culprit=replace(report.culprit, wrong=wrong, why=why), advice=advice)
 
 
 def on_part(forward: Rerun, take: Take) -> Rerun | None:
