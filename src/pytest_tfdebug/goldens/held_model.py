@@ -179,17 +179,12 @@ class _HeldModel:
 
     def of_inputs(self, report: ParityReport, mask: str) -> ParityReport | None:
         """Return the report of a difference that no code is to blame for; None of any other."""
-        called = self.called
-        if called.lacking is not None:
-            own, theirs = called.lacking
-            wrong = f"was not given {own}, and the reference was given {theirs}"
-            why = "All that differs may come from that."
-            advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
-        elif mask:
-            return at_pads(report, mask)
-        else:
-            return None
-        return replace(report, culprit=self._given(why, wrong), advice=advice)
+        if self.called.lacking is None:
+            return at_pads(report, mask) if mask else None
+        own, theirs = self.called.lacking
+        wrong = f"was not given {own}, and the reference was given {theirs}"
+        advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
+        return replace(report, culprit=self._given("All that differs may come from that.", wrong), advice=advice)
 
     def _given(self, why: str, wrong: str = "") -> Culprit:
         root = root_name(self.model)

@@ -32,50 +32,34 @@ _KINDS = {"d": "a directory", "p": "a FIFO", "s": "a socket"}
 
 
 @dataclass(frozen=True)
-class LocalDirectory:
-    """A directory of this machine."""
-
-    root: Path
-
-    def named(self, name: str) -> str:
-        """Return the golden's path."""
-        return str(self.fetch(name))
-
-    def has(self, name: str) -> bool:
-        """Tell whether there is such a golden, and that it can be read."""
-        return is_readable_golden(self.root / name)
-
-    def fetch(self, name: str) -> Path:
-        """Return the golden's path."""
-        return self.root / name
-
-
-@dataclass(frozen=True)
 class GoldenPlace:
     """Where one golden is kept."""
 
-    directory: LocalDirectory | RemoteDirectory  # the directory that keeps it
+    directory: Path | RemoteDirectory  # the directory that keeps it, of this machine or behind a URL
     name: str  # its name there
 
     def __str__(self) -> str:
-        return self.directory.named(self.name)
+        return str(self._fetch()) if isinstance(self.directory, Path) else self.directory.named(self.name)
+
+    def _fetch(self) -> Path:
+        return self.directory / self.name if isinstance(self.directory, Path) else self.directory.fetch(self.name)
 
     def exists(self) -> bool:
         """Tell whether there is a golden, and that it can be read."""
-        return self.directory.has(self.name)
+        return is_readable_golden(self._fetch()) if isinstance(self.directory, Path) else self.directory.has(self.name)
 
     def read(self, reader: Callable[[Path], T]) -> T:
         """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more."""
         try:
             return self._read(reader)
         except GoldenError:
-            if isinstance(self.directory, LocalDirectory):
+            if isinstance(self.directory, Path):
                 raise
             self.directory.forget(self.name)
             return self._read(reader)
 
     def _read(self, reader: Callable[[Path], T]) -> T:
-        file = self.directory.fetch(self.name)
+        file = self._fetch()
         with self.names(file):
             return reader(file)
 
@@ -86,12 +70,12 @@ class GoldenPlace:
         At the end the file is put in this place, unless nothing was written to it. A golden of this machine needs no
         copy: the block gets the golden itself.
         """
-        if isinstance(self.directory, LocalDirectory):
-            yield self.directory.fetch(self.name)
+        if isinstance(self.directory, Path):
+            yield self._fetch()
             return
         with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
             file = Path(folder) / "golden"
-            before = self.directory.fetch(self.name).read_bytes() if self.exists() else b""
+            before = self._fetch().read_bytes() if self.exists() else b""
             if before:
                 file.write_bytes(before)
             with self.names(file):

@@ -153,18 +153,17 @@ def _signature(port: torch.nn.Module, method: str) -> Signature | None:
         return None  # a forward written in C, which takes what it takes
 
 
-def _other_ids(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
+def _other_ids(*sides: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the names of each side's only tensor of ids, where shape and dtype agree and so the values differ."""
-    mine, others = _ids(own), _ids(theirs)
+    tensors = ([(name, each) for name, each in side.items() if isinstance(each, torch.Tensor)] for side in sides)
+    mine, others = (
+        [(name, it) for name, it in side if not (it.is_floating_point() or it.is_complex())] for side in tensors
+    )
     if len(mine) != 1 or len(others) != 1:
         return None
-    (name, form), (path, other) = mine[0], others[0]
-    return (name, path.removeprefix("['").removesuffix("']")) if form == other else None
-
-
-def _ids(inputs: Mapping[str, Any]) -> list[tuple[str, tuple[torch.Size, torch.dtype]]]:
-    tensors = ((name, value) for name, value in inputs.items() if isinstance(value, torch.Tensor))
-    return [(name, (it.shape, it.dtype)) for name, it in tensors if not (it.is_floating_point() or it.is_complex())]
+    (name, one), (path, other) = mine[0], others[0]
+    is_alike = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return (name, path.removeprefix("['").removesuffix("']")) if is_alike else None
 
 
 def _is_same(value: object, other: object) -> bool:

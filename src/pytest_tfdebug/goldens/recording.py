@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.place import GoldenPlace
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
-    from pytest_tfdebug.records import TensorRecord
 
 #: Bytes above which a golden that was written gives a warning.
 _LARGE = 10_000_000
@@ -118,8 +117,13 @@ def refuse_unless_repeatable(
         args, kwargs = again.inputs()
         call = model if again.method == "forward" else method_of(model, again.method)
         found = {leaf.path: leaf for leaf in walk(call(*args, **kwargs))}
-        pairs = ((found[record.leaf], record) for record in recorded.calls[0].outputs or () if record.leaf in found)
-        return not any(_differs(tensor_record(leaf, readable(kept(leaf.tensor))), record) for leaf, record in pairs)
+        for record in recorded.calls[0].outputs or ():
+            if record.leaf in found:
+                leaf, tolerance = found[record.leaf], DEFAULTS.get(record.dtype, Tolerance(0.0, 0.0))
+                actual = tensor_record(leaf, readable(kept(leaf.tensor)))
+                if compare_leaf("output", actual, record, tolerance).problem:
+                    return False
+        return True
 
     with preserved(model), torch.no_grad():
         torch.manual_seed(_OTHER_SEED)
@@ -140,11 +144,6 @@ def refuse_unless_repeatable(
     raise GoldenError(
         f"The forward of {recorded.model_class} gives another result each time, so a golden of it would fail:\n  {why}"
     )
-
-
-def _differs(actual: TensorRecord, recorded: TensorRecord) -> bool:
-    tolerance = DEFAULTS.get(recorded.dtype, Tolerance(0.0, 0.0))
-    return bool(compare_leaf("output", actual, recorded, tolerance).problem)
 
 
 def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecord]:

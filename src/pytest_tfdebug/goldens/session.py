@@ -30,7 +30,7 @@ from pytest_tfdebug.goldens.paths import (
     label_of,
     shown,
 )
-from pytest_tfdebug.goldens.place import GoldenPlace, LocalDirectory, RemoteDirectory
+from pytest_tfdebug.goldens.place import GoldenPlace, RemoteDirectory
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable
@@ -101,10 +101,10 @@ class GoldenSession:
         plain = GoldenPlace(directory, golden_name(item, name))
         return special[0] if is_new else next((place for place in special if place.exists()), plain)
 
-    def _directory(self, item: pytest.Item) -> LocalDirectory | RemoteDirectory:
+    def _directory(self, item: pytest.Item) -> Path | RemoteDirectory:
         golden_dir = Options.of(item.config).golden_dir
         if golden_dir is None or not is_url(golden_dir):
-            return LocalDirectory(directory_of(item.path, item.config, golden_dir))
+            return directory_of(item.path, item.config, golden_dir)
         if golden_dir not in self._remote:
             self._remote[golden_dir] = RemoteDirectory(golden_dir)
         return self._remote[golden_dir]
@@ -165,8 +165,7 @@ def _delete(paths: list[str]) -> Iterator[str]:
 class _TestFile:
     path: Path
     nodeid: str
-    tests: set[str] = field(default_factory=set)
-    labels: set[str] = field(default_factory=set)
+    tests: dict[str, str] = field(default_factory=dict)  # with the names of their goldens
 
     def has_lost(self, recorded: str, *, is_beside: bool) -> bool:
         """Tell whether a recorded test was in this file and no longer is.
@@ -202,7 +201,7 @@ def find_stale(config: pytest.Config, golden_dir: str | None) -> Iterator[str]:
     for path, file in _test_files(config).items() if not is_url(golden_dir) else ():  # which other projects may share
         folders.setdefault(folder_of_file(path, config, golden_dir), []).append(file)
     for folder, files in folders.items():
-        labels = {label for file in files for label in file.labels}
+        labels = {label for file in files for label in file.tests.values()}
         unnamed = [path for path in _goldens(folder) if not _is_label_of(path.name.removesuffix(SUFFIX), labels)]
         if folder.resolve().is_relative_to(config.rootpath.resolve()):
             yield from (str(path) for path in unnamed if _is_stale(path, files, is_beside=golden_dir is None))
@@ -222,10 +221,8 @@ def _test_files(config: pytest.Config) -> dict[Path, _TestFile]:
     collected = Collected.of(config)
     files = {path: _TestFile(path, nodeid) for path, nodeid in collected.whole(config).items()}
     for item in collected.items:
-        file = files.get(item.path)
-        if file is not None:
-            file.tests.add(item.nodeid.partition("::")[2])
-            file.labels.add(label_of(item))
+        if item.path in files:
+            files[item.path].tests[item.nodeid.partition("::")[2]] = label_of(item)
     return files
 
 

@@ -13,7 +13,7 @@ import sys
 import zlib
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import torch
@@ -42,7 +42,12 @@ MOST_CALLS = 20_000
 #: A leaf path, and the place of its tensor in the table.
 _Leaf = tuple[str, int]
 _Lines = tuple[str, int, int]
-_Place = tuple[str, int, int, str, int, int]
+
+
+class _Skeleton(TypedDict, total=False):
+    args: list[Any]
+    kwargs: dict[str, Any]
+    outputs: Any
 
 
 class CallEntry(msgspec.Struct, omit_defaults=True):
@@ -53,12 +58,12 @@ class CallEntry(msgspec.Struct, omit_defaults=True):
     index: int
     call: int
     parent: int | None
-    site: _Place | None
-    inner_site: _Place | None
+    site: Site | None
+    inner_site: Site | None
     source: _Lines | None
     parameters: tuple[str, ...]
     has_children: bool
-    skeleton: dict[str, Any]
+    skeleton: _Skeleton
     error: str | None
     inputs: list[_Leaf]
     outputs: list[_Leaf] | None
@@ -184,29 +189,18 @@ def _decode_call(entry: CallEntry, reader: TensorReader) -> Call:
     outputs = None if entry.outputs is None else tuple(reader.record(*leaf) for leaf in entry.outputs)
     inputs = tuple(reader.record(*leaf) for leaf in entry.inputs)
     for key, bare in entry.skeleton.items():
-        if key in ("args", "kwargs", "outputs"):
-            count = len((outputs or ()) if key == "outputs" else inputs)
-            for _, end in skeleton_ends(bare):
-                if isinstance(end, int) and not 0 <= end < count:
-                    raise ValueError(f"there is no leaf {end} among {count}")
-    msgspec.convert(entry.skeleton, _Skeleton)
+        count = len((outputs or ()) if key == "outputs" else inputs)
+        for _, end in skeleton_ends(bare):
+            if isinstance(end, int) and not 0 <= end < count:
+                raise ValueError(f"there is no leaf {end} among {count}")
     read = {
         "depth": 0,
-        "site": entry.site and Site(*entry.site),
-        "inner_site": entry.inner_site and Site(*entry.inner_site),
         "source": entry.source and SourceRange(*entry.source),
         "inputs": inputs,
         "outputs": outputs,
         "writes": tuple(Write(reader.record(*leaf), before) for before, leaf in entry.writes),
     }
     return Call(**{**msgspec.structs.asdict(entry), **read})
-
-
-class _Skeleton(msgspec.Struct):
-    """The two parts of a skeleton that are always of one kind."""
-
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
 
 
 @lru_cache(maxsize=4096)

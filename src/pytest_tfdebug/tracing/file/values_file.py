@@ -38,39 +38,17 @@ _ORIGINS = get_args(Origin)
 _Leaves = list[tuple[int, list[tuple[str, int]]]]
 
 
-class _CompactRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A row of the table: a list, its entries in the order of the fields."""
+#: A call: index, path, class, call index, parent, lines of its forward, and where it was called.
+CallRow = tuple[int, str, str, int, "int | None", "tuple[str, int, int] | None", "Site | None"]
+#: The end of what has a fingerprint: elements, finite ones, and the length of each axis; its moments and a number for
+#: each axis are in the other tensor.
+_Print = tuple[int, int, list[int]]
+#: A parameter: name and shape, and its fingerprint.
+ParameterRow = tuple[str, tuple[int, ...], int, int, list[int]]
 
 
-class CallRow(_CompactRow):
-    """A call."""
-
-    index: int
-    path: str
-    class_name: str
-    call: int
-    parent: int | None
-    source: tuple[str, int, int] | None
-    site: Site | None
-
-
-class PrintRow(_CompactRow, kw_only=True):
-    """The end of what has a fingerprint; its moments and a number for each axis are in the other tensor."""
-
-    elements: int
-    finite: int
-    lengths: list[int]
-
-
-class ParameterRow(PrintRow):
-    """A parameter."""
-
-    name: str
-    shape: tuple[int, ...]
-
-
-class ValueRow(PrintRow):
-    """A value; its origin, its chain and its producers by their places."""
+class ValueRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A value: a list, its entries in the order of the fields; its origin, chain and producers by their places."""
 
     operator: str
     origin: int
@@ -81,6 +59,9 @@ class ValueRow(PrintRow):
     shape: tuple[int, ...]
     dtype: str
     is_random: int
+    elements: int
+    finite: int
+    lengths: list[int]
 
 
 class Table(msgspec.Struct):
@@ -103,14 +84,14 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
     lines = {line: place for place, line in enumerate(dict.fromkeys(line for chain in chains for line in chain))}
     numbers: list[float] = []
 
-    def printed(of: Fingerprint) -> dict[str, Any]:
+    def printed(of: Fingerprint) -> _Print:
         numbers.extend((*of.moments, *(number for _, number in of.axes)))
-        return {"elements": of.elements, "finite": of.finite, "lengths": [length for length, _ in of.axes]}
+        return of.elements, of.finite, [length for length, _ in of.axes]
 
     def row(value: Value) -> ValueRow:
-        chain, origin = chains[value.lines], _ORIGINS.index(value.origin)
-        made = value.operator, origin, value.name, value.call, chain, value.producers
-        return ValueRow(*made, value.shape, value.dtype, int(value.is_random), **printed(value.print))
+        made = value.operator, _ORIGINS.index(value.origin), value.name, value.call, chains[value.lines]
+        of_it = value.producers, value.shape, value.dtype, int(value.is_random)
+        return ValueRow(*made, *of_it, *printed(value.print))
 
     table = Table(
         [_encode_line(line) for line in lines],
@@ -120,7 +101,7 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
         list(values.inputs.items()),
         list(values.outputs.items()),
         [row(value) for value in values.values],
-        [ParameterRow(name, shape, **printed(held)) for name, (held, shape) in values.parameters.items()],
+        [(name, shape, *printed(held)) for name, (held, shape) in values.parameters.items()],
         values.attributes,
     )
     floors = {
@@ -144,13 +125,12 @@ def _encode_line(line: Line) -> Line:
 
 
 def _encode_call(call: Call) -> CallRow:
-    site = call.inner_site or call.site
+    site, lines = call.inner_site or call.site, call.source
     if site is not None:
         code = safe(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT])
         site = site._replace(file=portable(site.file), code=code)
-    lines = call.source
     source = None if lines is None else (portable(lines.file), lines.first, lines.last)
-    return CallRow(call.index, call.path, call.class_name, call.call, call.parent, source, site)
+    return call.index, call.path, call.class_name, call.call, call.parent, source, site
 
 
 def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
@@ -173,31 +153,28 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
 
 
 def _decode(table: Table, numbers: Iterator[float]) -> Values:
-    before = _numbers_of_calls(table)
+    calls = _decode_calls(table)
     chains = [tuple(_at(place, table.lines) for place in chain) for chain in table.chains]
     values = []
     for place, row in enumerate(table.values):
         if not all(0 <= made < place for made in row.producers):
             raise ValueError(f"value {place} comes from one that is not before it")
-        if row.call is not None and row.call not in before:
+        if row.call is not None and row.call not in calls:
             raise ValueError(f"value {place} has no call")
         made = row.operator, _at(row.origin, _ORIGINS), row.name, row.call, _at(row.chain, chains), row.producers
-        values.append(Value(place, *made, row.shape, row.dtype, _decode_print(row, numbers), bool(row.is_random)))
-    parameters = {row.name: (_decode_print(row, numbers), row.shape) for row in table.parameters}
+        found = _decode_print((row.elements, row.finite, row.lengths), numbers)
+        values.append(Value(place, *made, row.shape, row.dtype, found, bool(row.is_random)))
+    parameters = {name: (_decode_print(told, numbers), shape) for name, shape, *told in table.parameters}
     if next(numbers, None) is not None:
         raise ValueError("the table of values has more numbers than its fingerprints need")
     for index, held in (*table.inputs, *table.outputs):
-        if index not in before:
+        if index not in calls:
             raise ValueError("the inputs or outputs of a call that is not there")
         for _, value in held:
             _at(value, values)
-    calls = []
-    for it in table.calls:
-        source = it.source and SourceRange(*it.source)
-        calls.append(Call(it.index, it.path, it.class_name, it.call, it.parent, 0, it.site, source=source))
     return Values(
         values=values,
-        calls=calls,
+        calls=[*calls.values()],
         inputs=dict(table.inputs),
         outputs=dict(table.outputs),
         parameters=parameters,
@@ -206,25 +183,26 @@ def _decode(table: Table, numbers: Iterator[float]) -> Values:
     )
 
 
-def _numbers_of_calls(table: Table) -> set[int]:
-    before: set[int] = set()
-    for call in table.calls:
-        if call.parent is not None and call.parent not in before:
-            raise ValueError(f"call {call.index} of the table of values has no caller before it")
-        before.add(call.index)
-    if not before or len(before) < len(table.calls):
+def _decode_calls(table: Table) -> dict[int, Call]:
+    calls: dict[int, Call] = {}
+    for index, path, class_name, call, parent, source, site in table.calls:
+        if parent is not None and parent not in calls:
+            raise ValueError(f"call {index} of the table of values has no caller before it")
+        lines = source and SourceRange(*source)
+        calls[index] = Call(index, path, class_name, call, parent, 0, site, source=lines)
+    if not calls or len(calls) < len(table.calls):
         raise ValueError("the calls of the table of values are not one each")
-    return before
+    return calls
 
 
-def _decode_print(row: PrintRow, numbers: Iterator[float]) -> Fingerprint:
-    held = list(islice(numbers, MOMENTS + len(row.lengths)))
-    if len(held) < MOMENTS + len(row.lengths):
+def _decode_print(told: Any, numbers: Iterator[float]) -> Fingerprint:  # noqa: ANN401 - a ``_Print``
+    elements, finite, lengths = told
+    held = list(islice(numbers, MOMENTS + len(lengths)))
+    if len(held) < MOMENTS + len(lengths):
         raise ValueError("the table of values has fewer numbers than its fingerprints need")
-    if row.lengths and math.prod(row.lengths) > row.elements:
+    if lengths and math.prod(lengths) > elements:
         raise ValueError("a fingerprint has more axes than elements")
-    axes = tuple(zip(row.lengths, held[MOMENTS:], strict=True))
-    return Fingerprint._make((row.elements, row.finite, *held[:MOMENTS], axes))
+    return Fingerprint._make((elements, finite, *held[:MOMENTS], (*zip(lengths, held[MOMENTS:], strict=True),)))
 
 
 def _at(index: int, among: Sequence[_T]) -> _T:

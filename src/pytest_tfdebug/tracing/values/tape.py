@@ -115,7 +115,8 @@ class Tape:
         name = func.overloadpacket.__name__
         is_trusting = name.startswith(_INTERNAL) and not name.startswith(_CHECKED)  # most of these check nothing
         if "empty" not in name and torch.Tag.nondeterministic_seeded not in func.tags:
-            run = partial(_as_recorded, func, mapped(given, self._form_of)) if is_trusting else func
+            form = mapped(given, lambda each: _form_of(self.tensors.get(each) if isinstance(each, Ref) else each))
+            run = partial(_as_recorded, func, form) if is_trusting else func
             self._add(Step(name, run, *given, tuple(outs)))
 
     def will_write(self, tensors: Sequence[torch.Tensor]) -> dict[int, Target]:
@@ -149,9 +150,6 @@ class Tape:
             (*(index for index, _ in results), *new),
         )
         self._add(step)
-
-    def _form_of(self, each: Any) -> Any:  # noqa: ANN401 - any
-        return _form_of(self.tensors.get(each)) if isinstance(each, Ref) else each
 
     def _image(self, tensor: torch.Tensor) -> int:
         """Return the image of a tensor's storage as it is; the first is made of the first value in it."""
