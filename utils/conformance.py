@@ -27,9 +27,8 @@ from typing import Any
 
 import command
 from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
-from pytest_tfdebug.conform.judge import PromiseFinding, judge
-from pytest_tfdebug.conform.mixin import PROMISES, Promise
-from pytest_tfdebug.conform.subject import Subject, prepared
+from pytest_tfdebug.conform.mixin import PROMISES, Promise, judge
+from pytest_tfdebug.conform.subject import PromiseFinding, Subject, prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 
 #: Promise -> class of the model -> why it does not keep the promise by design.

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_tfdebug import options
 from pytest_tfdebug.errors import CheckError, TFDebugError
-from pytest_tfdebug.running import RUNNING, Collected
+from pytest_tfdebug.running import RUNNING, Collected, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -37,8 +37,7 @@ MARKER_PLUGINS: dict[str, str] = {
 }
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
-_NOTES = "pytest_tfdebug.publish.note"
-_FAILURE = "pytest_tfdebug.publish.failure"
+_REPORTS = "pytest_tfdebug.publish.reports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -111,8 +110,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
     It is no wrapper: pytest gives the error of a ``unittest.TestCase`` to the call only in a hook of its own.
     """
-    if _NOTES in sys.modules:
-        import_module(_NOTES).add_properties(item)
+    if _REPORTS in sys.modules:
+        import_module(_REPORTS).add_properties(item)
     if call.excinfo is None or item.config.getoption("fulltrace"):
         return
     if _is_mistake(call.excinfo):
@@ -129,9 +128,9 @@ def pytest_show_failed_check(
     report = yield
     error = call.excinfo.value if report.failed and call.excinfo is not None else None
     if isinstance(error, (CheckError, TFDebugError)):
-        import_module("pytest_tfdebug.publish.failure").show(item, report, call.excinfo)
+        import_module(_REPORTS).show(item, report, call.excinfo)
     elif error is not None and not item.config.getoption("fulltrace") and any(map(_is_ours, _frames(error))):
-        import_module("pytest_tfdebug.publish.failure").fold_libraries(report, call.excinfo)
+        import_module(_REPORTS).fold_libraries(report, call.excinfo)
     return report
 
 
@@ -227,7 +226,7 @@ def pytest_tell_late_interrupts(session: pytest.Session) -> Generator[None, obje
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
     from pytest_tfdebug.goldens.paths import TYPED, is_typed
-    from pytest_tfdebug.publish.failure import TOLD_WIDTH, width_of
+    from pytest_tfdebug.publish.reports import TOLD_WIDTH, width_of
 
     node.workerinput.update({TYPED: is_typed(node.config), TOLD_WIDTH: width_of(node.config)})
 
@@ -242,8 +241,8 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a worker of pytest
 @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_terminal_summary")
 def pytest_colour_failed_checks(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
     """Colour the answers before they are printed."""
-    if _FAILURE in sys.modules:
-        import_module(_FAILURE).colour(terminalreporter)
+    if _REPORTS in sys.modules:
+        import_module(_REPORTS).colour(terminalreporter)
     return (yield)
 
 
@@ -260,15 +259,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if verdicts:
         from pytest_tfdebug.check_record import PromiseVerdict
         from pytest_tfdebug.report.tables import render_table
-        from pytest_tfdebug.workers import read
 
         table = render_table([read(each, PromiseVerdict) for each in verdicts])
         _write(terminalreporter, "tfdebug conformance", table)
     told = _properties(terminalreporter, options.NOTE)
     notes = [f"{it.nodeid}: {value}" for it, value in told if it.when == "call" and it.outcome == "passed"]
     _write(terminalreporter, "tfdebug notes", notes)
-    if _FAILURE in sys.modules:
-        _write(terminalreporter, "tfdebug diagnoses", import_module(_FAILURE).table(terminalreporter))
+    if _REPORTS in sys.modules:
+        _write(terminalreporter, "tfdebug diagnoses", import_module(_REPORTS).table(terminalreporter))
 
 
 def _properties(terminalreporter: pytest.TerminalReporter, key: str) -> Iterator[tuple[pytest.TestReport, Any]]:

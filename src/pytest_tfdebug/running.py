@@ -1,14 +1,16 @@
-"""What a run has collected, and what runs now, for functions that are not handed it; loaded in every run of pytest."""
+"""What a run has collected, what runs now, and what its processes tell each other; loaded in every run of pytest."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+_T = TypeVar("_T")
 
 
 class Running:
@@ -61,3 +63,41 @@ class Collected:
 
 
 _COLLECTED: pytest.StashKey[Collected] = pytest.StashKey()
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Tell whether this process runs tests for another one, which prints."""
+    return hasattr(config, "workerinput")
+
+
+def told(config: pytest.Config, key: str) -> Any:  # noqa: ANN401 - a JSON value
+    """Return what the process that prints told this worker; None in that process itself."""
+    return getattr(config, "workerinput", {}).get(key)
+
+
+def hand_over(config: pytest.Config, key: str, record: object) -> bool:
+    """Leave a record for the process that prints when the run ends; return False in that process itself."""
+    output = getattr(config, "workeroutput", None)
+    if output is not None:
+        output[key] = as_text(record)
+    return output is not None
+
+
+def handed_over(node: Any, key: str, kind: type[_T]) -> _T | None:  # noqa: ANN401 - a worker, and xdist is not typed
+    """Return the record that a worker has left; None of one that left none, or died."""
+    text = getattr(node, "workeroutput", {}).get(key)
+    return None if text is None else read(text, kind)
+
+
+def as_text(record: object) -> str:
+    """Return a dataclass or a named tuple as JSON."""
+    import msgspec
+
+    return msgspec.json.encode(record).decode()
+
+
+def read(text: str, kind: type[_T]) -> _T:
+    """Return the record that a JSON text holds."""
+    import msgspec
+
+    return msgspec.json.decode(text, type=kind)

@@ -24,8 +24,7 @@ from transformers import (
 )
 
 import pytest_tfdebug
-from pytest_tfdebug.conform.judge import judge
-from pytest_tfdebug.conform.mixin import PROMISES
+from pytest_tfdebug.conform.mixin import PROMISES, judge
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import ConformanceError
 

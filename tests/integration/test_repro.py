@@ -225,7 +225,7 @@ def test_a_repro_that_is_interrupted_leaves_the_earlier_one(pytester, monkeypatc
     pytester.makepyfile(test_it=INFINITE.format(names=["a"]))
     pytester.runpytest_inprocess("--tf-repro=there")
     (earlier,) = (file.read_text() for file in pytester.path.glob("there/*/repro.py"))
-    monkeypatch.setattr("pytest_tfdebug.repro.write._script", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("pytest_tfdebug.repro._script", Mock(side_effect=KeyboardInterrupt))
 
     pytester.runpytest_inprocess("--tf-repro=there", no_reraise_ctrlc=True)
 

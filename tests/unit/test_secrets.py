@@ -9,7 +9,7 @@ import torch
 from pytest_tfdebug import InvarianceError, assert_padding_invariant, trace
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.goldens.golden_file import save
-from pytest_tfdebug.repro.write import write_repro
+from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import classify, render
@@ -107,7 +107,7 @@ def test_a_repro_holds_no_form(tmp_path, monkeypatch, form):
     config = SimpleNamespace(inipath=None, rootpath=tmp_path, invocation_params=SimpleNamespace(dir=tmp_path, args=()))
     item = SimpleNamespace(nodeid=f"test_it.py::test_it[{form.text}]", config=config)
     chosen = SimpleNamespace(repro="made", golden_dir=form.text, golden_variant=None, device="auto")
-    monkeypatch.setattr("pytest_tfdebug.repro.write.Options.of", lambda _: chosen)
+    monkeypatch.setattr("pytest_tfdebug.repro.Options.of", lambda _: chosen)
     monkeypatch.setenv("HF_HOME", form.text)
 
     told = write_repro(item, "parity", model, (torch.ones(1, 2),), {"note": form.text})

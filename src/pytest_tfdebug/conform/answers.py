@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.judge import PromiseFinding
+from pytest_tfdebug.conform.subject import PromiseFinding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.paths import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.session import GoldenSession

@@ -1,11 +1,14 @@
-"""The promises of a model class, and one test for each: in a class of its own, or beside tests of transformers."""
+"""The promises of a model class, the verdict on each, and one test for each, also beside tests of transformers.
+
+A model that is declared to vary by design has to vary.
+"""
 
 from __future__ import annotations
 
 import sys
 import traceback
 import unittest
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,22 +16,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 import torch
 
+from pytest_tfdebug.check_record import CheckRecord, PromiseVerdict
 from pytest_tfdebug.conform import answers, weights
-from pytest_tfdebug.conform.judge import PromiseFinding, declared, judge, tell
-from pytest_tfdebug.conform.subject import Subject, prepared
+from pytest_tfdebug.conform.subject import PromiseFinding, Subject, prepared
 from pytest_tfdebug.errors import ActivationOverflowError, ConformanceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
 from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.options import CONFORMANCE
 from pytest_tfdebug.overflow.guard import overflow_guard
+from pytest_tfdebug.parity.record.check import culprit_record
+from pytest_tfdebug.publish.reports import note, raised, wants_details
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.running import RUNNING, as_text
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pytest_tfdebug.invariance.checks.base import Check
 
@@ -113,8 +119,71 @@ PROMISES: tuple[Promise, ...] = (
     Promise("golden", "gives what its golden holds", answers.agrees_with_golden, answers.has_golden),
 )
 
-
 _NAMES = [promise.name for promise in PROMISES]
+#: Promise -> class of the model -> why it varies by design.
+Varies = dict[str, dict[str, str]]
+
+
+def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
+    """Return the declared reasons, each under its promise and class."""
+    classes, promises = list(classes), list(promises)
+    found: Varies = {}
+    for promise, given in (varies or {}).items():
+        if promise not in promises:
+            raise TFDebugError(
+                f"varies names {promise!r}, which is no promise; the promises are {', '.join(promises)}."
+            )
+        reasons: dict[Any, Any] = given if isinstance(given, dict) else dict.fromkeys(classes, given)
+        for name, reason in reasons.items():
+            if name not in classes:
+                raise TFDebugError(f"varies[{promise!r}] names {name!r}; the classes are {', '.join(classes)}.")
+            if not isinstance(reason, str) or not reason.strip():
+                raise TFDebugError(f"varies[{promise!r}] gives no reason for {name}: say why it varies by design.")
+        found[promise] = dict(reasons)
+    return found
+
+
+def judge(subject: Subject, promise: Promise, reason: str = "") -> PromiseVerdict:
+    """Hold a model to a promise."""
+    finding, name = promise.find(subject), subject.name
+    culprit = finding.culprit.path if finding.culprit is not None else ""
+    if finding.absent:
+        return PromiseVerdict(name, promise.name, "does not apply", finding.absent)
+    if reason and finding.failure:
+        return PromiseVerdict(name, promise.name, "varies", reason, culprit)
+    if reason:
+        told = f"{name} is declared to break the promise of {promise.name} ({reason}) and keeps it."
+        verdict = PromiseVerdict(name, promise.name, "fails", told)
+        raise ConformanceError(f"{told}\nTake {name} out of varies[{promise.name!r}].", verdict, finding)
+    if finding.failure:
+        verdict = PromiseVerdict(name, promise.name, "fails", finding.failure.partition("\n")[0], culprit)
+        told = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"
+        raise ConformanceError(f"{finding.failure}\n{told}", verdict, finding)
+    return PromiseVerdict(name, promise.name, "passes", finding.note)
+
+
+def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None:
+    """Hand a verdict to the running test; do nothing outside pytest."""
+    item = RUNNING.item
+    if item is None:
+        return
+    item.user_properties.append((CONFORMANCE, as_text(verdict)))
+    if verdict.state == "does not apply":
+        return
+    headline = f"{verdict.model}, {verdict.promise}: {verdict.state}" + (f" ({verdict.text})" if verdict.text else "")
+    name = f"{verdict.model} {verdict.promise}"
+    record = CheckRecord(item.nodeid, "conformance", "passed", headline, name=name, model=verdict.model)
+    if error is not None:
+        raised(item, error, None)
+        record = replace(
+            record,
+            status="failed",
+            headline=verdict.text,
+            culprit=culprit_record(error.culprit),
+            diagnosis=error.finding.diagnosis,
+            text=str(error) if wants_details(item.config) else "",
+        )
+    note(item, record)
 
 
 class ConformanceMixin:

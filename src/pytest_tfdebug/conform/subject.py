@@ -1,4 +1,4 @@
-"""A model class as the promises check it: small, seeded, called once; also that of a test class of transformers."""
+"""A model class as the promises check it: small, seeded, called once; and what a promise finds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,29 @@ from pytest_tfdebug.tracing.record.leaves import duplicate
 from pytest_tfdebug.tracing.record.state import preserved, random_state_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TypeGuard
+
+    from pytest_tfdebug.records import Culprit
+
+
+@dataclass(frozen=True)
+class PromiseFinding:
+    """What was found when a model was held to a promise."""
+
+    failure: str = ""  # the report of a broken promise; empty if it holds
+    absent: str = ""  # why the promise does not apply, in a sentence; empty if it does
+    culprit: Culprit | None = None  # where it is broken; None if that is not known
+    diagnosis: str = ""  # what is probably wrong, in a sentence
+    note: str = ""  # what is worth saying although the promise holds
+
+    @classmethod
+    def broken(
+        cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None
+    ) -> PromiseFinding:
+        """Return the finding of a broken promise: a sentence, its details in lines, and what is probably wrong."""
+        text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
+        return cls(text, culprit=culprit, diagnosis=diagnosis)
 
 
 @dataclass(eq=False)

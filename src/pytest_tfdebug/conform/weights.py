@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.conform.judge import PromiseFinding
+from pytest_tfdebug.conform.subject import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.checks.save_load import load_record, told_keys

@@ -30,8 +30,8 @@ from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport, hold_logprobs
 from pytest_tfdebug.parity.record.check import parity_record
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, read_tolerance
-from pytest_tfdebug.publish.note import calling_line, note, wants_details
-from pytest_tfdebug.repro.write import write_repro
+from pytest_tfdebug.publish.reports import calling_line, note, wants_details
+from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import modules_of, root_name
 

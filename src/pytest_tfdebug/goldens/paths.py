@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import printable, redact
-from pytest_tfdebug.workers import told
+from pytest_tfdebug.running import told
 
 if TYPE_CHECKING:
     import pytest

@@ -34,8 +34,7 @@ from pytest_tfdebug.goldens.place import GoldenPlace, RemoteDirectory
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable
-from pytest_tfdebug.running import Collected
-from pytest_tfdebug.workers import hand_over, handed_over
+from pytest_tfdebug.running import Collected, hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

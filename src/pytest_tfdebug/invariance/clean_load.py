@@ -13,12 +13,12 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, LoadRecord
 from pytest_tfdebug.errors import CleanLoadError
+from pytest_tfdebug.frames import Owner, running_owner
 from pytest_tfdebug.invariance.api import CLEAN_LOAD, asked
 from pytest_tfdebug.invariance.checks.save_load import recorded, told_keys, without
-from pytest_tfdebug.publish.note import note, raised
+from pytest_tfdebug.publish.reports import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.owner import Owner, running_owner
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

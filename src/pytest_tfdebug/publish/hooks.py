@@ -19,13 +19,13 @@ from pytest_tfdebug.environment import environment
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.github import annotation
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.publish.note import NOTED, PUBLISHER
+from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.report.page.render import assets, render_check, render_index
 from pytest_tfdebug.report.page.view import card
+from pytest_tfdebug.running import is_worker
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
-from pytest_tfdebug.workers import is_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping

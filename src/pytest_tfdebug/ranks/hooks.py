@@ -15,7 +15,7 @@ from pytest_tfdebug.goldens.paths import TYPED, is_typed
 from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
 from pytest_tfdebug.ranks.launch import BY_TORCHRUN, Rank, launched, start_group, started, stop_group, wait
-from pytest_tfdebug.workers import read
+from pytest_tfdebug.running import read
 
 if TYPE_CHECKING:
     from typing_extensions import Self

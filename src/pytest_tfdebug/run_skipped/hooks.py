@@ -18,14 +18,13 @@ from _pytest.runner import runtestprotocol
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import leaving
-from pytest_tfdebug.run_skipped.skips import Lifting
-from pytest_tfdebug.run_skipped.trial import Row, reason_of, try_test
-from pytest_tfdebug.workers import hand_over, handed_over
+from pytest_tfdebug.run_skipped.trial import Lifting, Row, reason_of, try_test
+from pytest_tfdebug.running import hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from pytest_tfdebug.run_skipped.skips import Skip
+    from pytest_tfdebug.run_skipped.trial import Skip
 
 _OUTPUT = "tf_run_skipped"
 

@@ -11,7 +11,7 @@ from pytest_tfdebug.check_record import BlindRecord, CheckRecord
 from pytest_tfdebug.errors import SweepError, TFDebugError
 from pytest_tfdebug.goldens.fixture import GoldenChecks
 from pytest_tfdebug.options import NOTE
-from pytest_tfdebug.publish.note import calling_line, note, wants_details
+from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.api import sweep
 from pytest_tfdebug.sweeping.reference import Reference, answer, apart, is_small, quiet

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_tfdebug.frames import Owner, running_owner
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.owner import Owner, running_owner
 from pytest_tfdebug.triage.rules import LOG_RULES, Classification
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptionInfo
 from _pytest.reports import CollectErrorRepr
 
-from pytest_tfdebug.publish.failure import ANSWER
-from pytest_tfdebug.publish.note import PUBLISHER, note
+from pytest_tfdebug.publish.reports import ANSWER, PUBLISHER, note
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts import READERS
 from pytest_tfdebug.triage.failure import Failure

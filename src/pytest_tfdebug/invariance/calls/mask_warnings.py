@@ -12,7 +12,7 @@ from pytest_tfdebug.errors import TFDebugMaskWarning
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.observed_call import cached_tokens
 from pytest_tfdebug.invariance.calls.sequences import LENGTHS, padless
-from pytest_tfdebug.publish.note import calling_line
+from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.leaves import is_cache
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.publish.note import calling_line
+from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.capture import capture, kept
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk

@@ -15,7 +15,7 @@ import torch
 from pytest_tfdebug.check_record import LoadRecord
 from pytest_tfdebug.invariance.calls.inputs import Repetition
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.publish.note import calling_line
+from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.triage.facts import hub, names, tensors, weights
+from pytest_tfdebug.triage.facts import files, names, tensors
 
 if TYPE_CHECKING:
     import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Name in a rule, ``auto classes``, -> reader, ``read_auto_classes``; it returns None when the rule does not apply.
 READERS: dict[str, Callable[[Failure, Link, re.Match[str]], Facts | None]] = {
     name.removeprefix("read_").replace("_", " "): reader
-    for module in (hub, names, tensors, weights)
+    for module in (files, names, tensors)
     for name, reader in vars(module).items()
     if name.startswith("read_")
 }

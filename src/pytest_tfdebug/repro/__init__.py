@@ -1,1 +1,0 @@
-"""A failed check as a directory that runs alone."""
