@@ -28,10 +28,9 @@ from judging import built, is_installed, relative_l2
 
 from edits import DIFFERS, Edit, Place, Subject, Wrong, measure, owned, watched
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import values_of
-from pytest_tfdebug.values import Value, Values
+from pytest_tfdebug.values import Fingerprint, Value, Values, distance
 
 #: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
 _SAME, _FAR = 1e-5, 12

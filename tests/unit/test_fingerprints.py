@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug import fingerprints
-from pytest_tfdebug.fingerprints import Fingerprint, distance
+from pytest_tfdebug.values import Fingerprint, distance
 
 #: Distance that the rounding of sums in float64 makes.
 ROUNDING = 1e-9

@@ -10,9 +10,9 @@ from pytest_tfdebug import InvarianceError, assert_padding_invariant, trace
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.goldens.golden_file import save
 from pytest_tfdebug.repro import write_repro
-from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import classify, render
+from pytest_tfdebug.triage.rules import shown
 from secret_forms import FORMS, VARIABLES
 
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
@@ -72,7 +72,7 @@ def test_an_error_shows_no_form(form):
 
     assert leaks(form, failure.links[0].message) == []
     assert leaks(form, render([] if found is None else [found])) == []
-    assert leaks(form, text.value(form.text)) == []
+    assert leaks(form, shown(form.text)) == []
 
 
 @every_form

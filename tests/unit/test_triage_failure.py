@@ -3,10 +3,9 @@ import sys
 import pytest
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import render
-from pytest_tfdebug.triage.rules import Classification, fill
+from pytest_tfdebug.triage.rules import LINE_LIMIT, VALUE_LIMIT, Classification, cut, fill, listing, safe_line, shown
 
 
 def failure_of(call):
@@ -130,12 +129,12 @@ def test_the_last_template_shows_an_unknown_name_as_a_placeholder():
 
 
 def test_value_is_one_safe_line():
-    assert text.value("a\n  b\x1b[31mc\x1b[0m\x07") == r"a bc\x07"
-    assert text.value("see hf_abcdefghijkl") == "see hf_***"
+    assert shown("a\n  b\x1b[31mc\x1b[0m\x07") == r"a bc\x07"
+    assert shown("see hf_abcdefghijkl") == "see hf_***"
 
 
 def test_long_text_loses_its_middle():
-    shown = text.cut("a" * 500 + "z" * 500, 100)
+    shown = cut("a" * 500 + "z" * 500, 100)
 
     assert len(shown) <= 100
     assert shown.startswith("aaa")
@@ -144,8 +143,8 @@ def test_long_text_loses_its_middle():
 
 
 def test_listing_counts_what_it_leaves_out():
-    assert text.listing(["a", "b", "c"], 2) == "a, b and 1 more"
-    assert text.listing(["a", "b"], 2) == "a, b"
+    assert listing(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert listing(["a", "b"], 2) == "a, b"
 
 
 def test_report_is_a_block_a_finding():
@@ -169,6 +168,6 @@ def test_report_is_a_block_a_finding():
 
 
 def test_a_value_and_a_line_are_cut_and_without_secrets_each():
-    assert len(text.value("x" * 1000)) == text.VALUE_LIMIT < text.LINE_LIMIT
-    assert len(text.line("x" * 1000)) == text.LINE_LIMIT
-    assert text.value("see hf_abcdefghijkl") == text.line("see hf_abcdefghijkl") == "see hf_***"
+    assert len(shown("x" * 1000)) == VALUE_LIMIT < LINE_LIMIT
+    assert len(safe_line("x" * 1000)) == LINE_LIMIT
+    assert shown("see hf_abcdefghijkl") == safe_line("see hf_abcdefghijkl") == "see hf_***"

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.parity.values.weights import is_same_weight, pair_weights
+from pytest_tfdebug.values import Fingerprint
 
 
 def table(**tensors):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
@@ -32,6 +31,7 @@ from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
+from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from pytest_tfdebug.invariance.api import CLEAN_LOAD, asked
 from pytest_tfdebug.invariance.checks.save_load import recorded, told_keys, without
 from pytest_tfdebug.publish.reports import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
-from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.rules import shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -95,4 +95,4 @@ def _counts(load: LoadRecord) -> str:
 
 
 def _sentence(load: LoadRecord) -> str:
-    return f"{load.model} loaded from {text.value(load.source)} is not clean: {_counts(load)} weights"
+    return f"{load.model} loaded from {shown(load.source)} is not clean: {_counts(load)} weights"

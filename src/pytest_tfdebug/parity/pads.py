@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprint, are_among
 from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+from pytest_tfdebug.values import Fingerprint, are_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -112,7 +112,7 @@ class ParityReport:
 
     def check_text(self) -> CheckText:
         """Return the parts of the report."""
-        from pytest_tfdebug.report.parity import parity_text
+        from pytest_tfdebug.report.comparison import parity_text
 
         return parity_text(self)
 

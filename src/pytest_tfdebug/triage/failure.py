@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.frames import is_users, module_of, package_of
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.rules import LINE_LIMIT, cut, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +110,7 @@ class Failure:
         """
         code = self.site.code if self.site is not None else ""
         fixed = re.sub(rf"(?<![\w-]){re.escape(wrong)}(?![\w-])", lambda _: right or wrong, code)
-        return {"rewritten": text.value(fixed, text.LINE_LIMIT)} if fixed != code else {}
+        return {"rewritten": shown(fixed, LINE_LIMIT)} if fixed != code else {}
 
     def local_values(self, *names: str) -> Iterator[tuple[FrameType, Any]]:
         """Yield the frames' local variables of these names, innermost frame first."""
@@ -158,7 +158,7 @@ def _message(error: BaseException) -> str:
         message = str(error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else error)
     except Exception as unreadable:  # noqa: BLE001 - a foreign __str__ may raise anything, and the test has failed already
         return f"<message unreadable: {type(unreadable).__name__}>"
-    return text.cut(redact(text.cut(message, 20 * _MESSAGE_LIMIT)), _MESSAGE_LIMIT)
+    return cut(redact(cut(message, 20 * _MESSAGE_LIMIT)), _MESSAGE_LIMIT)
 
 
 def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.frames import Owner, running_owner
-from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.rules import LOG_RULES, Classification
+from pytest_tfdebug.triage.rules import LOG_RULES, Classification, listing, shown, strip_colour
 
 if TYPE_CHECKING:
     import logging
@@ -57,7 +56,7 @@ NOTES = pytest.StashKey[list[Note]]()
 
 def note(config: pytest.Config, record: logging.LogRecord) -> None:
     """Keep a logged message if a rule knows it."""
-    message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
+    message = strip_colour(record.getMessage()[:_MAX_MESSAGE])
     for rule in LOG_RULES:
         matched = re.search(rule.text, message)
         if matched is not None:
@@ -94,7 +93,7 @@ def rows_of(report: str) -> dict[str, list[str]]:
 
 
 def _finding(entry: Note) -> Classification:
-    names = {name: text.value(found) for name, found in entry.matched.groupdict("").items()}
+    names = {name: shown(found) for name, found in entry.matched.groupdict("").items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
-    facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
+    facts = tuple(f"{_STATUSES[status]}: {listing(keys, 4)}" for status, keys in rows.items())
     return entry.rule.found("the transformers log", names, facts)

@@ -11,11 +11,10 @@ from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptio
 from _pytest.reports import CollectErrorRepr
 
 from pytest_tfdebug.publish.reports import ANSWER, PUBLISHER, note
-from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts import READERS
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.log_watch import findings_of
-from pytest_tfdebug.triage.rules import RULES, Classification, Facts
+from pytest_tfdebug.triage.rules import LINE_LIMIT, LINES_LIMIT, RULES, Classification, Facts, safe_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,12 +40,12 @@ def explain(
         return
     body, is_answered = render(findings), hasattr(report, ANSWER)
     if not is_answered:
-        what, name = text.line(findings[0].what), "" if phase == "call" else phase
+        what, name = safe_line(findings[0].what), "" if phase == "call" else phase
         vars(report)[ANSWER] = what
         if node.config.pluginmanager.has_plugin(PUBLISHER):
             from pytest_tfdebug.check_record import CheckRecord
 
-            fix = f"Smallest fix: {text.line(findings[0].fix)}"
+            fix = f"Smallest fix: {safe_line(findings[0].fix)}"
             note(node, CheckRecord(node.nodeid, "triage", "failed", what, name, advice=fix, text=body))
     if node.config.getoption("tbstyle", "auto") == "line":
         return
@@ -103,7 +102,7 @@ def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification
     facts = _read(rule, failure, link, matched)
     if facts is None:
         return None
-    names = {**_names(failure), **{name: text.value(found or "") for name, found in matched.groupdict().items()}}
+    names = {**_names(failure), **{name: shown(found or "") for name, found in matched.groupdict().items()}}
     return rule.found(failure.phase, names | facts.names, facts.lines)
 
 
@@ -113,7 +112,7 @@ def _read(rule: FailureRule, failure: Failure, link: Link, matched: re.Match[str
     try:
         return READERS[rule.facts](failure, link, matched)
     except Exception as unreadable:  # noqa: BLE001 - the objects are foreign and the test has failed already: say so, go on
-        return Facts(lines=(f"more could not be read: {type(unreadable).__name__}: {text.value(unreadable)}",))
+        return Facts(lines=(f"more could not be read: {type(unreadable).__name__}: {shown(unreadable)}",))
 
 
 def _names(failure: Failure) -> dict[str, str]:
@@ -121,7 +120,7 @@ def _names(failure: Failure) -> dict[str, str]:
     if failure.site is not None:
         names |= {
             "site": f"{failure.site.file}:{failure.site.first}",
-            "code": text.value(failure.site.code, text.LINE_LIMIT),
+            "code": shown(failure.site.code, LINE_LIMIT),
         }
     return names
 
@@ -131,9 +130,9 @@ TITLE = "tfdebug triage"
 
 def render(findings: Sequence[Classification]) -> str:
     """Return the body of the report section: a block for each finding, every line safe to print."""
-    lines = [text.line(line) for line in _lines(findings)]
-    if len(lines) > text.LINES_LIMIT:
-        lines = [*lines[: text.LINES_LIMIT], f"({len(lines) - text.LINES_LIMIT} more lines)"]
+    lines = [safe_line(line) for line in _lines(findings)]
+    if len(lines) > LINES_LIMIT:
+        lines = [*lines[:LINES_LIMIT], f"({len(lines) - LINES_LIMIT} more lines)"]
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_p
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.report.invariance import change_text, render_output
+from pytest_tfdebug.report.comparison import change_text, render_output
 from pytest_tfdebug.tracing.values.floors import in_float64
 
 if TYPE_CHECKING:

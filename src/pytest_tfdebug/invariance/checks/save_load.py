@@ -16,7 +16,7 @@ from pytest_tfdebug.check_record import LoadRecord
 from pytest_tfdebug.invariance.calls.inputs import Repetition
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.publish.reports import calling_line
-from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.rules import listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ def without(record: LoadRecord, allowed: tuple[str, ...]) -> LoadRecord:
 def told_keys(record: LoadRecord) -> list[str]:
     """Return a line for each list of weights that did not fit; none for a clean load."""
     lists = ((name, became, list(getattr(record, name))) for name, (_, became) in _KINDS.items())
-    return [f"{name}, {became}: {text.listing(keys)}" for name, became, keys in lists if keys]
+    return [f"{name}, {became}: {listing(keys)}" for name, became, keys in lists if keys]
 
 
 def _named(entry: str | tuple[str, Any, Any]) -> str:

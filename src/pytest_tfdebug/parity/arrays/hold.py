@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.fingerprints import Fingerprint
 from pytest_tfdebug.parity.arrays.given import labelled
 from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.outputs import Output
@@ -15,6 +14,7 @@ from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.tracing.values.floors import HalfPrecision, add_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
+from pytest_tfdebug.values import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
 from pytest_tfdebug.parity.values.matching import axes_of, has_same_order
+from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -12,8 +12,8 @@ from pytest_tfdebug.parity.arrays.reference import joined, says
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
+    from pytest_tfdebug.values import Fingerprint
 
 #: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
 #: it says nothing (constant, or of a few elements); or it has none.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint, distance
 from pytest_tfdebug.parity.values.matching import differences_from
 from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.values import MOMENTS, Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

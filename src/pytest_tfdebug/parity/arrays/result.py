@@ -57,7 +57,7 @@ class ArraysReport(ParityReport):
 
     def check_text(self) -> CheckText:
         """Return the parts of the report."""
-        from pytest_tfdebug.report.parity import arrays_text
+        from pytest_tfdebug.report.comparison import arrays_text
 
         return arrays_text(self)
 

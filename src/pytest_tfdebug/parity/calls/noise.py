@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.values.value_culprit import AGREE
+from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls
 from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.explain.replay import NOT_COMPUTED
 from pytest_tfdebug.parity.explain.weights import OF_WEIGHTS, changes_of_weights
 from pytest_tfdebug.parity.values.matching import reordered_axes
+from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.parity.record.forward import forward_record
 from pytest_tfdebug.records import CulpritRecord
-from pytest_tfdebug.report.parity import facts_of, how_sure
+from pytest_tfdebug.report.comparison import facts_of, how_sure
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.result import ParityReport

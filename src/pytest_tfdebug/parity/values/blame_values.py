@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts, Finding
 from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES, open_values_around
 from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
+from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

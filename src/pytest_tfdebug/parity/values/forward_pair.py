@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
 from pytest_tfdebug.parity.values.matching import Matches, axes_of, has_same_order
 from pytest_tfdebug.parity.values.value_graph import Side
 from pytest_tfdebug.parity.values.weights import is_same_weight, join, pair_weights
+from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from pytest_tfdebug.values import Value, Values

@@ -12,8 +12,8 @@ from pytest_tfdebug.parity.values.operator_kinds import kind_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.values import Fingerprint
 
     _Floats = npt.NDArray[np.float64]
 
@@ -28,7 +28,7 @@ _ORDER = 1e-4
 class Partner(NamedTuple):
     """A value of the other forward that has nearly the same fingerprint."""
 
-    distance: float  # how far apart they are, see :func:`pytest_tfdebug.fingerprints.distance`
+    distance: float  # how far apart they are, see :func:`pytest_tfdebug.values.distance`
     place: int  # its index in the other table
 
 

@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.fingerprints import Fingerprint, distance
 from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import msgspec
 import torch
 
-from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.records import Call, Site, SourceRange
 from pytest_tfdebug.tracing.file.document import TooLargeError, packed, portable, unpacked
 from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
-from pytest_tfdebug.values import Line, Origin, Value, Values
+from pytest_tfdebug.values import MOMENTS, Fingerprint, Line, Origin, Value, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

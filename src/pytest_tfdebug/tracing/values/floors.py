@@ -21,7 +21,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.fingerprints import MOMENTS, differences
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.capture import kept
@@ -32,6 +31,7 @@ from pytest_tfdebug.tracing.record.wrappers import uncompiled
 from pytest_tfdebug.tracing.values.digest import signed_sums, sums_and_norm
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
+from pytest_tfdebug.values import MOMENTS, differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

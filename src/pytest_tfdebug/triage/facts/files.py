@@ -14,9 +14,8 @@ from zipfile import is_zipfile
 from pytest_tfdebug.environment import hub_cache
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.frames import module_of, package_of
-from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts.names import nearest
-from pytest_tfdebug.triage.rules import Facts
+from pytest_tfdebug.triage.rules import LINE_LIMIT, Facts, listing, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,12 +38,12 @@ def read_weights_file(failure: Failure, _link: Link, _matched: re.Match[str]) ->
         return Facts()
     path, verdict = found[0]
     names = {
-        "broken": text.value(path),
+        "broken": shown(path),
         "verdict": verdict,
         "restore": _restore(path, verdict),
         "look": f"head -c 200 {shlex.quote(str(path))}",
     }
-    return Facts(names, tuple(f"{text.value(each)}: {what}" for each, what in found[1:4]))
+    return Facts(names, tuple(f"{shown(each)}: {what}" for each, what in found[1:4]))
 
 
 def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
@@ -57,7 +56,7 @@ def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts 
     """Say how to get a shard again; None if no index beside it names it."""
     missing = Path(matched["shard"])
     is_named = any(missing.name in index.read_text(encoding="utf-8") for index in missing.parent.glob("*.index.json"))
-    return Facts({"directory": text.value(missing.parent), "restore": _restore(missing, "")}) if is_named else None
+    return Facts({"directory": shown(missing.parent), "restore": _restore(missing, "")}) if is_named else None
 
 
 def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
@@ -66,7 +65,7 @@ def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Fa
     if not directory.is_dir():
         return Facts()
     entries = sorted(entry.name for entry in directory.iterdir())
-    return Facts(lines=(f"the directory holds: {text.listing(entries) or 'nothing'}",))
+    return Facts(lines=(f"the directory holds: {listing(entries) or 'nothing'}",))
 
 
 def verdict_of(path: Path) -> str | None:
@@ -76,7 +75,7 @@ def verdict_of(path: Path) -> str | None:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
-        return f"not readable: {text.value(error.strerror or error)}"
+        return f"not readable: {shown(error.strerror or error)}"
     verdict = None
     if size == 0:
         verdict = "empty, 0 bytes"
@@ -100,7 +99,7 @@ def _refused(path: Path) -> str | None:
         with safe_open(path, "np"):
             return None
     except SafetensorError as error:
-        return text.value(error)
+        return shown(error)
 
 
 def _files(failure: Failure) -> Iterator[Path]:
@@ -122,14 +121,14 @@ def _restore(path: Path, verdict: str) -> str:
     if cached is not None and cached["file"]:
         kind = "" if cached["kind"] == "model" else f" --repo-type {cached['kind']}"
         repo = cached["repo"].replace("--", "/")
-        return text.value(
+        return shown(
             f"hf download {repo} {cached['file']} --revision {cached['revision']}{kind} --force-download",
-            text.LINE_LIMIT,
+            LINE_LIMIT,
         )
     directory, name = shlex.quote(str(path.parent)), shlex.quote(path.name)
     if "LFS" in verdict:
-        return text.value(f"git -C {directory} lfs pull --include {name}", text.LINE_LIMIT)
-    return text.value(f"hf download REPO {name} --local-dir {directory} --force-download", text.LINE_LIMIT)
+        return shown(f"git -C {directory} lfs pull --include {name}", LINE_LIMIT)
+    return shown(f"hf download REPO {name} --local-dir {directory} --force-download", LINE_LIMIT)
 
 
 _SHAPES = re.compile(
@@ -151,7 +150,7 @@ def read_state_dict(_failure: Failure, link: Link, _matched: re.Match[str]) -> F
         if listed is not None:
             found[kind] = re.findall(r'"([^"]+)"', listed[1])
     misfit = ", ".join(f"{len(keys)} {kind}" for kind, keys in found.items())
-    return Facts({"misfit": misfit}, tuple(f"{kind}: {text.listing(keys, 4)}" for kind, keys in found.items()))
+    return Facts({"misfit": misfit}, tuple(f"{kind}: {listing(keys, 4)}" for kind, keys in found.items()))
 
 
 _SHOWN_REVISIONS = 4
@@ -188,8 +187,8 @@ def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Fac
     wanted = wanted_of(failure)
     if wanted is None:
         return Facts(lines=(_cache_line(hub_cache()),))
-    names = {"repo": text.value(wanted.repo), "revision": text.value(wanted.revision), "wanted": text.value(wanted)}
-    names["file"] = text.value(wanted.file or "")
+    names = {"repo": shown(wanted.repo), "revision": shown(wanted.revision), "wanted": shown(wanted)}
+    names["file"] = shown(wanted.file or "")
     if any(module_of(frame) in _DOWNLOADERS for frame in failure.frames):  # not for a question to the hub's API
         names["download"] = _download_command(wanted)
     revisions = cached_revisions(wanted)
@@ -213,19 +212,19 @@ def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     given = matched.group("path")
     address = _ADDRESS.match(given)
     if address is not None:
-        return Facts({"address": text.value(given), **failure.rewritten(given, address.group("repo"))})
+        return Facts({"address": shown(given), **failure.rewritten(given, address.group("repo"))})
     if "/" not in given and not given.startswith((".", "~", "\\")):
-        return Facts({"path": text.value(given)})
+        return Facts({"path": shown(given)})
     path = Path(given).expanduser()
     parent = next((folder for folder in path.parents if folder.is_dir()), Path())
     entries = sorted(entry.name for entry in parent.iterdir())
     missing = path.relative_to(parent).parts[0] if path != parent and path.is_relative_to(parent) else path.name
     near = nearest(missing, entries, 0.6)
-    names = {"path": text.value(given), "parent": text.value(parent), "local": "local"}
+    names = {"path": shown(given), "parent": shown(parent), "local": "local"}
     if near:
-        names["near"] = text.value(parent / near)
+        names["near"] = shown(parent / near)
     where = parent if parent != Path() else f"the working directory {Path.cwd()}"
-    return Facts(names, (f"{where} holds: {text.listing(entries) or 'nothing'}",))
+    return Facts(names, (f"{where} holds: {listing(entries) or 'nothing'}",))
 
 
 def wanted_of(failure: Failure) -> Wanted | None:
@@ -270,24 +269,24 @@ def _holds(wanted: Wanted, commit: str) -> bool:
 
 
 def _shown(revisions: dict[str, list[str]], wanted: Wanted) -> str:
-    shown = []
+    told = []
     for commit, refs in revisions.items():
-        name = commit[:_SHORT_HASH] if _COMMIT.fullmatch(commit) else text.value(commit, 40)
+        name = commit[:_SHORT_HASH] if _COMMIT.fullmatch(commit) else shown(commit, 40)
         notes = [*refs, *([] if _holds(wanted, commit) else [f"without {wanted.file}"])]
-        shown.append(f"{name} ({', '.join(notes)})" if notes else name)
-    return listed(shown, _SHOWN_REVISIONS) or "none"
+        told.append(f"{name} ({', '.join(notes)})" if notes else name)
+    return listed(told, _SHOWN_REVISIONS) or "none"
 
 
 def _download_command(wanted: Wanted) -> str:
     kind = "" if wanted.kind == "model" else f" --repo-type {wanted.kind}"
     revision = "" if wanted.revision == "main" else f" --revision {wanted.revision}"
-    return text.value(f"hf download {wanted.repo}{kind}{revision}", text.LINE_LIMIT)
+    return shown(f"hf download {wanted.repo}{kind}{revision}", LINE_LIMIT)
 
 
 def _cache_line(cache: Path) -> str:
-    flags = [f"{name}={text.value(os.environ[name])}" for name in _SETTINGS if name in os.environ]
+    flags = [f"{name}={shown(os.environ[name])}" for name in _SETTINGS if name in os.environ]
     constants = sys.modules.get("huggingface_hub.constants")
     if getattr(constants, "HF_HUB_OFFLINE", False) and not {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} & set(os.environ):
         flags.append("offline mode is on in huggingface_hub.constants")
     told = ", ".join(flags) or "no HF_HOME, HF_HUB_CACHE or offline flag is set"
-    return f"cache: {text.value(cache)}; settings: {told}"
+    return f"cache: {shown(cache)}; settings: {told}"

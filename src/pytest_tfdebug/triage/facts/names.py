@@ -10,9 +10,8 @@ import sys
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import is_a
-from pytest_tfdebug.triage.rules import Facts, table
+from pytest_tfdebug.triage.rules import Facts, listing, shown, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +36,7 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     same = next((other for other in here if other.lower() == name.lower()), None)
     removed = None if same else _replacement(name)
     if removed:
-        told = f"{text.value(name)} was removed and is not in transformers 5: upgrading will not help"
+        told = f"{shown(name)} was removed and is not in transformers 5: upgrading will not help"
         return Facts({**version, "removed": removed, **_as_code(failure, name, removed)}, (told,))
     elsewhere = [] if same else _modules_with(name)
     near = same or nearest(name, here, _SIMILARITY)
@@ -63,8 +62,8 @@ def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Fa
     reason = link
     while id(reason.error.__cause__) in causes:
         reason = causes.pop(id(reason.error.__cause__))
-    exported = "" if "." in matched["module"] else text.value(matched["module"])
-    return Facts({"exported": exported, "reason": text.value(reason.described) if reason is not link else ""})
+    exported = "" if "." in matched["module"] else shown(matched["module"])
+    return Facts({"exported": exported, "reason": shown(reason.described) if reason is not link else ""})
 
 
 def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
@@ -169,10 +168,10 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     ordered = sorted(found, key=lambda name: (not architectures & set(found[name]), name in _GENERAL, name))
     names = {"own": type(config).__name__} if not ordered and _is_own(type(config)) else {}
     checkpoint = next((value for _, value in failure.local_values("pretrained_model_name_or_path")), "")
-    names["checkpoint"] = text.value(checkpoint)
+    names["checkpoint"] = shown(checkpoint)
     if ordered:
         names |= {"right": ordered[0], **failure.rewritten(matched["auto"], ordered[0])}
-    listed = text.listing(ordered, 12) or "none"
+    listed = listing(ordered, 12) or "none"
     return Facts(names, (f"Auto classes that map {type(config).__name__}: {listed}",))
 
 
@@ -181,7 +180,7 @@ def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> F
     model = next((value for _, value in failure.local_values("self") if is_a(value, "PreTrainedModel")), None)
     if model is None or type(model).__name__ != matched["cls"]:
         return None
-    names = {"model_type": text.value(model.config.model_type)}
+    names = {"model_type": shown(model.config.model_type)}
     if _is_own(type(model)):
         return Facts(
             names | {"own": matched["cls"], "bases": ", ".join(each.__name__ for each in type(model).__bases__)}

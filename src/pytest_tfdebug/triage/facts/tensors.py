@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.frames import is_users, module_of, package_of
-from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import is_a, site_of
-from pytest_tfdebug.triage.rules import Facts
+from pytest_tfdebug.triage.rules import Facts, shown
 
 if TYPE_CHECKING:
     import re
@@ -52,7 +51,7 @@ def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts
     if wrong is None:
         return Facts({}, tuple(lines)[:6])
     kind = "labels" if "classes" in wrong.of else ("ids" if wrong.room in _vocabularies(failure) else "indices")
-    names = {"range": str(wrong), kind: text.value(wrong.name), "limit": str(wrong.room), "last": str(wrong.room - 1)}
+    names = {"range": str(wrong), kind: shown(wrong.name), "limit": str(wrong.room), "last": str(wrong.room - 1)}
     return Facts(names, tuple(line for line in lines if line != str(wrong))[:6])
 
 
@@ -171,7 +170,7 @@ def _of_weights(link: Link, running: _FailedModule, weights: Any, given: Any) ->
     caller = next((step for step in outside if step.tb_frame is not running.frame), None)
     if caller is not None:
         site = site_of(caller)
-        mend += f", in {site}: {text.value(site.code)}"
+        mend += f", in {site}: {shown(site.code)}"
     return Facts({"told": told, "mend": mend})
 
 
