@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     options.register_markers(config)
     chosen = options.Options.of(config)
     if chosen.triage == "auto":
-        config.pluginmanager.register(Triage(config), "tfdebug-triage")
+        _LogWatch(config)
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
     if chosen.run_skipped:
@@ -72,9 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Note which test files are collected whole: only their goldens can be known to be of no test."""
+    """Note which test files are collected whole, for unused goldens to be known, and explain one that failed."""
     report = yield
     Collected.of(collector.config).note(collector, report)
+    excinfo = getattr(getattr(report, "call", None), "excinfo", None)
+    if report.failed and excinfo is not None:
+        _explain(collector, report, excinfo.value)
     return report
 
 
@@ -124,13 +127,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_show_failed_check(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the answer of a failed check, and the user's lines of a model that raised in one."""
+    """Show the answer of a failed check, the user's lines of a model that raised in one, and what triage knows."""
     report = yield
-    error = call.excinfo.value if report.failed and call.excinfo is not None else None
+    if not report.failed or call.excinfo is None:
+        return report
+    error = call.excinfo.value
     if isinstance(error, (CheckError, TFDebugError)):
         import_module(_REPORTS).show(item, report, call.excinfo)
-    elif error is not None and not item.config.getoption("fulltrace") and any(map(_is_ours, _frames(error))):
+    elif not item.config.getoption("fulltrace") and any(map(_is_ours, _frames(error))):
         import_module(_REPORTS).fold_libraries(report, call.excinfo)
+    _explain(item, report, error)
     return report
 
 
@@ -296,39 +302,22 @@ def _register(config: pytest.Config, module: str) -> None:
         config.pluginmanager.register(import_module(module), module)
 
 
-class Triage(logging.Handler):
-    """Hands failures, and what transformers logs, to triage; it is imported when there is something to hand over."""
+def _explain(
+    node: pytest.Item | pytest.Collector, report: pytest.TestReport | pytest.CollectReport, error: BaseException
+) -> None:
+    if options.Options.of(node.config).triage == "auto":
+        import_module("pytest_tfdebug.triage.plugin").explain(node, report, error)
+
+
+class _LogWatch(logging.Handler):
+    """Hands what transformers logs to triage, which is imported when there is something to hand over."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__()
         self._config = config
-        logging.getLogger("transformers").addHandler(self)
+        logger = logging.getLogger("transformers")
+        logger.addHandler(self)
+        config.add_cleanup(lambda: logger.removeHandler(self))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a message of transformers."""
         import_module("pytest_tfdebug.triage.log_watch").note(self._config, record)
-
-    def pytest_unconfigure(self) -> None:
-        """Stop watching the log."""
-        logging.getLogger("transformers").removeHandler(self)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Explain a failed test."""
-        report = yield
-        if report.failed and call.excinfo is not None:
-            import_module("pytest_tfdebug.triage.plugin").explain(item, report, call.excinfo.value)
-        return report
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_make_collect_report(
-        self, collector: pytest.Collector
-    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Explain a file that could not be collected."""
-        report = yield
-        excinfo = getattr(getattr(report, "call", None), "excinfo", None)
-        if report.failed and excinfo is not None:
-            import_module("pytest_tfdebug.triage.plugin").explain(collector, report, excinfo.value)
-        return report

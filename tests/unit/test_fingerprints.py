@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug import fingerprints
+from pytest_tfdebug import values
 from pytest_tfdebug.values import Fingerprint, distance
 
 #: Distance that the rounding of sums in float64 makes.
@@ -132,7 +132,7 @@ def test_a_tensor_read_in_pieces_has_the_print_of_one_read_at_once(seed, shape, 
     tensor.view(-1)[:: piece + 1] = -math.inf
     whole = print_of(tensor)
 
-    with patch.object(fingerprints, "_PIECE", piece):
+    with patch.object(values, "_PIECE", piece):
         found = print_of(tensor)
 
     assert found[:2] == whole[:2]

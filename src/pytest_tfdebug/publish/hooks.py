@@ -47,8 +47,7 @@ class Publisher:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        chosen = Options.of(config)
-        here = config.invocation_params.dir
+        chosen, here = Options.of(config), config.invocation_params.dir
         self._config = config
         self._html = here / chosen.html if chosen.html else None
         self._json = here / chosen.json if chosen.json else None
@@ -72,8 +71,10 @@ class Publisher:
         """Write something; what cannot be written is said at the end, and hides no failure of a test."""
         try:
             yield
-        except (OSError, pytest.UsageError) as error:
+        except OSError as error:
             self._unwritten.append(str(error))
+        except GoldenError as error:
+            self._unwritten.append(f"{error} Name another place.")
 
     @cached_property
     def _site(self) -> Pages | None:
@@ -197,10 +198,7 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
         with Path(temporary).open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(pieces)
 
-    try:
-        replace_atomically(path, fill)
-    except GoldenError as error:
-        raise pytest.UsageError(f"{error} Name another place.") from error
+    replace_atomically(path, fill)
 
 
 class Pages:
