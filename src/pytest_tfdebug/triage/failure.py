@@ -18,6 +18,7 @@ from pytest_tfdebug.triage.rules import LINE_LIMIT, cut, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType, TracebackType
+    from typing import TypeGuard
 
     from pytest_tfdebug.records import SourceRange
 
@@ -128,7 +129,7 @@ def site_of(step: TracebackType) -> SourceRange:
     return SourceRange(str(path.relative_to(here) if path.is_relative_to(here) else path), line, line, code)
 
 
-def is_a(value: object, name: str) -> bool:
+def is_a(value: object, name: str) -> TypeGuard[Any]:
     """Whether a value is of a class of this name or of one derived from it; nothing is imported to tell."""
     return any(kind.__name__ == name for kind in type(value).__mro__)
 

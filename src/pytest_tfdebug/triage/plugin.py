@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from importlib import metadata, util
 from typing import TYPE_CHECKING
 
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptionInfo
@@ -116,12 +117,15 @@ def _read(rule: FailureRule, failure: Failure, link: Link, matched: re.Match[str
 
 
 def _names(failure: Failure) -> dict[str, str]:
-    names = {"nodeid": failure.nodeid, "rerun": f"pytest {shlex.quote(failure.nodeid)}"}
+    """Return the names that every template may use."""
+    try:
+        version = metadata.version("transformers")
+    except metadata.PackageNotFoundError:
+        version = "not installed" if util.find_spec("transformers") is None else "of unknown version"
+    names = {"nodeid": failure.nodeid, "rerun": f"pytest {shlex.quote(failure.nodeid)}", "version": version}
     if failure.site is not None:
-        names |= {
-            "site": f"{failure.site.file}:{failure.site.first}",
-            "code": shown(failure.site.code, LINE_LIMIT),
-        }
+        place = f"{failure.site.file}:{failure.site.first}"
+        names |= {"site": place, "code": shown(failure.site.code, LINE_LIMIT)}
     return names
 
 

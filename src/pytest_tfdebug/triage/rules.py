@@ -65,8 +65,8 @@ class FailureRule:
     """One kind of failure, or of message that transformers logs where it might have raised.
 
     ``what``, ``fix`` and ``then`` are templates over the named groups of ``text``, the facts, and ``{code}``,
-    ``{site}``, ``{nodeid}`` and ``{rerun}``; the first template whose names are all known is used, so the last one
-    should need none.
+    ``{site}``, ``{nodeid}``, ``{rerun}`` and ``{version}`` (of transformers); the first template whose names are all
+    known is used, so the last one should need none.
     """
 
     bucket: str

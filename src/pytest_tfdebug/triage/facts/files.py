@@ -6,9 +6,8 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zipfile import is_zipfile
 
 from pytest_tfdebug.environment import hub_cache
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 _HEAD = 512
 _CACHED = re.compile(
-    r"(?P<kind>model|dataset|space)s--(?P<repo>[^/\\]+)[/\\](?:snapshots[/\\](?P<revision>[^/\\]+)[/\\](?P<file>.+)|blobs)"
+    r"(?P<kind>model|dataset|space)s--(?P<repo>[^/\\]+)[/\\]snapshots[/\\](?P<revision>[^/\\]+)[/\\](?P<file>.+)"
 )
 
 
@@ -104,31 +103,24 @@ def _refused(path: Path) -> str | None:
 
 def _files(failure: Failure) -> Iterator[Path]:
     """Yield the weights files that the frames' variables name, innermost first."""
-    seen: set[str] = set()
-    for frame in failure.frames:
-        for value in list(frame.f_locals.values()):
-            for entry in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(entry, (str, Path)) and str(entry).endswith(_WEIGHTS) and str(entry) not in seen:
-                    seen.add(str(entry))
-                    path = Path(entry)
-                    if path.is_file():
-                        yield path
+    values = (value for frame in failure.frames for value in list(frame.f_locals.values()))
+    entries = (entry for value in values for entry in (value if isinstance(value, (list, tuple)) else (value,)))
+    names = dict.fromkeys(str(entry) for entry in entries if isinstance(entry, (str, Path)))
+    yield from (Path(name) for name in names if name.endswith(_WEIGHTS) and Path(name).is_file())
 
 
 def _restore(path: Path, verdict: str) -> str:
     """Return the command that fetches the file again from its source."""
-    cached = _CACHED.search(str(path))
-    if cached is not None and cached["file"]:
-        kind = "" if cached["kind"] == "model" else f" --repo-type {cached['kind']}"
-        repo = cached["repo"].replace("--", "/")
-        return shown(
-            f"hf download {repo} {cached['file']} --revision {cached['revision']}{kind} --force-download",
-            LINE_LIMIT,
-        )
     directory, name = shlex.quote(str(path.parent)), shlex.quote(path.name)
-    if "LFS" in verdict:
-        return shown(f"git -C {directory} lfs pull --include {name}", LINE_LIMIT)
-    return shown(f"hf download REPO {name} --local-dir {directory} --force-download", LINE_LIMIT)
+    command = f"hf download REPO {name} --local-dir {directory} --force-download"
+    cached = _CACHED.search(str(path))
+    if cached is not None:
+        kind = "" if cached["kind"] == "model" else f" --repo-type {cached['kind']}"
+        revision = f"{cached['revision']}{kind} --force-download"
+        command = f"hf download {cached['repo'].replace('--', '/')} {cached['file']} --revision {revision}"
+    elif "LFS" in verdict:
+        command = f"git -C {directory} lfs pull --include {name}"
+    return shown(command, LINE_LIMIT)
 
 
 _SHAPES = re.compile(
@@ -163,39 +155,41 @@ _ADDRESS = re.compile(r"https?://[^/]+/(?P<repo>[\w.-]+/[\w.-]+)")
 _SETTINGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT")
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A file, or a whole snapshot, that the hub was asked for."""
 
     repo: str
     file: str  # empty for a snapshot
     revision: str
     cache: Path
-    kind: str = "model"
+    kind: str  # "model", "dataset" or "space"
 
     @property
     def folder(self) -> Path:
         """Where the cache keeps the repository."""
         return self.cache / f"{self.kind}s--{self.repo.replace('/', '--')}"
 
-    def __str__(self) -> str:
-        return f"{f'{self.file} of ' if self.file else ''}{self.repo} (revision {self.revision})"
+    def is_in(self, commit: str) -> bool:
+        """Tell whether the cache holds it in a commit."""
+        return (self.folder / "snapshots" / commit / self.file).exists()
 
 
 def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
     """Name the file that was wanted, the revisions that the cache holds, and the settings in force."""
-    wanted = wanted_of(failure)
+    wanted = _wanted(failure)
     if wanted is None:
         return Facts(lines=(_cache_line(hub_cache()),))
-    names = {"repo": shown(wanted.repo), "revision": shown(wanted.revision), "wanted": shown(wanted)}
-    names["file"] = shown(wanted.file or "")
+    repo, revision, revisions = wanted.repo, wanted.revision, _cached_revisions(wanted)
+    told = f"{f'{wanted.file} of ' if wanted.file else ''}{repo} (revision {revision})"
+    names = {"repo": shown(repo), "revision": shown(revision), "wanted": shown(told), "file": shown(wanted.file)}
     if any(module_of(frame) in _DOWNLOADERS for frame in failure.frames):  # not for a question to the hub's API
-        names["download"] = _download_command(wanted)
-    revisions = cached_revisions(wanted)
-    names["cached"] = next((commit for commit in revisions if _holds(wanted, commit)), "")
+        kind = "" if wanted.kind == "model" else f" --repo-type {wanted.kind}"
+        command = f"hf download {repo}{kind}" + (f" --revision {revision}" if revision != "main" else "")
+        names["download"] = shown(command, LINE_LIMIT)
+    names["cached"] = next(filter(wanted.is_in, revisions), "")
     if failure.site is not None and "local_files_only=True" in failure.site.code:
         names["local_only"] = "local_files_only=True"
-    return Facts(names, (f"cached revisions of {wanted.repo}: {_shown(revisions, wanted)}", _cache_line(wanted.cache)))
+    return Facts(names, (f"cached revisions of {repo}: {_shown(revisions, wanted)}", _cache_line(wanted.cache)))
 
 
 def read_missing_file(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
@@ -221,27 +215,16 @@ def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     missing = path.relative_to(parent).parts[0] if path != parent and path.is_relative_to(parent) else path.name
     near = nearest(missing, entries, 0.6)
     names = {"path": shown(given), "parent": shown(parent), "local": "local"}
-    if near:
-        names["near"] = shown(parent / near)
+    names["near"] = shown(parent / near) if near else ""
     where = parent if parent != Path() else f"the working directory {Path.cwd()}"
     return Facts(names, (f"{where} holds: {listing(entries) or 'nothing'}",))
 
 
-def wanted_of(failure: Failure) -> Wanted | None:
+def _wanted(failure: Failure) -> Wanted | None:
     """Return what the hub was asked for, read from the innermost frame that says it; one that names a file first."""
     frames = [frame for frame in failure.frames if package_of(frame) in {"huggingface_hub", "transformers"}]
     found = [wanted for frame in frames if (wanted := _from_frame(frame)) is not None]
     return next((wanted for wanted in found if wanted.file), next(iter(found), None))
-
-
-def cached_revisions(wanted: Wanted) -> dict[str, list[str]]:
-    """Return a repository's commits in the cache, each with the branches and tags that point to it."""
-    snapshots, refs = wanted.folder / "snapshots", wanted.folder / "refs"
-    found: dict[str, list[str]] = {each.name: [] for each in sorted(snapshots.glob("*")) if each.is_dir()}
-    for ref in sorted(refs.rglob("*")):
-        if ref.is_file():
-            found.get(ref.read_text(errors="replace").strip(), []).append(str(ref.relative_to(refs)))
-    return found
 
 
 def _from_frame(frame: FrameType) -> Wanted | None:
@@ -255,32 +238,27 @@ def _from_frame(frame: FrameType) -> Wanted | None:
         return None
     several = values.get("full_filenames") or values.get("filenames")
     first = str(several[0]) if isinstance(several, (list, tuple)) and several else ""
-    return Wanted(
-        repo,
-        text_of("filename") or first,
-        text_of("revision") or "main",
-        Path(text_of("cache_dir") or hub_cache()),
-        text_of("repo_type") or "model",
-    )
+    cache = Path(text_of("cache_dir") or hub_cache())
+    file, revision = text_of("filename") or first, text_of("revision") or "main"
+    return Wanted(repo, file, revision, cache, text_of("repo_type") or "model")
 
 
-def _holds(wanted: Wanted, commit: str) -> bool:
-    return (wanted.folder / "snapshots" / commit / wanted.file).exists()
+def _cached_revisions(wanted: Wanted) -> dict[str, list[str]]:
+    """Return a repository's commits in the cache, each with the branches and tags that point to it."""
+    snapshots, refs = wanted.folder / "snapshots", wanted.folder / "refs"
+    found: dict[str, list[str]] = {each.name: [] for each in sorted(snapshots.glob("*")) if each.is_dir()}
+    for ref in filter(Path.is_file, sorted(refs.rglob("*"))):
+        found.get(ref.read_text(errors="replace").strip(), []).append(str(ref.relative_to(refs)))
+    return found
 
 
 def _shown(revisions: dict[str, list[str]], wanted: Wanted) -> str:
     told = []
     for commit, refs in revisions.items():
         name = commit[:_SHORT_HASH] if _COMMIT.fullmatch(commit) else shown(commit, 40)
-        notes = [*refs, *([] if _holds(wanted, commit) else [f"without {wanted.file}"])]
+        notes = [*refs, *([] if wanted.is_in(commit) else [f"without {wanted.file}"])]
         told.append(f"{name} ({', '.join(notes)})" if notes else name)
     return listed(told, _SHOWN_REVISIONS) or "none"
-
-
-def _download_command(wanted: Wanted) -> str:
-    kind = "" if wanted.kind == "model" else f" --repo-type {wanted.kind}"
-    revision = "" if wanted.revision == "main" else f" --revision {wanted.revision}"
-    return shown(f"hf download {wanted.repo}{kind}{revision}", LINE_LIMIT)
 
 
 def _cache_line(cache: Path) -> str:

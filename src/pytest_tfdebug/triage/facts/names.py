@@ -7,7 +7,6 @@ import inspect
 import pkgutil
 import re
 import sys
-from importlib import metadata, util
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage.failure import is_a
@@ -32,28 +31,25 @@ _DISTRIBUTIONS = {
 def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say what replaced a name, where it lives now, or which name is nearest."""
     name, here = matched["name"], _names_of(matched["module"])
-    version = {"version": _installed()}
-    same = next((other for other in here if other.lower() == name.lower()), None)
-    removed = None if same else _replacement(name)
+    same = next((other for other in here if other.lower() == name.lower()), "")
+    removed = "" if same else _replacement(name)
     if removed:
         told = f"{shown(name)} was removed and is not in transformers 5: upgrading will not help"
-        return Facts({**version, "removed": removed, **_as_code(failure, name, removed)}, (told,))
-    elsewhere = [] if same else _modules_with(name)
-    near = same or nearest(name, here, _SIMILARITY)
-    if elsewhere:
-        return Facts({**version, "elsewhere": elsewhere[0]})
-    return Facts({**version, "near": near, **(failure.rewritten(name, near) if near else {})})
+        return Facts({"removed": removed, **_as_code(failure, name, removed)}, (told,))
+    elsewhere = "" if same else _module_with(name)
+    near = "" if elsewhere else same or nearest(name, here, _SIMILARITY)
+    return Facts({"elsewhere": elsewhere, "near": near, **failure.rewritten(name, near)})
 
 
 def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say where a module's contents are now, or which module is nearest."""
     module = matched["module"]
     fast = re.fullmatch(r"(transformers\.models\.\w+\.tokenization_\w+)_fast", module)
-    moved = REMOVED_MODULES.get(module) or (fast[1] if fast else "")
+    moved = _REMOVED["modules"].get(module) or (fast[1] if fast else "")
     parent, _, last = module.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", [])
     near = nearest(last, [sibling.name for sibling in pkgutil.iter_modules(folders)], 0.6)
-    return Facts({"version": _installed(), "moved": moved, "near": f"{parent}.{near}" if near and not moved else ""})
+    return Facts({"moved": moved, "near": f"{parent}.{near}" if near and not moved else ""})
 
 
 def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
@@ -85,15 +81,13 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
     owner = getattr(sys.modules.get("transformers"), cls, None)
     if not isinstance(owner, type):
         return None
-    version = {"version": _installed()}
-    had, replacement = REMOVED_ARGUMENTS.get(argument, ("", ""))
-    fits = had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})
-    if had and fits:
+    had, replacement = _REMOVED["arguments"].get(argument, ("", ""))
+    if had and (had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})):
         told = f"{argument} was removed from {had}: upgrading transformers does not bring it back"
         code = failure.rewritten(argument, replacement[:-1]) if replacement.endswith("=") else {}
-        return Facts({**version, "replacement": replacement, "drop": "" if replacement else argument, **code}, (told,))
+        return Facts({"replacement": replacement, "drop": "" if replacement else argument, **code}, (told,))
     near = nearest(argument, inspect.signature(owner).parameters, 0.7)
-    return Facts({**version, "near": near, **failure.rewritten(argument, near)})
+    return Facts({"near": near, **failure.rewritten(argument, near)})
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
@@ -101,14 +95,14 @@ def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
-def _replacement(name: str) -> str | None:
-    for pattern, replacement in REMOVED_NAMES.items():
+def _replacement(name: str) -> str:
+    for pattern, replacement in _REMOVED["names"].items():
         found = re.fullmatch(pattern, name)
         if found:
-            told = replacement.format(*found.groups(""))
+            told: str = replacement.format(*found.groups(""))
             if "{0}" not in replacement or told.partition(",")[0] in _names_of("transformers"):
                 return told
-    return None
+    return ""
 
 
 def _as_code(failure: Failure, name: str, replacement: str) -> dict[str, str]:
@@ -125,35 +119,17 @@ def _names_of(module: str) -> list[str]:
     return [] if loaded is None else [name for name in dir(loaded) if not name.startswith("_")]
 
 
-def _modules_with(name: str) -> list[str]:
-    """Return the transformers modules that define a name: the top level, or else those loaded in this run."""
+def _module_with(name: str) -> str:
+    """Return the transformers module that defines a name: the top level, or else one that is loaded in this run."""
     if name in _names_of("transformers"):
-        return ["transformers"]
-    found = []
-    for path, module in list(sys.modules.items()):
-        value = vars(module).get(name) if path.startswith("transformers.") and hasattr(module, "__dict__") else None
-        if value is not None and getattr(value, "__module__", None) == path:
-            found.append(path)
-    return sorted(found)
+        return "transformers"
+    loaded = [(path, module) for path, module in list(sys.modules.items()) if path.startswith("transformers.")]
+    of = ((path, getattr(module, "__dict__", {}).get(name)) for path, module in loaded)
+    return min((path for path, value in of if getattr(value, "__module__", None) == path), default="")
 
 
-def _installed() -> str:
-    """Return the version of transformers."""
-    try:
-        return metadata.version("transformers")
-    except metadata.PackageNotFoundError:
-        return "not installed" if util.find_spec("transformers") is None else "of unknown version"
-
-
-_TABLE = table("facts/removed.toml")
-#: Pattern of a name -> the replacement, as a phrase after "use"; ``{0}`` is the pattern's group.
-REMOVED_NAMES: dict[str, str] = _TABLE["names"]
-#: Module that is gone -> where its contents are.
-REMOVED_MODULES: dict[str, str] = _TABLE["modules"]
-#: Argument that is gone -> the callables that had it, and what to write.
-REMOVED_ARGUMENTS: dict[str, tuple[str, str]] = _TABLE["arguments"]
-
-
+#: What is gone from transformers, as the file says.
+_REMOVED = table("facts/removed.toml")
 #: Shown last: they fit everything and say nothing about the task.
 _GENERAL = ("AutoModel", "AutoModelForPreTraining")
 
@@ -182,9 +158,8 @@ def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> F
         return None
     names = {"model_type": shown(model.config.model_type)}
     if _is_own(type(model)):
-        return Facts(
-            names | {"own": matched["cls"], "bases": ", ".join(each.__name__ for each in type(model).__bases__)}
-        )
+        bases = ", ".join(each.__name__ for each in type(model).__bases__)
+        return Facts(names | {"own": matched["cls"], "bases": bases})
     auto, classes = next((pair for pair in _mapping(model.config) if pair[0] in _GENERATING), ("", [""]))
     code = failure.rewritten(matched["cls"], classes[0]) if auto else {}
     return Facts(names | {"right": auto, "head": classes[0], **code})
@@ -194,8 +169,7 @@ def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> F
     """Name the known model type nearest to an unknown one."""
     configuration = sys.modules.get("transformers.models.auto.configuration_auto")
     known = [] if configuration is None else list(configuration.CONFIG_MAPPING_NAMES)
-    near = nearest(matched["given"].lower().replace("-", "_"), known, 0.75)
-    return Facts({"version": _installed(), "near": near})
+    return Facts({"near": nearest(matched["given"].lower().replace("-", "_"), known, 0.75)})
 
 
 _GENERATING = (
