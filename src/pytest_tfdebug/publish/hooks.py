@@ -47,7 +47,8 @@ class Publisher:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        chosen, here = Options.of(config), config.invocation_params.dir
+        chosen = Options.of(config)
+        here = config.invocation_params.dir
         self._config = config
         self._html = here / chosen.html if chosen.html else None
         self._json = here / chosen.json if chosen.json else None
@@ -71,10 +72,8 @@ class Publisher:
         """Write something; what cannot be written is said at the end, and hides no failure of a test."""
         try:
             yield
-        except OSError as error:
+        except (OSError, pytest.UsageError) as error:
             self._unwritten.append(str(error))
-        except GoldenError as error:
-            self._unwritten.append(f"{error} Name another place.")
 
     @cached_property
     def _site(self) -> Pages | None:
@@ -198,7 +197,10 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
         with Path(temporary).open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(pieces)
 
-    replace_atomically(path, fill)
+    try:
+        replace_atomically(path, fill)
+    except GoldenError as error:
+        raise pytest.UsageError(f"{error} Name another place.") from error
 
 
 class Pages:
