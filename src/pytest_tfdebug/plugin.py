@@ -320,4 +320,4 @@ class _LogWatch(logging.Handler):
         config.add_cleanup(lambda: logger.removeHandler(self))
 
     def emit(self, record: logging.LogRecord) -> None:
-        import_module("pytest_tfdebug.triage.log_watch").note(self._config, record)
+        import_module("pytest_tfdebug.triage.plugin").keep_logged(self._config, record)

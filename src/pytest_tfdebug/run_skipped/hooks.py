@@ -36,8 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.UsageError: If the run also records goldens: tests that are skipped would write theirs.
     """
     chosen = Options.of(config)
-    if chosen.run_skipped is None:
-        return
     if chosen.golden in {"update", "missing"}:
         raise pytest.UsageError(
             f"--tf-run-skipped runs skipped tests, and --tf-golden={chosen.golden} would record what they check. "
@@ -125,16 +123,13 @@ class RunSkipped:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the list."""
-        terminalreporter.section("tfdebug skipped tests, run without their skips")
-        for line in self._lines():
-            terminalreporter.write_line(leaving(line))
-
-    def _lines(self) -> list[str]:
         lines = list(listing(self._rows)) if self._rows else []
         if self._skipped:
             lines.append(f"Not run: {len(self._skipped)} that were skipped; the run ended before.")
         lines += [f"Worker {name} ended before it reported what it had run." for name in self._lost]
-        return lines or ["No test was skipped."]
+        terminalreporter.section("tfdebug skipped tests, run without their skips")
+        for line in lines or ["No test was skipped."]:
+            terminalreporter.write_line(leaving(line))
 
 
 def _tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
@@ -165,13 +160,17 @@ def listing(rows: Sequence[Row]) -> Iterator[str]:
     for row in sorted(rows):
         if row.outcome not in _STAYS:
             tried.setdefault(row.skips, []).append(row)
-    headings = {skips: _heading(skips, {row.outcome for row in tried[skips]}) for skips in sorted(tried)}
-    if not any(headings.values()):
+    headed: dict[str, list[tuple[Skip, ...]]] = {heading: [] for heading in _HEADINGS}
+    for skips in sorted(tried):
+        outcomes = {row.outcome for row in tried[skips]}
+        if "passes" in outcomes:
+            whole = "conditional" if any(skip.is_conditional for skip in skips) else "deletable"
+            headed[whole if len(outcomes) == 1 else "partly"].append(skips)
+    if not any(headed.values()):
         yield "No skipped test passes now."
-    for heading, text in _HEADINGS.items():
-        found = [skips for skips, of_skips in headings.items() if of_skips == heading]
+    for heading, found in headed.items():
         if found:
-            yield f"{counted(len(found), 'skip')} {text}"
+            yield f"{counted(len(found), 'skip')} {_HEADINGS[heading]}"
         for skips in found:
             left = sum(row.outcome in _STAYS and not set(row.skips).isdisjoint(skips) for row in rows)
             yield from _lines(skips, tried[skips], left)
@@ -179,16 +178,17 @@ def listing(rows: Sequence[Row]) -> Iterator[str]:
     if failing:
         yield f"Still failing: {counted(len(failing), 'test')}."
         yield from (f"    {row.nodeid}: {row.text}" for row in failing)
+    yield from _not_run(rows)
+
+
+def _not_run(rows: Sequence[Row]) -> Iterator[str]:
     for why, text in _STAYS.items():
-        reasons = [row.text for row in rows if row.outcome == why]
-        if reasons:
-            yield f"Not run: {counted(len(reasons), 'test')}; {text} ({_most(reasons)})."
-
-
-def _heading(skips: tuple[Skip, ...], outcomes: set[str]) -> str:
-    if outcomes == {"passes"}:
-        return "conditional" if any(skip.is_conditional for skip in skips) else "deletable"
-    return "partly" if "passes" in outcomes else ""
+        counts = Counter(row.text.partition("\n")[0] or "(no reason)" for row in rows if row.outcome == why)
+        if counts:
+            named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+            told = [f"{count} {reason[:_LONGEST]}" for reason, count in named[:_NAMED]]
+            more = ", ..." if len(named) > _NAMED else ""
+            yield f"Not run: {counted(counts.total(), 'test')}; {text} ({', '.join(told)}{more})."
 
 
 def _lines(skips: tuple[Skip, ...], rows: list[Row], left: int) -> Iterator[str]:
@@ -201,10 +201,3 @@ def _lines(skips: tuple[Skip, ...], rows: list[Row], left: int) -> Iterator[str]
         yield f"  {'and ' if number else ''}{skip.file}:{skip.line}: {skip.reason or '(no reason)'}{told}"
     for row in passing:
         yield f"    {row.nodeid}" + (f" (without this override: {row.text})" if row.text else "")
-
-
-def _most(reasons: Sequence[str]) -> str:
-    counts = Counter(reason.partition("\n")[0] or "(no reason)" for reason in reasons)
-    named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    told = [f"{count} {reason[:_LONGEST]}" for reason, count in named[:_NAMED]]
-    return ", ".join([*told, "..."] if len(named) > _NAMED else told)

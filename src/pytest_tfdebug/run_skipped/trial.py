@@ -52,10 +52,16 @@ class Lifting:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Replace what makes skips."""
-        skip = self._decorator(unittest.skip)
+        skip, create = self._decorator(unittest.skip), pytest.Mark.__init__
+
+        @functools.wraps(create)
+        def create_here(mark: pytest.Mark, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as a mark takes them
+            create(mark, *args, **kwargs)
+            object.__setattr__(mark, _PLACE, _place())  # a mark is frozen
+
         patch.setattr(unittest.case, "skip", skip)  # which skipIf and skipUnless call
         patch.setattr(unittest, "skip", skip)
-        patch.setattr(pytest.Mark, "__init__", _noting(pytest.Mark.__init__))
+        patch.setattr(pytest.Mark, "__init__", create_here)
 
     def _decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def skip(reason: Any) -> Any:  # noqa: ANN401 - a reason, or the function of a bare decorator
@@ -64,23 +70,20 @@ class Lifting:
             found = Skip(*_place(), "" if is_bare else str(reason), is_conditional)
 
             def decorate(test_item: Any) -> Any:  # noqa: ANN401 - a function or a class
-                skipped = original(found.reason)(test_item)
+                decorated = skipping = original(found.reason)(test_item)
                 if not isinstance(test_item, type):
-                    skipped = self._wrapper(test_item, skipped, found)
-                setattr(skipped, _SKIPS, (found, *of_decorators(test_item)))
-                return skipped
+
+                    @functools.wraps(skipping)
+                    def skip_wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a test takes
+                        return (test_item if self.is_on and self.lifts(found) else skipping)(*args, **kwargs)
+
+                    decorated, vars(skip_wrapper)["__wrapped__"] = skip_wrapper, test_item
+                setattr(decorated, _SKIPS, (found, *of_decorators(test_item)))
+                return decorated
 
             return decorate(reason) if is_bare else decorate
 
         return skip
-
-    def _wrapper(self, test_item: Callable[..., Any], skipping: Callable[..., Any], skip: Skip) -> Callable[..., Any]:
-        @functools.wraps(skipping)
-        def skip_wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a test takes
-            return (test_item if self.is_on and self.lifts(skip) else skipping)(*args, **kwargs)
-
-        vars(skip_wrapper)["__wrapped__"] = test_item
-        return skip_wrapper
 
 
 def _place() -> tuple[str, int]:
@@ -158,9 +161,8 @@ def _is_skip(statement: ast.stmt) -> bool:
 
 
 def _is_idle(statement: ast.stmt) -> bool:
-    value = getattr(statement, "value", None)
-    is_constant = value is None or isinstance(value, ast.Constant)
-    return isinstance(statement, ast.Pass) or (isinstance(statement, (ast.Expr, ast.Return)) and is_constant)
+    is_constant = isinstance(getattr(statement, "value", None), (ast.Constant, type(None)))
+    return isinstance(statement, (ast.Pass, ast.Expr, ast.Return)) and is_constant
 
 
 def _body(function: Any) -> list[ast.stmt] | None:  # noqa: ANN401 - a function
@@ -192,8 +194,7 @@ class Quiet:
     """The hooks during a trial: nothing is logged, and only pytest itself makes the reports."""
 
     def __init__(self, hooks: Any, manager: pytest.PytestPluginManager) -> None:  # noqa: ANN401 - pluggy's relay
-        plugins = manager.list_name_plugin()
-        others = [plugin for name, plugin in plugins if plugin and name not in _REPORTING]
+        others = [plugin for name, plugin in manager.list_name_plugin() if plugin and name not in _REPORTING]
         self._hooks = hooks
         self.reports: list[pytest.TestReport] = []
         self.pytest_runtest_makereport = manager.subset_hook_caller("pytest_runtest_makereport", others)
@@ -214,12 +215,12 @@ def try_test(item: pytest.Item, reason: str, lifting: Lifting, run: Callable[[py
     """Run a test that was skipped, for a reason that pytest gave."""
     if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "decided", (), reason)
-    with pytest.MonkeyPatch.context() as patch:
-        trial = _Attempt(item, reason, lifting)
-        try:
+    trial = _Attempt(item, reason, lifting)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
             return trial.prepare(patch) or trial.run(patch, run)
-        except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
-            return trial.row("fails", f"{type(error).__name__}: {error}".partition("\n")[0])
+    except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
+        return trial.row("fails", f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
 class _Attempt:
@@ -302,6 +303,5 @@ def reason_of(report: pytest.TestReport) -> str:
 
 
 def _first_line(report: pytest.TestReport) -> str:
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = getattr(report, "wasxfail", "") or (crash.message if crash is not None else report.longreprtext)
-    return next(iter(str(text).strip().splitlines()), "")
+    crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longreprtext)
+    return str(getattr(report, "wasxfail", "") or crash).strip().partition("\n")[0]

@@ -1,4 +1,7 @@
-"""From a failure to triage's block in its report: which rule knows it, and its text; imported when a test fails."""
+"""From a failure, and from what transformers logged for a test, to triage's block in its report.
+
+transformers may log that something is wrong and go on. If a test with such a model fails, its report says so.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,31 @@ import re
 import shlex
 from dataclasses import replace
 from importlib import metadata, util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptionInfo
 from _pytest.reports import CollectErrorRepr
 
+from pytest_tfdebug.frames import Owner, running_owner
 from pytest_tfdebug.publish.reports import ANSWER, PUBLISHER, note
 from pytest_tfdebug.triage.facts import READERS
 from pytest_tfdebug.triage.failure import Failure
-from pytest_tfdebug.triage.log_watch import findings_of
-from pytest_tfdebug.triage.rules import LINE_LIMIT, LINES_LIMIT, RULES, Classification, Facts, safe_line, shown
+from pytest_tfdebug.triage.rules import (
+    LINE_LIMIT,
+    LOG_RULES,
+    RULES,
+    Classification,
+    Facts,
+    listing,
+    safe_line,
+    shown,
+    strip_colour,
+)
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterable, Iterator, Sequence
-
-    import pytest
 
     from pytest_tfdebug.triage.failure import Link
     from pytest_tfdebug.triage.rules import FailureRule
@@ -70,9 +83,9 @@ def merge(finding: Classification | None, logged: list[Classification]) -> list[
     """Put the failure's own kind first; an error about weights takes over the keys that the log lists."""
     if finding is None:
         return logged
-    if finding.rule not in _OF_WEIGHTS or not logged:
-        return [finding, *logged]
-    return [replace(finding, facts=(*finding.facts, *logged[0].facts)), *logged[1:]]
+    if finding.rule in _OF_WEIGHTS and logged:
+        finding, logged = replace(finding, facts=(*finding.facts, *logged[0].facts)), logged[1:]
+    return [finding, *logged]
 
 
 def classify(failure: Failure) -> Classification | None:
@@ -129,15 +142,14 @@ def _names(failure: Failure) -> dict[str, str]:
     return names
 
 
-TITLE = "tfdebug triage"
+TITLE, _MOST_LINES = "tfdebug triage", 40
 
 
 def render(findings: Sequence[Classification]) -> str:
     """Return the body of the report section: a block for each finding, every line safe to print."""
     lines = [safe_line(line) for line in _lines(findings)]
-    if len(lines) > LINES_LIMIT:
-        lines = [*lines[:LINES_LIMIT], f"({len(lines) - LINES_LIMIT} more lines)"]
-    return "\n".join(lines)
+    left = len(lines) - _MOST_LINES
+    return "\n".join([*lines[:_MOST_LINES], f"({left} more lines)"] if left > 0 else lines)
 
 
 def _lines(findings: Iterable[Classification]) -> Iterator[str]:
@@ -150,3 +162,77 @@ def _lines(findings: Iterable[Classification]) -> Iterator[str]:
             yield f"  {fact}"
         yield f"smallest fix: {finding.fix}"
         yield f"next step: {finding.then}"
+
+
+_MAX_NOTES = 200
+_MAX_MESSAGE = 40_000
+_ROW = re.compile(
+    r"^(?P<key>\S.*?)\s*\| (?P<status>MISSING|UNEXPECTED|MISMATCH|CONVERSION)\b[ |]*(?P<details>[^\n]*)$", re.MULTILINE
+)
+_AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys()"
+_SHAPES = re.compile(
+    r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
+)
+#: Gravest first.
+_STATUSES = {
+    "MISSING": "missing (random now)",
+    "MISMATCH": "mismatched (random now)",
+    "UNEXPECTED": "unexpected (left out)",
+    "CONVERSION": "not converted",
+}
+
+
+class _Logged(NamedTuple):
+    """A message that a rule knows, without colours, and for whom it was logged."""
+
+    rule: FailureRule
+    matched: re.Match[str]
+    owner: Owner
+
+
+_LOGGED = pytest.StashKey[list[_Logged]]()
+
+
+def keep_logged(config: pytest.Config, record: logging.LogRecord) -> None:
+    """Keep a message of transformers if a rule knows it."""
+    message = strip_colour(record.getMessage()[:_MAX_MESSAGE])
+    for rule in LOG_RULES:
+        matched = re.search(rule.text, message)
+        if matched is not None:
+            known = config.stash.setdefault(_LOGGED, [])
+            del known[: max(0, len(known) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
+            known.append(_Logged(rule, matched, running_owner()))
+            return
+
+
+def findings_of(item: pytest.Item | pytest.Collector) -> list[Classification]:
+    """Return what was logged for a test: while it ran, or by the fixtures that it uses.
+
+    The gravest message, by the order of the table, is the finding; the others are listed in its facts.
+    """
+    known = [entry for entry in item.config.stash.get(_LOGGED, []) if entry.owner.is_for(item)]
+    unique = {(entry.rule.name, entry.matched.string): entry for entry in known}
+    ordered = sorted(unique.values(), key=lambda entry: LOG_RULES.index(entry.rule))
+    if not ordered:
+        return []
+    first, *others = [_finding(entry) for entry in ordered]
+    also = tuple(dict.fromkeys(f"also: {other.what}" for other in others))
+    is_asked = any("clean_load" in marker.args for marker in item.iter_markers("invariant"))
+    then = _AFTER_THE_MARKER if "clean_load" in first.then and is_asked else first.then
+    return [replace(first, facts=(*first.facts, *also), then=then)]
+
+
+def rows_of(report: str) -> dict[str, list[str]]:
+    """Return the keys of a LOAD REPORT by status."""
+    rows: dict[str, list[str]] = {}
+    for found in _ROW.finditer(report):
+        details = _SHAPES.sub(r"checkpoint \g<theirs>, model \g<ours>", found["details"].strip())
+        rows.setdefault(found["status"], []).append(f"{found['key']} ({details})" if details else found["key"])
+    return {status: sorted(rows[status]) for status in _STATUSES if status in rows}
+
+
+def _finding(entry: _Logged) -> Classification:
+    names = {name: shown(found) for name, found in entry.matched.groupdict("").items()}
+    rows = rows_of(entry.matched.string) if entry.rule.name == "load-report" else {}
+    facts = tuple(f"{_STATUSES[status]}: {listing(keys, 4)}" for status, keys in rows.items())
+    return entry.rule.found("the transformers log", names, facts)

@@ -17,10 +17,8 @@ if sys.version_info >= (3, 11):
 else:  # pytest brings it there
     import tomli as tomllib
 
-#: Characters of one shown value, of one line, and lines of one report.
-VALUE_LIMIT = 160
-LINE_LIMIT = 400
-LINES_LIMIT = 40
+#: Characters of one shown value, and of one line.
+VALUE_LIMIT, LINE_LIMIT = 160, 400
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
