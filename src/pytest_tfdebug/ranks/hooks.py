@@ -31,7 +31,14 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if settings is None or launched() is not None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    with started(settings.world_size, _task(item)) as ranks:
+    task = {
+        "test": item.nodeid,
+        "file": str(item.path),
+        "path": sys.path,
+        "arguments": [str(argument) for argument in item.config.invocation_params.args],
+        "input": {TYPED: is_typed(item.config)},
+    }
+    with started(settings.world_size, task) as ranks:
         wait(ranks, settings.timeout)
         reports = _reports(item, ranks)
     reports += _left_by_others(item, nextitem)
@@ -57,17 +64,6 @@ def pytest_unconfigure() -> None:
     found = launched()
     if found is not None and found.rendezvous == BY_TORCHRUN:
         stop_group()
-
-
-def _task(item: pytest.Item) -> dict[str, Any]:
-    config = item.config
-    return {
-        "test": item.nodeid,
-        "file": str(item.path),
-        "path": sys.path,
-        "arguments": [str(argument) for argument in config.invocation_params.args],
-        "input": {TYPED: is_typed(config)},
-    }
 
 
 def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
@@ -132,15 +128,9 @@ def _warn_again(item: pytest.Item, warning: dict[str, Any]) -> None:
         kind = getattr(import_module(module), name)
     except (ImportError, AttributeError):
         kind = UserWarning
-    file, line = warning["at"]
-    item.ihook.pytest_warning_recorded.call_historic(
-        kwargs={
-            "warning_message": warnings.WarningMessage(kind(warning["text"]), kind, file, line),
-            "when": warning["when"],
-            "nodeid": warning["nodeid"],
-            "location": None,
-        }
-    )
+    message = warnings.WarningMessage(kind(warning["text"]), kind, *warning["at"])
+    told = {"warning_message": message, "when": "runtest", "nodeid": warning["nodeid"], "location": None}
+    item.ihook.pytest_warning_recorded.call_historic(kwargs=told)
 
 
 def _left_by_others(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -83,13 +83,8 @@ class Rank:
 
     def kill(self) -> None:
         """End it, and all that it started."""
-        try:
-            if hasattr(os, "killpg"):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            else:
-                self.process.kill()
-        except ProcessLookupError:
-            pass
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -114,10 +109,8 @@ def _start(folder: Path, number: int, count: str) -> Rank:
     environment = {
         "OMP_NUM_THREADS": "1",  # as torchrun: the ranks share the cores
         **os.environ,
-        "RANK": str(number),
-        "LOCAL_RANK": str(number),
-        "WORLD_SIZE": count,
-        "LOCAL_WORLD_SIZE": count,
+        **dict.fromkeys(("RANK", "LOCAL_RANK"), str(number)),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), count),
         _RENDEZVOUS: (folder / "rendezvous").as_uri(),
     }
     with (folder / f"{number}.log").open("wb") as log:
@@ -134,8 +127,7 @@ def _start(folder: Path, number: int, count: str) -> Rank:
 
 def wait(ranks: list[Rank], timeout: float) -> None:
     """Wait until every rank has a result, or one has failed and the rest can be given up, or the time is over."""
-    end, why = time.monotonic() + timeout, f"did not end within timeout={timeout:g} s"
-    is_final = False
+    end, why, is_final = time.monotonic() + timeout, f"did not end within timeout={timeout:g} s", False
     while waiting := [rank for rank in ranks if not rank.look()]:
         if not is_final and any(rank.has_failed for rank in ranks):
             end, why, is_final = min(end, time.monotonic() + _GRACE), "was still waiting", True
@@ -148,7 +140,7 @@ def wait(ranks: list[Rank], timeout: float) -> None:
 def _give_up(stuck: list[Rank], why: str) -> None:
     """Have ranks that are still under way write the lines that they are at."""
     for rank in stuck:
-        if hasattr(signal, "SIGUSR1") and rank.process.poll() is None:
+        if rank.process.poll() is None:
             rank.process.send_signal(signal.SIGUSR1)
     end = time.monotonic() + _TRACEBACK
     while time.monotonic() < end and not all(rank.traceback() for rank in stuck):
@@ -190,12 +182,11 @@ def start_group(launched: Launched, timeout: float) -> None:
 
     if dist.is_initialized():
         return
-    backend = "gloo"
-    if torch.cuda.is_available() and torch.cuda.device_count() >= launched.world_size:
+    has_devices = torch.cuda.is_available() and torch.cuda.device_count() >= launched.world_size
+    if has_devices:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(
-        backend,
+        "cpu:gloo,cuda:nccl" if has_devices else "gloo",
         init_method=launched.rendezvous,
         rank=launched.rank,
         world_size=launched.world_size,

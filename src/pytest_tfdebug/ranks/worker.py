@@ -23,18 +23,12 @@ if TYPE_CHECKING:
 
 #: What the run around it decides and a rank does not: which tests run, where, how often, and what is written.
 _OFF: dict[str, Any] = {
-    "lf": False,
-    "failedfirst": False,
-    "newfirst": False,
-    "stepwise": False,
-    "usepdb": False,
-    "trace": False,
+    **dict.fromkeys(("lf", "failedfirst", "newfirst", "stepwise", "usepdb", "trace", "looponfail"), False),
     "maxfail": 0,
     "xmlpath": None,
     "dist": "no",
     "numprocesses": None,
     "tx": [],
-    "looponfail": False,
     "tf_golden_prune": False,
 }
 
@@ -83,16 +77,9 @@ class Worker:
         """Keep a warning of the test; the process that started this one has those of the collection."""
         if when != "runtest":
             return
-        kind = warning_message.category
-        self._result["warnings"].append(
-            {
-                "kind": [kind.__module__, kind.__name__],
-                "text": str(warning_message.message),
-                "at": [warning_message.filename, warning_message.lineno],
-                "when": when,
-                "nodeid": nodeid,
-            }
-        )
+        kind, at = warning_message.category, [warning_message.filename, warning_message.lineno]
+        told = {"kind": [kind.__module__, kind.__name__], "text": str(warning_message.message), "at": at}
+        self._result["warnings"].append({**told, "nodeid": nodeid})
 
     def leave(self, status: int) -> None:
         """Leave the result where the process that started this one looks for it, whole or not at all."""
@@ -108,9 +95,7 @@ class Worker:
 def _end_with_parent(lifeline: int) -> None:
     """End this process, and what it started, when the one that started it lets its end of a pipe go."""
     os.read(lifeline, 1)
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def main(folder: Path, rank: int) -> None:
@@ -119,8 +104,7 @@ def main(folder: Path, rank: int) -> None:
     watch.start()
     worker = Worker(folder, rank)
     with (folder / f"{rank}.traceback").open("w", encoding="utf-8") as file:
-        if hasattr(faulthandler, "register"):
-            faulthandler.register(signal.SIGUSR1, file, all_threads=True)
+        faulthandler.register(signal.SIGUSR1, file, all_threads=True)
         sys.path[:] = worker.task["path"]
         worker.leave(pytest.main(worker.task["arguments"], plugins=[worker]))
         watch.join()
