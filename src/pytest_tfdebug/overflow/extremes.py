@@ -12,7 +12,7 @@ import linecache
 import re
 from collections import Counter
 from functools import lru_cache
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from typing import TYPE_CHECKING
 
 import torch
@@ -83,10 +83,10 @@ class Reducer:
             numbers = torch.stack([value for _, _, value in entries]).tolist()
             for (extremes, field, _), number in zip(entries, numbers, strict=True):
                 setattr(extremes, field, number)
-        waited, self._waiting = self._waiting, []
-        for extremes in {id(extremes): extremes for extremes, _, _ in waited}.values():
+        for extremes in {id(extremes): extremes for extremes, _, _ in self._waiting}.values():
             if self._is_lowest(extremes):
                 extremes.rests.append(Extremes(extremes.dtype, extremes.high, extremes.high))
+        self._waiting = []
 
     def _skip(self, tensor: torch.Tensor) -> None:
         if tensor.is_quantized:
@@ -98,35 +98,29 @@ class Reducer:
     def _reduce(self, tensor: torch.Tensor, name: str, masks: list[torch.Tensor]) -> Extremes:
         if tensor.is_complex():
             tensor, name = torch.view_as_real(tensor.resolve_conj()), dtype_name(tensor.real.dtype)
-        found = self._measure(tensor, name)
-        if not is_read_at_once(tensor):
-            if masks:
-                found.rests = [self._measure(rest, name) for rest in without_hidden(tensor, masks)]
-        elif not found.is_finite or self._is_large(found):
+        found, is_known = self._measure(tensor, name), is_read_at_once(tensor)
+        if not is_known or not found.is_finite or self._is_large(found):
             found.rests = [self._measure(rest, name) for rest in without_hidden(tensor, masks)]
-            if self._is_lowest(found):
-                found.rests.append(self._measure(tensor.masked_fill(tensor <= -largest(name) / 2, 0), name))
+        if is_known and self._is_lowest(found):
+            found.rests.append(self._measure(tensor.masked_fill(tensor <= -largest(name) / 2, 0), name))
         return found
 
     def _measure(self, tensor: torch.Tensor, name: str) -> Extremes:
         low, high = torch.aminmax(tensor)
         if is_read_at_once(tensor):
             return Extremes(name, float(low), float(high))
-        found = Extremes(name, float("nan"), float("nan"))
+        found = Extremes(name, nan, nan)
         self._waiting += [(found, "low", low), (found, "high", high)]
         return found
 
     def _is_large(self, found: Extremes) -> bool:
-        if not self._settings.wants_headroom:
-            return False
-        return found.abs_max * (self._settings.headroom or 1.0) > largest(self._settings.target(found.dtype))
+        bound = largest(self._settings.target(found.dtype))
+        return self._settings.wants_headroom and found.abs_max * self._settings.factor > bound
 
     def _is_lowest(self, found: Extremes) -> bool:
         """Tell whether a tensor holds its dtype's lowest number as a mask, where a narrower dtype is the question."""
-        target = self._settings.dtype
-        if target is None or not found.is_finite:
-            return False
-        return found.low <= -largest(found.dtype) / 2 and largest(found.dtype) > largest(target)
+        end = largest(found.dtype)
+        return found.is_finite and found.low <= -end / 2 and end > largest(self._settings.target(found.dtype))
 
 
 def without_hidden(tensor: torch.Tensor, masks: list[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -136,9 +130,7 @@ def without_hidden(tensor: torch.Tensor, masks: list[torch.Tensor]) -> Iterator[
     """
     for mask in masks:
         aligned = _aligned(mask, tensor)
-        if aligned is None:
-            continue
-        for hides in _readings(aligned):
+        for hides in () if aligned is None else _readings(aligned):
             yield tensor.masked_fill(hides & (tensor < _HIDDEN), 0)
 
 
@@ -185,12 +177,11 @@ def details(tensor: torch.Tensor) -> Details:
         tensor = tensor.to_dense()
     if tensor.dtype.itemsize == 1:
         tensor = tensor.float()
-    nans, finite = tensor.isnan(), tensor.isfinite()
-    bad = finite.numel() - int(finite.sum())
-    first = tuple(torch.nonzero(~finite)[0].tolist()) if bad else ()
+    nans, finite = int(tensor.isnan().sum()), tensor.isfinite()
+    bad = torch.nonzero(~finite)
     magnitudes = tensor[finite].abs()
-    low, high = torch.aminmax(magnitudes) if magnitudes.numel() else (torch.tensor(torch.nan),) * 2
-    return Details(int(nans.sum()), bad - int(nans.sum()), finite.numel(), first, float(low), float(high))
+    low, high = map(float, torch.aminmax(magnitudes)) if magnitudes.numel() else (nan, nan)
+    return Details(nans, len(bad) - nans, finite.numel(), tuple(bad[0].tolist()) if len(bad) else (), low, high)
 
 
 def weight_facts(module: torch.nn.Module) -> Iterator[str]:
@@ -271,7 +262,7 @@ class Headroom:
         return list(self._tight.values())
 
     def _keep(self, tight: Tight) -> None:
-        if self.first is None and self._settings.wants_headroom and tight.ratio < (self._settings.headroom or 1.0):
+        if self.first is None and self._settings.wants_headroom and tight.ratio < self._settings.factor:
             self.first = tight
         known = self._tight.get(tight.frame.path)
         if known is None or tight.ratio < known.ratio:

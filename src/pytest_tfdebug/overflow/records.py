@@ -166,6 +166,11 @@ class OverflowSettings(Arguments):
         """Whether there is a limit to hold values to."""
         return self.headroom is not None or self.dtype is not None
 
+    @property
+    def factor(self) -> float:
+        """By how much a value must stay below the limit."""
+        return self.headroom or 1.0
+
     def target(self, dtype: str) -> str:
         """Return the dtype that a tensor of some dtype has to fit."""
         return self.dtype or dtype

@@ -227,7 +227,7 @@ class Watch:
         if self.fault is not None:
             return fault_text(self.fault, remarks)
         if self.headroom.first is not None:
-            return headroom_text(self.headroom.tightest(), self.headroom.first, settings.headroom or 1.0, remarks)
+            return headroom_text(self.headroom.tightest(), self.headroom.first, settings.factor, remarks)
         return None
 
     def reset(self) -> None:
