@@ -108,10 +108,10 @@ def _page(check: CheckRecord) -> dict[str, Any]:
         "data": {
             "measure": forward.measure,
             "culprit": forward.culprit,
-            "own": _columns(forward.own) if forward.own else None,
-            "reference": _columns(forward.reference),
+            "own": plain(_columns(forward.own)) if forward.own else None,
+            "reference": plain(_columns(forward.reference)),
             "pairs": [[pair.own, pair.reference, pair.by] for pair in forward.pairs],
-            "elements": forward.elements,
+            "elements": plain(msgspec.to_builtins(forward.elements)),
         },
     }
 
@@ -214,12 +214,12 @@ def _quoted(title: str, source: SourceText, first: int, last: int) -> Iterator[s
     yield fence
 
 
-_ROOM = files("pytest_tfdebug.report.page")
+_ROOM = "pytest_tfdebug.report.page"
 
 
 def assets() -> Iterator[tuple[str, str]]:
     """Yield name and text of the files that the pages share."""
-    for file in sorted(_ROOM.joinpath("static").iterdir(), key=lambda file: file.name):
+    for file in sorted(files(_ROOM).joinpath("static").iterdir(), key=lambda file: file.name):
         yield file.name, file.read_text(encoding="utf-8")
 
 
@@ -240,23 +240,14 @@ def fill_template(template: str, **values: Any) -> str:  # noqa: ANN401 - whatev
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    def load(name: str) -> str:
-        return _ROOM.joinpath("templates").joinpath(name).read_text(encoding="utf-8")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
-        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader(_ROOM), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"embedded": _embedded, "share": _share}
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    made.filters["share"] = _share
     return made
-
-
-def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
-    """Return a value as JSON that can stand in a script element."""
-    from jinja2.utils import htmlsafe_json_dumps
-
-    return htmlsafe_json_dumps(plain(msgspec.to_builtins(value)), separators=(",", ":"))
 
 
 _AnyCall = TypeVar("_AnyCall", "Call", "CallRecord")
