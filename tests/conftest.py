@@ -95,8 +95,8 @@ def one_thread():
 @pytest.fixture
 def triage_of():
     """Return a function that makes a call fail and returns what triage finds, None where it finds nothing."""
-    from pytest_tfdebug.triage.failure import Failure
     from pytest_tfdebug.triage.plugin import classify
+    from pytest_tfdebug.triage.rules import Failure
 
     def find(call, phase="call"):
         try:

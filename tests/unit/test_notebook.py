@@ -9,7 +9,7 @@ from torch import nn
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.check_record import ForwardRecord
 from pytest_tfdebug.report.check_text import CheckText
-from pytest_tfdebug.report.page.render import comparison_html
+from pytest_tfdebug.report.page import comparison_html
 
 
 def models():

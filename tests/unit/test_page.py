@@ -7,7 +7,7 @@ import re
 from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, ValueRecord, read_checks
 from pytest_tfdebug.github import annotation
 from pytest_tfdebug.records import CulpritRecord, SourceRange
-from pytest_tfdebug.report.page.render import card, issue, render_check, render_index
+from pytest_tfdebug.report.page import card, issue, render_check, render_index
 
 RUN = {"command": ["pytest", "tests/a b.py"], "environment": {"torch": "2.13", "cuda": None}}
 

@@ -10,9 +10,8 @@ from pytest_tfdebug import InvarianceError, assert_padding_invariant, trace
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.goldens.golden_file import save
 from pytest_tfdebug.repro import write_repro
-from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import classify, render
-from pytest_tfdebug.triage.rules import shown
+from pytest_tfdebug.triage.rules import Failure, shown
 from secret_forms import FORMS, VARIABLES
 
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)

@@ -3,9 +3,18 @@ import sys
 import pytest
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import render
-from pytest_tfdebug.triage.rules import LINE_LIMIT, VALUE_LIMIT, Classification, cut, fill, listing, safe_line, shown
+from pytest_tfdebug.triage.rules import (
+    LINE_LIMIT,
+    VALUE_LIMIT,
+    Classification,
+    Failure,
+    cut,
+    fill,
+    listing,
+    safe_line,
+    shown,
+)
 
 
 def failure_of(call):

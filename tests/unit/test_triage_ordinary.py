@@ -15,8 +15,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import classify
+from pytest_tfdebug.triage.rules import Failure
 
 
 class Port(torch.nn.Module):

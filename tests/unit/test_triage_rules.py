@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from pytest_tfdebug.triage.facts import READERS
-from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.plugin import classify
-from pytest_tfdebug.triage.rules import LOG_RULES, RULES
+from pytest_tfdebug.triage.rules import LOG_RULES, RULES, Failure
 
 CONNECT = (
     "We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.\n"

@@ -22,7 +22,7 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.report.page.render import assets, card, render_check, render_index
+from pytest_tfdebug.report.page import assets, card, render_check, render_index
 from pytest_tfdebug.running import is_worker
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 

@@ -1,1 +1,1 @@
-"""Records become text, rows and JSON; nothing is computed here."""
+"""Records become text, rows, JSON and pages; nothing is computed here."""

@@ -90,7 +90,7 @@ class Trace:
         return "\n".join(render_tree(self.calls, self.notes))
 
     def _repr_html_(self) -> str:
-        from pytest_tfdebug.report.page.render import trace_html
+        from pytest_tfdebug.report.page import trace_html
 
         summarize(self.records())
         return trace_html(repr(self), self.calls, self.notes)

@@ -18,13 +18,13 @@ from _pytest.reports import CollectErrorRepr
 from pytest_tfdebug.frames import Owner, running_owner
 from pytest_tfdebug.publish.reports import ANSWER, PUBLISHER, note
 from pytest_tfdebug.triage.facts import READERS
-from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.rules import (
     LINE_LIMIT,
     LOG_RULES,
     RULES,
     Classification,
     Facts,
+    Failure,
     listing,
     safe_line,
     shown,
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.triage.failure import Link
-    from pytest_tfdebug.triage.rules import FailureRule
+    from pytest_tfdebug.triage.rules import FailureRule, Link
 
 
 #: Rules about weights that do not fit, for which the log lists the keys.

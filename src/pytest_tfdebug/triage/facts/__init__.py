@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable
 
-    from pytest_tfdebug.triage.failure import Failure, Link
-    from pytest_tfdebug.triage.rules import Facts
+    from pytest_tfdebug.triage.rules import Facts, Failure, Link
 
 #: Name in a rule, ``auto classes``, -> reader, ``read_auto_classes``; it returns None when the rule does not apply.
 READERS: dict[str, Callable[[Failure, Link, re.Match[str]], Facts | None]] = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from pytest_tfdebug.triage.failure import Failure, Link
+    from pytest_tfdebug.triage.rules import Failure, Link
 
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")

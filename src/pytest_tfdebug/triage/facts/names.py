@@ -9,13 +9,12 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.triage.failure import is_a
-from pytest_tfdebug.triage.rules import Facts, listing, shown, table
+from pytest_tfdebug.triage.rules import Facts, is_a, listing, shown, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.triage.failure import Failure, Link
+    from pytest_tfdebug.triage.rules import Failure, Link
 
 
 _SIMILARITY = 0.8

@@ -6,15 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.frames import is_users, module_of, package_of
-from pytest_tfdebug.triage.failure import is_a, site_of
-from pytest_tfdebug.triage.rules import Facts, shown
+from pytest_tfdebug.triage.rules import Facts, is_a, shown, site_of
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterator
     from types import FrameType
 
-    from pytest_tfdebug.triage.failure import Failure, Link
+    from pytest_tfdebug.triage.rules import Failure, Link
 
 
 #: What models call ids and labels.

@@ -214,7 +214,7 @@ def _quoted(title: str, source: SourceText, first: int, last: int) -> Iterator[s
     yield fence
 
 
-_ROOM = "pytest_tfdebug.report.page"
+_ROOM = "pytest_tfdebug.report"
 
 
 def assets() -> Iterator[tuple[str, str]]:

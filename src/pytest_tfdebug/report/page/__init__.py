@@ -1,1 +1,0 @@
-"""Finished checks as pages: pure functions from the data of ``--tf-json`` to HTML, with templates and a script."""
