@@ -138,20 +138,20 @@ def innermost(function: Any) -> Any:  # noqa: ANN401 - a function
     return function
 
 
-def does_nothing(function: Any) -> bool:  # noqa: ANN401 - a function
-    """Tell whether a test holds only a docstring, ``pass`` and skips, or is a skip of nothing at all."""
+def skips_alone(function: Any) -> list[int] | None:  # noqa: ANN401 - a function
+    """Return the lines at which a test skips itself, where it does nothing else; None for any other test."""
     if without_skips(function) is None:  # as ``parameterized.expand`` leaves it
-        return True
-    body = _body(function)
-    return body is not None and all(_is_skip(each) or _is_idle(each) for each in body)
-
-
-def of_body(function: Any, reason: str) -> list[Skip]:  # noqa: ANN401 - a function
-    """Return the skips, for a reason that pytest gave, that a test calls itself and that are all that it does."""
-    body = _body(function) if does_nothing(function) else None
-    return [
-        Skip(innermost(function).__code__.co_filename, each.lineno, reason) for each in body or () if _is_skip(each)
-    ]
+        return []
+    try:
+        lines, first = inspect.getsourcelines(innermost(function))
+        tree = ast.parse("if True:\n" + "".join(f" {line}" for line in lines))
+    except (OSError, TypeError, SyntaxError, UnicodeError):
+        return None
+    found = next((node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+    body = [] if found is None else found.body
+    skips = [each for each in body if _is_skip(each)]
+    is_idle = bool(body) and all(_is_idle(each) for each in body if each not in skips)
+    return [first - 2 + each.lineno for each in skips] if is_idle else None
 
 
 def _is_skip(statement: ast.stmt) -> bool:
@@ -163,17 +163,6 @@ def _is_skip(statement: ast.stmt) -> bool:
 def _is_idle(statement: ast.stmt) -> bool:
     is_constant = isinstance(getattr(statement, "value", None), (ast.Constant, type(None)))
     return isinstance(statement, (ast.Pass, ast.Expr, ast.Return)) and is_constant
-
-
-def _body(function: Any) -> list[ast.stmt] | None:  # noqa: ANN401 - a function
-    """Return the statements of a function; None where its source cannot be read."""
-    try:
-        lines, first = inspect.getsourcelines(innermost(function))
-        tree = ast.parse("if True:\n" + "".join(f" {line}" for line in lines))
-    except (OSError, TypeError, SyntaxError, UnicodeError):
-        return None
-    found = next((node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
-    return None if found is None else ast.increment_lineno(found, first - 2).body
 
 
 #: Plugins of pytest that fill in a report; no other plugin hears of a trial.
@@ -234,10 +223,12 @@ class _Attempt:
         item, name = self._item, self._item.originalname
         holder: Any = item.cls or item.module
         written = getattr(holder, name)
-        self._skips = [*of_decorators(item.cls), *self._of(written), *of_body(written, self._reason)]
+        self._skips = [*of_decorators(item.cls), *self._of(written)]
+        for line in skips_alone(written) or ():
+            self._skips.append(Skip(innermost(written).__code__.co_filename, line, self._reason))
         for owner in getattr(holder, "__mro__", (holder,)):
             own = vars(owner).get(name)
-            if own is not None and not does_nothing(own):
+            if own is not None and skips_alone(own) is None:
                 break
             if own is not None:  # an override without its skips: gone, it shows what is behind
                 patch.delattr(owner, name)
