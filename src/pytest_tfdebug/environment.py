@@ -101,11 +101,6 @@ def hub_cache() -> Path:
     return Path(os.path.expandvars(home)).expanduser() / "hub"
 
 
-def is_of_python(path: str) -> bool:
-    """Tell whether a path belongs to the interpreter or its installed packages."""
-    return any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
-
-
 def _shown(names: tuple[str, ...], form: re.Pattern[str]) -> dict[str, str]:
     """Return the variables that are set, and their values where these are of the form that belongs there."""
     held = {name: os.environ[name] for name in names if name in os.environ}

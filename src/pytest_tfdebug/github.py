@@ -30,20 +30,13 @@ def annotation(record: CheckRecord, root: str) -> str:
 
     It is shown at the culprit's lines if they are in the repository, and otherwise at the line of the test.
     """
-    culprit = record.culprit
-    where: dict[str, object] = {}
-    for lines in (record.at, culprit.source if culprit is not None else None):
-        file = _inside(lines.file, root) if lines is not None else ""
-        if lines is not None and file:
-            where = {"file": file, "line": lines.first, "endLine": lines.last}
-    told = f"\n{culprit.explanation}" if culprit is not None and culprit.explanation else ""
-    return workflow_command("error", f"{record.headline}{told}", **where, title=f"{record.check}: {record.test}")
-
-
-def _inside(file: str, root: str) -> str:
-    """Return a file's path below the root; empty if it is not there."""
     from pathlib import Path
 
-    path = Path(os.path.abspath(file))  # noqa: PTH100 - links stay what they are
-    folder = Path(os.path.abspath(root))  # noqa: PTH100
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) and path.exists() else ""
+    culprit, folder = record.culprit, Path(os.path.abspath(root))  # noqa: PTH100 - links stay what they are
+    where: dict[str, object] = {}
+    for lines in (record.at, culprit.source if culprit is not None else None):
+        path = Path(os.path.abspath(lines.file if lines is not None else ""))  # noqa: PTH100 - likewise
+        if lines is not None and path.is_relative_to(folder) and path.exists():
+            where = {"file": path.relative_to(folder).as_posix(), "line": lines.first, "endLine": lines.last}
+    told = f"\n{culprit.explanation}" if culprit is not None and culprit.explanation else ""
+    return workflow_command("error", f"{record.headline}{told}", **where, title=f"{record.check}: {record.test}")

@@ -194,12 +194,6 @@ def register(parser: pytest.Parser) -> None:
         parser.addini(key, text, type=shape, default=None)
 
 
-def register_markers(config: pytest.Config) -> None:
-    """Declare the markers, so that ``--strict-markers`` knows them."""
-    for text in MARKERS.values():
-        config.addinivalue_line("markers", text)
-
-
 def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's value is text, a switch or None
     value = config.getoption(flag.ini, None)
     if value is None:  # before the conftests are loaded, what is parsed so far stands here

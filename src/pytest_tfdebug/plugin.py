@@ -55,7 +55,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers and refuse bad ini values."""
-    options.register_markers(config)
+    for text in options.MARKERS.values():
+        config.addinivalue_line("markers", text)
     chosen = options.Options.of(config)
     if chosen.triage == "auto":
         _LogWatch(config)

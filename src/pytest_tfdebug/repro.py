@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.check_record import slug_of
-from pytest_tfdebug.environment import environment, is_of_python
+from pytest_tfdebug.environment import environment
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import is_secret, printable, redact, redacted
 from pytest_tfdebug.tracing.record.leaves import walk, walk_inputs
@@ -97,7 +97,10 @@ def _told(name: str, value: object) -> str:
 
 def _script(item: pytest.Item, what: str) -> str:
     config, chosen = item.config, Options.of(item.config)
-    paths = [path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)]
+    of_python = (sys.prefix, sys.base_prefix)
+    paths = [
+        path for path in sys.path if path and Path(path).is_dir() and not any(map(Path(path).is_relative_to, of_python))
+    ]
     test = item.nodeid if redact(item.nodeid) == item.nodeid else item.nodeid.partition("[")[0]
     ini = ["-c", str(config.inipath)] if config.inipath else []
     given = {flag: getattr(chosen, name) for name, flag in _CARRIED.items()}

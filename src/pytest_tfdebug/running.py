@@ -65,11 +65,6 @@ class Collected:
 _COLLECTED: pytest.StashKey[Collected] = pytest.StashKey()
 
 
-def is_worker(config: pytest.Config) -> bool:
-    """Tell whether this process runs tests for another one, which prints."""
-    return hasattr(config, "workerinput")
-
-
 def told(config: pytest.Config, key: str) -> Any:  # noqa: ANN401 - a JSON value
     """Return what the process that prints told this worker; None in that process itself."""
     return getattr(config, "workerinput", {}).get(key)

@@ -68,7 +68,8 @@ def kept_by_init(subject: Subject) -> PromiseFinding:
 
 def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor], what: str) -> PromiseFinding:
     loaded = _state(_loaded(subject, folder))
-    wrong = [key for key, tensor in saved.items() if key in loaded and not _same(tensor, loaded[key])]
+    arrived = {key: loaded[key].cpu().to(tensor.dtype).nan_to_num() for key, tensor in saved.items() if key in loaded}
+    wrong = [key for key, tensor in arrived.items() if not torch.equal(tensor, saved[key].cpu())]
     if not wrong:
         return PromiseFinding()
     count = f"{len(wrong)} of {len(saved)} weights"
@@ -122,10 +123,6 @@ def _state(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - a pretraine
     return {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one.cpu(), other.cpu().to(one.dtype).nan_to_num())
-
-
 def _last_layer(model: torch.nn.Module, stored: set[str]) -> set[str]:
     """Return the stored names of the last layer that shares no weights; empty if there is none."""
     tied_names = {name for pair in _pairs(model) for name in pair}
@@ -143,23 +140,16 @@ def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained 
         return list(declared.items())
     config = getattr(model, "config", None)
     wants = getattr(config, _TIES) if hasattr(config, _TIES) else model_traits.setting(model, _TIES)
-    head = _head_pair(model) if wants is True else None
-    return [head] if head else []
-
-
-def _head_pair(model: Any) -> tuple[str, str] | None:  # noqa: ANN401 - a pretrained model
-    """Return the names of the head's weight and the embedding's, if they could be one tensor."""
+    if wants is not True:
+        return []
     try:
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     except (AttributeError, NotImplementedError):
-        return None
-    one, other = getattr(head, "weight", None), getattr(embedding, "weight", None)
-    if one is None or other is None or one.shape != other.shape:
-        return None
-    paths = {id(module): path for path, module in model.named_modules()}
-    if id(head) not in paths or id(embedding) not in paths:
-        return None
-    return f"{paths[id(head)]}.weight", f"{paths[id(embedding)]}.weight"
+        return []
+    paths = {id(module): path for path, module in model.named_modules() if getattr(module, "weight", None) is not None}
+    if not {id(head), id(embedding)} <= paths.keys() or head.weight.shape != embedding.weight.shape:
+        return []  # they could not be one tensor
+    return [(f"{paths[id(head)]}.weight", f"{paths[id(embedding)]}.weight")]
 
 
 def _is_one(model: torch.nn.Module, target: str, source: str) -> bool:

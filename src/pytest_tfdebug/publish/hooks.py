@@ -23,7 +23,6 @@ from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.report.page import assets, card, render_check, render_index
-from pytest_tfdebug.running import is_worker
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Publisher:
         self._config = config
         self._html = here / chosen.html if chosen.html else None
         self._json = here / chosen.json if chosen.json else None
-        self._is_worker = is_worker(config)
+        self._is_worker = hasattr(config, "workerinput")
         self._annotations: list[str] = []
         self._unwritten: list[str] = []
         self._waiting = None

@@ -111,7 +111,9 @@ def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification
         return None
     if link.is_quoted(rule.libraries):
         return None
-    failure = failure.seen_from(position)
+    failure = replace(
+        failure, links=failure.links[position:] + failure.links[:position]
+    )  # its line of code comes first
     facts = _read(rule, failure, link, matched)
     if facts is None:
         return None

@@ -10,7 +10,7 @@ import dis
 import linecache
 import re
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -221,10 +221,6 @@ class Failure:
     def of(cls, error: BaseException, nodeid: str, phase: str) -> Failure:
         """Take an exception apart, through causes, contexts and groups."""
         return cls(nodeid, phase, tuple(islice(_links(error), _MAX_LINKS)))
-
-    def seen_from(self, position: int) -> Failure:
-        """Return the failure with one of its exceptions first, so that its frames and its line of code come first."""
-        return replace(self, links=self.links[position:] + self.links[:position])
 
     @cached_property
     def frames(self) -> tuple[FrameType, ...]:
