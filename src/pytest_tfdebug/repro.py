@@ -97,10 +97,8 @@ def _told(name: str, value: object) -> str:
 
 def _script(item: pytest.Item, what: str) -> str:
     config, chosen = item.config, Options.of(item.config)
-    of_python = (sys.prefix, sys.base_prefix)
-    paths = [
-        path for path in sys.path if path and Path(path).is_dir() and not any(map(Path(path).is_relative_to, of_python))
-    ]
+    folders = [path for path in sys.path if path and Path(path).is_dir()]
+    paths = [path for path in folders if not any(map(Path(path).is_relative_to, (sys.prefix, sys.base_prefix)))]
     test = item.nodeid if redact(item.nodeid) == item.nodeid else item.nodeid.partition("[")[0]
     ini = ["-c", str(config.inipath)] if config.inipath else []
     given = {flag: getattr(chosen, name) for name, flag in _CARRIED.items()}

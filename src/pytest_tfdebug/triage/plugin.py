@@ -111,9 +111,8 @@ def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification
         return None
     if link.is_quoted(rule.libraries):
         return None
-    failure = replace(
-        failure, links=failure.links[position:] + failure.links[:position]
-    )  # its line of code comes first
+    links = failure.links[position:] + failure.links[:position]
+    failure = replace(failure, links=links)  # its frames and its line of code come first
     facts = _read(rule, failure, link, matched)
     if facts is None:
         return None
