@@ -71,30 +71,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     settings = marked(item, _NAME, OverflowSettings)
     if settings is None:
         return (yield)
-    watch, calls = Watch(settings, raises=False), _Calls(item)
+    watch, calls, has_failed = Watch(settings, raises=False), _Calls(item), True
     watch.headroom.is_complete = wants_details(item.config)
     try:
         with Roots(watch, calls.keep).watching():
             result = yield
-    except BaseException:
-        _add_section(item, watch, calls)
-        raise
-    if getattr(item, "_excinfo", None):  # a unittest.TestCase keeps its failure instead of raising it
-        _add_section(item, watch, calls)
+        has_failed = bool(
+            getattr(item, "_excinfo", None)
+        )  # a unittest.TestCase keeps its failure instead of raising it
+    finally:
+        report = calls.with_repro(watch.verdict())
+        if has_failed and report is not None:  # beside a failure of the test's own
+            item.add_report_section("call", _NAME, str(report))
+    if has_failed:
         return result
-    message = calls.with_repro(watch.verdict()) or watch.emptiness("overflow_free", _ADVICE)
+    message = report or watch.emptiness(_NAME, _ADVICE)
     error = None if message is None else watch.error(message)
     note(item, overflow_record(item.nodeid, watch, error, calls.at, in_detail=wants_details(item.config)))
     if error is not None:
         raise raised(item, error, calls.at)
     return result
-
-
-def _add_section(item: pytest.Item, watch: Watch, calls: _Calls) -> None:
-    """Show what was found beside a failure of the test's own."""
-    report = calls.with_repro(watch.verdict())
-    if report is not None:
-        item.add_report_section("call", "overflow_free", str(report))
 
 
 def overflow_record(

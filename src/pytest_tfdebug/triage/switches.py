@@ -22,25 +22,22 @@ _TEST_DEVICE = "TRANSFORMERS_TEST_DEVICE"
 
 def apply(config: pytest.Config, chosen: Options) -> None:
     """Set what the flags ask for, for this run and the processes that it starts."""
-    patch = pytest.MonkeyPatch()
+    patch, variables = pytest.MonkeyPatch(), dict[str, str]()
     config.add_cleanup(patch.undo)
     if chosen.sync_cuda:
         _refuse_started_cuda("--tf-sync-cuda", "CUDA reads CUDA_LAUNCH_BLOCKING once")
-        _set(patch, {"CUDA_LAUNCH_BLOCKING": "1"})
+        variables["CUDA_LAUNCH_BLOCKING"] = "1"
     if chosen.device == "cpu":
         _refuse_started_cuda("--tf-device=cpu", "the GPUs cannot be hidden any more")
-        _set(patch, {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"})
-    if chosen.device == "cuda":
-        _demand_cuda()
-        _set(patch, {_TEST_DEVICE: "cuda"})
+        variables |= {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"}
     if chosen.offline:
-        _set(patch, _OFFLINE)
+        variables |= _OFFLINE
         _set_loaded_offline(patch)
-
-
-def _set(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     for name, text in variables.items():
         patch.setenv(name, text)
+    if chosen.device == "cuda":  # which may ask CUDA, so all that it reads is set by now
+        _demand_cuda()
+        patch.setenv(_TEST_DEVICE, "cuda")
 
 
 def _set_loaded_offline(patch: pytest.MonkeyPatch) -> None:
