@@ -20,7 +20,7 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.sweeping.fixture import goldens_of
+from pytest_tfdebug.sweeping.fixture import golden
 from pytest_tfdebug.tracing.record.leaves import duplicate, walk
 from pytest_tfdebug.tracing.record.state import preserved
 
@@ -122,10 +122,8 @@ def has_golden(subject: Subject) -> str:
 
 def agrees_with_golden(subject: Subject) -> PromiseFinding:
     """Hold the plain call to the golden, or record it."""
-    if RUNNING.item is None:
-        return PromiseFinding()
     try:
-        goldens_of(RUNNING.item).check(subject.model, name=subject.name, **subject.call.inputs)
+        golden().check(subject.model, name=subject.name, **subject.call.inputs)
     except ParityError as error:
         return PromiseFinding(str(error), culprit=error.report.culprit)
     except GoldenError as error:
