@@ -232,7 +232,7 @@ def pytest_tell_late_interrupts(session: pytest.Session) -> Generator[None, obje
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
-    from pytest_tfdebug.goldens.paths import TYPED, is_typed
+    from pytest_tfdebug.goldens.place import TYPED, is_typed
     from pytest_tfdebug.publish.reports import TOLD_WIDTH, width_of
 
     node.workerinput.update({TYPED: is_typed(node.config), TOLD_WIDTH: width_of(node.config)})

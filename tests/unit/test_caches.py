@@ -11,7 +11,7 @@ from pytest_tfdebug.parity.compare import conclude, ended, explained
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.recorded_modules import RecordedModules
 from pytest_tfdebug.parity.tensors.tolerance import tolerances
-from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
+from pytest_tfdebug.tracing.record.leaves import CacheWatch, caches_among
 from pytest_tfdebug.tracing.record.recorder import Recorder
 
 X = torch.linspace(-1, 1, 8).view(1, 2, 4)

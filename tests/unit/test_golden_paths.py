@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.goldens.paths import directory_of, golden_name, shown
+from pytest_tfdebug.goldens.place import directory_of, golden_name, shown
 
 ROOT = Path("/project")
 

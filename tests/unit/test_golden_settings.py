@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.goldens.paths import ci_server
+from pytest_tfdebug.goldens.place import ci_server
 from pytest_tfdebug.goldens.settings import parse_tolerances, settle
 
 

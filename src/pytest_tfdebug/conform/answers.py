@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.conform.subject import PromiseFinding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
-from pytest_tfdebug.goldens.paths import RECORDING, golden_mode, variants
+from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.invariance.calls.inputs import Repetition
 from pytest_tfdebug.invariance.checks.base import Check

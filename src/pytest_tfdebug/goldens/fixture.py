@@ -11,7 +11,7 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.golden_check import GoldenCheck
-from pytest_tfdebug.goldens.paths import RECORDING, golden_mode, variants
+from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession

@@ -12,7 +12,7 @@ from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError, listed
 from pytest_tfdebug.goldens.golden_file import Written, save
 from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, gathered, once
-from pytest_tfdebug.goldens.paths import shown
+from pytest_tfdebug.goldens.place import shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs

@@ -20,8 +20,10 @@ import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.errors import counted, listed
-from pytest_tfdebug.goldens.paths import (
+from pytest_tfdebug.goldens.place import (
     SUFFIX,
+    GoldenPlace,
+    RemoteDirectory,
     directory_of,
     folder_of_file,
     golden_mode,
@@ -30,7 +32,6 @@ from pytest_tfdebug.goldens.paths import (
     label_of,
     shown,
 )
-from pytest_tfdebug.goldens.place import GoldenPlace, RemoteDirectory
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Coverage, Worst  # noqa: TC001 - likewise
 from pytest_tfdebug.redaction import printable

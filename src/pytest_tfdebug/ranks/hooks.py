@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.paths import TYPED, is_typed
+from pytest_tfdebug.goldens.place import TYPED, is_typed
 from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
 from pytest_tfdebug.ranks.launch import BY_TORCHRUN, Rank, launched, start_group, started, stop_group, wait

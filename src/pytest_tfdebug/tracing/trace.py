@@ -14,8 +14,7 @@ from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call, Direction, TensorRecord, Write
 from pytest_tfdebug.report.tables import COLUMNS, render_tree, table, trace_rows
 from pytest_tfdebug.tensors import tensor_record
-from pytest_tfdebug.tracing.file.codec import read, write
-from pytest_tfdebug.tracing.file.export import export_json
+from pytest_tfdebug.tracing.file.codec import export_json, read, write
 from pytest_tfdebug.tracing.file.stored_tensors import Samples
 from pytest_tfdebug.tracing.record.capture import Captures
 from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton

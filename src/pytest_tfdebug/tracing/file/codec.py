@@ -1,23 +1,30 @@
-"""Trace <-> safetensors file.
+"""Trace <-> safetensors file, and a trace as the two JSON files of transformers' debugger.
 
 ``__metadata__`` has one entry, ``tfdebug``: the version of the format, the texts that the caller adds and the
 checksums. The call tree and whatever else the caller adds are a compressed JSON document, a tensor among the others.
 The same trace gives the same bytes. Files are untrusted: nothing is unpickled, and the document is checked against the
 tensors it names. ``docs/golden-format.md`` is the specification.
+
+The JSON files are those of ``model_addition_debugger_context`` (``model_debugging_utils.py``), for a comparison by eye:
+their keys, the text of the values and the pruning of inner outputs follow that tool, so that a file made here differs
+from one made there only where the tensors do.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import msgspec
+import torch
+from torch._tensor_str import printoptions
 
-from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.file.document import (
     FORMAT,
@@ -34,10 +41,9 @@ from pytest_tfdebug.tracing.values.rerun import Recorded
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    import torch
-
+    from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.values import Values
 
@@ -203,11 +209,75 @@ def problem_of(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -
 
 
 def _checksum(name: str, tensor: torch.Tensor) -> int:
-    import torch
-
     form = f"{name}{dtype_name(tensor.dtype)}{list(tensor.shape)}".encode()
     return crc32(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, crc32(form))
 
 
 def _text(header: Mapping[str, Any]) -> str:
     return json.dumps(header, separators=(",", ":"), sort_keys=True)
+
+
+#: Dtypes whose summary the debugger writes.
+_SUMMARIZED = (torch.float16, torch.float32, torch.bfloat16)
+
+
+def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, str]:
+    """Write the summary and the full file; see ``Trace.export_json``."""
+    if not trace.calls:
+        raise TFDebugError("The trace has no calls: there is nothing to export.")
+    name = trace.model_class.replace("/", "_").replace("\\", "_")  # it may come from a file
+    base = Path(directory) / f"{name}_debug_tree"
+    paths = (f"{base}_SUMMARY.json", f"{base}_FULL_TENSORS.json")
+    with printoptions(sci_mode=True, linewidth=120):  # as the debugger
+        trees = [_tree(trace, shown) for shown in (_summary, _full)]
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        for path, tree in zip(paths, trees, strict=True):
+            Path(path).write_text(json.dumps(tree, indent=2), encoding="utf-8")
+    except OSError as error:
+        raise TFDebugError(f"{directory} cannot be written: {error.strerror or error}.") from error
+    return paths
+
+
+def _tree(trace: Trace, shown: Callable[[TensorRecord], dict[str, Any]]) -> dict[str, Any]:
+    """Return the first root with the calls inside it; what these return is left out where they have calls inside."""
+    inside: dict[int | None, list[Call]] = defaultdict(list)
+    for call in trace.calls:
+        inside[call.parent].append(call)
+
+    def filled(bare: Any, records: Sequence[TensorRecord]) -> Any:  # noqa: ANN401 - a skeleton
+        if isinstance(bare, list):
+            return [filled(child, records) for child in bare]
+        if isinstance(bare, dict) and "items" in bare:
+            return {key: filled(child, records) for key, child in bare["items"].items()}
+        return shown(records[bare["leaf"]]) if isinstance(bare, dict) else bare
+
+    def node(call: Call) -> dict[str, Any]:
+        is_root, path = call.parent is None, trace.model_class
+        inputs = {key: filled(call.skeleton.get(key), call.inputs) for key in ("args", "kwargs")}
+        told: dict[str, Any] = {
+            "module_path": path if is_root else f"{path}.{call.path}",
+            "inputs": inputs if is_root else {key: value for key, value in inputs.items() if value},
+        }
+        if inside[call.index]:
+            return told | {"children": [node(child) for child in inside[call.index]]}
+        is_shown = call.outputs is not None and (is_root or not call.has_children)
+        return told | {"outputs": filled(call.skeleton.get("outputs"), call.outputs or ()) if is_shown else None}
+
+    return {key: value for key, value in node(trace.calls[0]).items() if value}
+
+
+def _summary(record: TensorRecord) -> dict[str, Any]:
+    """Return a tensor as the debugger sums it up: its own reductions, in the tensor's dtype, so that digits agree."""
+    tensor = record.tensor
+    written = {"shape": f"torch.Size({list(record.shape)})", "dtype": f"torch.{record.dtype}"}
+    if tensor is not None and tensor.dtype in _SUMMARIZED and tensor.numel():
+        written |= {name: repr(getattr(tensor, name)()) for name in ("mean", "std", "min", "max")}
+    return written
+
+
+def _full(record: TensorRecord) -> dict[str, Any]:
+    written: dict[str, Any] = _summary(record)
+    form = {"shape": written.pop("shape"), "dtype": written.pop("dtype")}
+    value = {} if record.tensor is None else {"value": str(record.tensor).splitlines()}
+    return form | value | written

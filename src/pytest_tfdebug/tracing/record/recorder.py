@@ -16,8 +16,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call, SourceRange
-from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
-from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
+from pytest_tfdebug.tracing.record.leaves import CacheWatch, Leaf, caches_among, walk, walk_inputs
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
 from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
