@@ -25,7 +25,7 @@ from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.options import CONFORMANCE
 from pytest_tfdebug.overflow.guard import overflow_guard
-from pytest_tfdebug.parity.record.check import culprit_record
+from pytest_tfdebug.parity.record import culprit_record
 from pytest_tfdebug.publish.reports import note, raised, wants_details
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact

@@ -14,8 +14,7 @@ from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.marker_arguments import usage_error
 from pytest_tfdebug.options import NOTE, Options
-from pytest_tfdebug.parity.record.check import compared, culprit_record
-from pytest_tfdebug.parity.record.forward import forward_record
+from pytest_tfdebug.parity.record import compared, culprit_record, forward_record
 from pytest_tfdebug.publish.reports import calling_line, note, raised, wants_details
 from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.tracing.record.recorder import intercept_outermost

@@ -97,7 +97,7 @@ class ParityReport:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        from pytest_tfdebug.parity.record.forward import forward_record
+        from pytest_tfdebug.parity.record import forward_record
         from pytest_tfdebug.report.page import comparison_html
 
         return comparison_html(self.check_text(), forward_record(self))
