@@ -16,7 +16,7 @@ from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import Settings
 from pytest_tfdebug.tracing.record.leaves import duplicate
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")

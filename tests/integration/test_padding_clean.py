@@ -7,8 +7,8 @@ from transformers import PegasusXConfig, PegasusXForConditionalGeneration
 import padding_models
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.checks.base import Settings
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
-from pytest_tfdebug.invariance.checks.settings import Settings
 
 CLEAN = [
     "bert",

@@ -11,7 +11,7 @@ from models import IS_V5
 from padding_leaks import LEAKS
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import Settings
 
 
 def outcome_of(leak):

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import Settings
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 0, 0, 0]])
 INPUTS = {"input_ids": IDS, "attention_mask": (IDS != 0).long()}

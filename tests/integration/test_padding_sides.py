@@ -7,7 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import Settings
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 15, 16]])
 

@@ -14,7 +14,7 @@ from pytest_tfdebug import (
 )
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import Settings
 
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 1, 0, 0, 1, 1, 1]])
 

@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import numpy_llama
 from models import DECODER, rope
 from pytest_tfdebug import TFDebugError, Trace, compare, trace
-from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
+from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE
 from pytest_tfdebug.tracing.file.stored_tensors import sampled
 
 IDS = torch.arange(1, 9)[None] * 7 % 99

@@ -7,7 +7,7 @@ import pytest
 from pytest_tfdebug import TFDebugError
 from pytest_tfdebug.goldens.settings import KEYWORDS
 from pytest_tfdebug.invariance.api import asked
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import Settings
 from pytest_tfdebug.marker_arguments import MisspeltMarkers, unknown
 from pytest_tfdebug.overflow.records import OverflowSettings
 

@@ -14,8 +14,8 @@ from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.invariance.calls.inputs import Repetition
 from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.dtype import Choices, first_other
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
-from pytest_tfdebug.invariance.compare.rounding import Choices, first_other
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
-    from pytest_tfdebug.invariance.compare.rounding import Choice
+    from pytest_tfdebug.invariance.checks.dtype import Choice
 
     Answer = tuple[Leaves, list[Choice]]
 

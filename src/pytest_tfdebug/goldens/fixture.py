@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.given import Arrays
-    from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
+    from pytest_tfdebug.parity.arrays.hold import LogprobsReport
     from pytest_tfdebug.parity.calls.internal import Internal
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport

@@ -25,8 +25,7 @@ from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.on_ranks import sharing_group
 from pytest_tfdebug.goldens.place import missing, shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
-from pytest_tfdebug.parity.arrays.hold import hold_arrays
-from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport, hold_logprobs
+from pytest_tfdebug.parity.arrays.hold import LogprobsReport, hold_arrays, hold_logprobs
 from pytest_tfdebug.parity.record import parity_record
 from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, read_tolerance

@@ -9,14 +9,12 @@ import torch
 
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.attention import AttentionCheck
-from pytest_tfdebug.invariance.checks.base import Outcome
+from pytest_tfdebug.invariance.checks.base import Outcome, Settings
 from pytest_tfdebug.invariance.checks.batch import BatchCheck
 from pytest_tfdebug.invariance.checks.cache import CacheCheck
 from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
-from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.same_model import AttentionCheck, SaveLoadCheck
 from pytest_tfdebug.marker_arguments import did_you_mean
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import check_model
@@ -152,7 +150,7 @@ def assert_invariant(
         *checks: Names of checks.
         names: What transformers calls the inputs of a forward that has names of its own,
             ``{"tokens": "input_ids", "mask": "attention_mask"}``; the markers' ``inputs=``.
-        **options: What the markers take: see :class:`pytest_tfdebug.invariance.checks.settings.Settings`.
+        **options: What the markers take: see :class:`pytest_tfdebug.invariance.checks.base.Settings`.
 
     Raises:
         InvarianceError: If an answer changes, or nothing could be repeated.

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.invariance.checks.base import Outcome
-    from pytest_tfdebug.invariance.checks.settings import Settings
+    from pytest_tfdebug.invariance.checks.base import Outcome, Settings
     from pytest_tfdebug.records import SourceRange
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.inputs import Repetition
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
-    from pytest_tfdebug.invariance.checks.settings import Settings
+    from pytest_tfdebug.invariance.checks.base import Settings
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 

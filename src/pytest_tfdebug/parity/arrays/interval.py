@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pytest_tfdebug.parity.arrays.reference import BY_DTYPE
+from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE
 from pytest_tfdebug.parity.values.matching import axes_of, has_same_order
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from pytest_tfdebug.parity.arrays.pairing import Array
-    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
+    from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
 
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.

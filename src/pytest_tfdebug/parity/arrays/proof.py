@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.arrays.interval import vouched
-from pytest_tfdebug.parity.arrays.reference import TOLERANCE
+from pytest_tfdebug.parity.arrays.pairing import TOLERANCE
 from pytest_tfdebug.parity.explain.culprit import places_of, sentence
 from pytest_tfdebug.parity.explain.forward import Forward
 from pytest_tfdebug.parity.explain.proof import PHASES, SECONDS, Proof
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.arrays.interval import Interval
     from pytest_tfdebug.parity.arrays.outputs import Output
-    from pytest_tfdebug.parity.arrays.pairing import Array
-    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
+    from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tracing.values.rerun import Rerun
 

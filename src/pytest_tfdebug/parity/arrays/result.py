@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.arrays.interval import Interval
     from pytest_tfdebug.parity.arrays.outputs import Output
-    from pytest_tfdebug.parity.arrays.pairing import Array
+    from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
     from pytest_tfdebug.parity.arrays.proof import ArraysProof
-    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.values import Value
