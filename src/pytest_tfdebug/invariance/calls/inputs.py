@@ -38,7 +38,6 @@ class Repetition:
     expected_inputs: dict[str, Any]  # named inputs of the expected call
     # which of the two calls the test has made, so that its output is known; empty for neither
     recorded: Literal["expected", "actual", ""] = "expected"
-    pads: int = 0  # number of pads
     side: Literal["left", "right", ""] = ""  # side of the pads; empty without any
     model: torch.nn.Module | None = None  # the model of the repeated call; None for that of the expected one
     # what the model of either call is changed by: the expected one, the repeated one

@@ -125,7 +125,7 @@ def padded_alike(
     inputs = padded(call.model, given, sequence, (before, after), filler)
     label = f"{sequence.name} padded by {pads}{unit} on the {side}"
     recorded: Literal["expected", ""] = "expected" if given is call.inputs else ""
-    return Repetition(label, inputs, alignment, with_mask(given, sequence), recorded, pads, side)
+    return Repetition(label, inputs, alignment, with_mask(given, sequence), recorded, side)
 
 
 def rows_alone(call: ObservedCall, sequence: InputSequence) -> Iterator[Repetition]:
@@ -142,7 +142,7 @@ def rows_alone(call: ObservedCall, sequence: InputSequence) -> Iterator[Repetiti
         alignment = Alignment(end - first, first, sequence.length, sequence.batch, rows=(row,), mask=real_tokens)
         pads = sequence.length - (end - first)
         label = f"row {row} in its batch, where it has {counted(pads, 'pad')}, against the row alone"
-        yield Repetition(label, dict(call.inputs), alignment, alone, "actual", pads, "left" if first else "right")
+        yield Repetition(label, dict(call.inputs), alignment, alone, "actual", "left" if first else "right")
 
 
 def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetition | None:
@@ -173,7 +173,7 @@ def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetitio
     counts = f"{counted(length, 'token')} and {counted(pads, 'pad')}"
     label = f"a batch whose last row has {counts} on the {side}, against that row alone"
     alignment = Alignment(length, before, sequence.length, batch, rows=(batch - 1,))
-    return Repetition(label, inputs, alignment, alone, "", pads, side)
+    return Repetition(label, inputs, alignment, alone, "", side)
 
 
 def _with_real_frames(inputs: dict[str, Any], sequence: InputSequence) -> dict[str, Any]:

@@ -190,7 +190,12 @@ class Check:
     def check(self) -> None:
         """Repeat the call in every way, up to the first that gives another answer."""
         for made in self.repetitions():
-            mismatch = self.ask(made)
+            try:
+                outputs = self.outputs(made)
+            except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+                self.report(made.label, self.raised(error, made.model))
+                return
+            mismatch = self.compare(made, outputs)
             if mismatch is not None:
                 self.fail(made, mismatch)
                 return
@@ -220,14 +225,6 @@ class Check:
     def cannot_ask(self, label: str, mismatch: Mismatch) -> None:
         """Note that the model raises when it is asked in some way."""
         self.skip(f"{self.call.name} cannot be run that way: {label} ({mismatch.error})")
-
-    def ask(self, made: Repetition) -> Mismatch | None:
-        """Return what differs in a repetition; None also where nothing can be compared."""
-        try:
-            outputs = self.outputs(made)
-        except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-            return self.raised(error, made.model)
-        return self.compare(made, outputs)
 
     def outputs(self, made: Repetition) -> tuple[Leaves, Leaves]:
         """Return the outputs of both calls of a repetition; what the test has called already is not called again."""
@@ -321,9 +318,7 @@ class Check:
 
     def fail(self, made: Repetition, mismatch: Mismatch) -> None:
         """Report a difference, unless the call gives another answer each time anyway."""
-        if mismatch.leaf is None:
-            self.report(made.label, mismatch)
-        elif not self.is_random():
+        if not self.is_random():
             self.report(made.label, mismatch, locate(self.call, made, self.tolerances), made.diagnosis)
 
     def report(self, label: str, mismatch: Mismatch, located: Located | None = None, diagnosis: str = "") -> None:

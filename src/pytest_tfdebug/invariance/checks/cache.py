@@ -177,12 +177,7 @@ _DIAGNOSIS = (
     "the cache does not hold what a full forward computes: pads kept in it, positions that restart with each step, or "
     "a mask that does not cover it."
 )
-#: How far the positions of a step are moved -> what it means if the answer is then right.
-_SHIFTED = {
-    0: "positions that restart with each step or are off by one: with {name} given to it, the step is right.",
-    1: "positions that are one too low in a step: with {name} one higher, it is right.",
-    -1: "positions that are one too high in a step: with {name} one lower, it is right.",
-}
+_POSITIONS = "positions that restart with each step or are off by one: with {name} given to it, the step is right."
 _NO_MASK = "was not decoded after left pads: the mask has no effect on it, and padding_invariant finds where it is lost"
 _NOT_CAUSAL = "a later token changes the answer at an earlier one, even without a cache: attention is not causal."
 
@@ -230,7 +225,7 @@ class CacheCheck(Check):
         """Decode with images in the prefill alone; if that fails, with images in each piece, as Evolla asks for."""
         before = replace(self.outcome, skipped=[*self.outcome.skipped])
         is_over = self._stops(decoding, expected, plan, cuts)
-        if not self.outcome.failure or not decoding.media:
+        if not self.outcome.text or not decoding.media:
             return is_over
         failed, self.outcome = self.outcome, before
         is_over = self._stops(replace(decoding, media=()), expected, plan, cuts)
@@ -263,15 +258,14 @@ class CacheCheck(Check):
                 return True
             whole = Repetition(label, decoding.inputs, at, decoding.inputs, recorded="", diagnosis=_DIAGNOSIS)
             done = [cut for cut in cuts if cut <= end]
-            last = partial(self._last_of, decoding=decoding, cuts=done, at=at)
+            last = partial(self._last_of, decoding=decoding, cuts=done, expected=expected, at=at)
             different = self.compare(whole, (own, expected), (last, self.call.leaves), with_caches=False)
             if different is not None:
                 made = replace(whole, expected_inputs=piece)
                 if state is None:
                     self._explain_prefill(made, different, decoding.plain(piece, first, end), expected)
                 else:
-                    told = self._position_fault(decoding, done, at, expected) or _DIAGNOSIS
-                    self.fail(replace(made, diagnosis=told), different)
+                    self.fail(replace(made, diagnosis=self._position_fault(decoding, done, at, expected)), different)
                 return True
             state = self._state(decoding, output)
             if state is None:
@@ -301,36 +295,35 @@ class CacheCheck(Check):
         return bool(own) and first_mismatch(own, expected, at, self.tolerances, with_caches=False) is None
 
     def _position_fault(self, decoding: Decoding, cuts: list[int], at: Alignment, expected: Leaves) -> str:
-        """Make the last piece again with positions of its own, and say so if the answer is then right; else empty."""
+        """Make the last piece again with positions of its own, and return what is wrong if the answer is then right."""
         name = decoding.sequence.kind.positions
         if name is None or name not in self.call.parameters:
-            return ""
+            return _DIAGNOSIS
         places = with_positions(self.model, decoding.inputs, decoding.sequence)[name][:, cuts[-2] : cuts[-1]]
-        for by, told in _SHIFTED.items():
-            try:
-                output = self._decoded(decoding, cuts, {name: places + by})
-            except Exception:  # noqa: BLE001, S112 - a model that refuses these positions has shown nothing
-                continue
-            if self._agrees(_along_tokens(output, expected, at), expected, at):
-                return told.format(name=name)
-        return ""
+        try:
+            given = {name: places}
+            own = self._last_of(decoding.inputs, decoding=decoding, cuts=cuts, expected=expected, at=at, given=given)
+        except Exception:  # noqa: BLE001 - a model that refuses these positions has shown nothing
+            return _DIAGNOSIS
+        return _POSITIONS.format(name=name) if self._agrees(own, expected, at) else _DIAGNOSIS
 
     def _last_of(
-        self, inputs: Mapping[str, Any], model: torch.nn.Module, decoding: Decoding, cuts: list[int], at: Alignment
+        self,
+        inputs: Mapping[str, Any],
+        model: torch.nn.Module | None = None,
+        *,
+        decoding: Decoding,
+        cuts: list[int],
+        expected: Leaves,
+        at: Alignment,
+        given: Mapping[str, Any] | None = None,
     ) -> Leaves:
-        """Decode in pieces and return what the last of them gives along its tokens."""
-        output = self._decoded(replace(decoding, inputs=dict(inputs)), cuts, {}, model)
-        return _along_tokens(output, self.call.leaves(inputs, model), at)
-
-    def _decoded(
-        self, decoding: Decoding, cuts: list[int], given: dict[str, Any], model: torch.nn.Module | None = None
-    ) -> object:
-        """Decode in pieces, the last with other inputs, and return what that gives."""
-        output = None
+        """Decode inputs in pieces, the last with some given, and return what the last gives along its tokens."""
+        output, decoding = None, replace(decoding, inputs=dict(inputs))
         for first, end in pairwise(cuts):
             piece = decoding.piece(first, end, self._state(decoding, output))
-            output = self.call.again({**piece, **(given if end == cuts[-1] else {})}, model)
-        return output
+            output = self.call.again({**piece, **((given or {}) if end == cuts[-1] else {})}, model)
+        return _along_tokens(output, expected, at)
 
 
 def _is_refusal(place: Culprit | None) -> bool:

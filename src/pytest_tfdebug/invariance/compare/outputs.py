@@ -208,91 +208,77 @@ def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -
 def compare_traces(
     expected: Trace, actual: Trace, alignment: Alignment, tolerances: Tolerances
 ) -> tuple[AlignedTraces, Comparator]:
-    """Compare two traces at real tokens."""
-    aligned = _Aligner(alignment, tolerances).align(expected, actual)
-    comparator = Comparator(aligned.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
-    comparator.replay(aligned.actual.calls)
-    return aligned, comparator
-
-
-class _Aligner:
-    """Aligns the tensors of two traces."""
-
-    def __init__(self, alignment: Alignment, tolerances: Tolerances) -> None:
-        self._alignment = alignment
-        self._tolerances = tolerances
-
-    def align(self, expected: Trace, actual: Trace) -> AlignedTraces:
-        """Return both traces with the tensors that they have in common; calls of one trace alone stay as they are."""
-        made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]), self._alignment.real)
-        waiting = {(call.path, call.call): call for call in actual}
-        partners: dict[int, Call] = {}
-        for call in expected:
-            other = waiting.pop((call.path, call.call), None)
-            if other is not None:
-                call, partners[other.index] = self._align_call(call, other, made.axes)  # noqa: PLW2901
-            made.expected.calls.append(call)
-        made.actual.calls.extend(partners.get(call.index, call) for call in actual)
-        return made
-
-    def _align_call(self, expected: Call, actual: Call, axes: dict[Key, tuple[int, ...]]) -> tuple[Call, Call]:
-        one, other = _of_tensors_alone(expected), _of_tensors_alone(actual)
+    """Compare two traces at real tokens: the tensors that they have in common; calls of one alone stay as they are."""
+    made = AlignedTraces(replace(expected, calls=[*expected]), replace(actual, calls=[*actual]), alignment.real)
+    places = {(call.path, call.call): place for place, call in enumerate(actual)}
+    for place, one in enumerate(expected):
+        at = places.get((one.path, one.call))
+        if at is None:
+            continue
+        other = actual.calls[at]
+        made.expected.calls[place], made.actual.calls[at] = sides = _of_tensors_alone(one), _of_tensors_alone(other)
         for direction in ("input", "output"):
-            leaves: list[Sequence[TensorRecord] | None] = [getattr(call, f"{direction}s") for call in (one, other)]
-            if leaves[0] is None or leaves[1] is None:
+            leaves = [getattr(call, f"{direction}s") for call in sides]
+            if None in leaves:
                 continue
-            is_roots = direction == "input" and expected.parent is None
-            pairs = [] if is_roots else list(self._pairs(leaves[0], leaves[1], expected.parameters))
-            axes |= {(actual.path, actual.call, direction, mine.leaf): aligned.axes for mine, _, aligned in pairs}
-            mines = tuple(self._blank(mine, mine.tensor, aligned) for mine, _, aligned in pairs)
-            theirs = tuple(self._blank(their, aligned.tensor, aligned) for _, their, aligned in pairs)
-            setattr(one, f"{direction}s", mines)
-            setattr(other, f"{direction}s", theirs)
-        return one, other
-
-    def _pairs(
-        self, expected: Sequence[TensorRecord], actual: Sequence[TensorRecord], parameters: tuple[str, ...]
-    ) -> Iterator[tuple[TensorRecord, TensorRecord, Aligned]]:
-        others = {record.leaf: record for record in actual}
-        for record in expected:
-            other = others.get(record.leaf)
-            if other is None or other.tensor is None or record.tensor is None or is_in_cache(record.leaf):
-                continue
-            are_two_forms = (record.tensor.dtype is torch.bool) != (other.tensor.dtype is torch.bool)
-            if are_two_forms and is_mask_input(record.leaf, parameters):
-                continue  # eager attention takes a mask of numbers, and sdpa one of truth values
-            if self._alignment.rows is not None and not record.tensor.dim():
-                continue  # of the whole batch, as a loss is
-            if record.tensor.dim() == 1 and not record.tensor.is_floating_point():
-                continue  # cache_position and the like: they number the padded sequence
-            aligned = self._aligned(record.tensor, other.tensor)
-            if aligned is not None:
-                yield record, other, aligned
-
-    def _aligned(self, expected: torch.Tensor, actual: torch.Tensor) -> Aligned | None:
-        ways = list(self._alignment.candidates(actual, expected))
-        laid = lay("", expected, actual, self._alignment, self._tolerances)
-        way = laid[0] if laid is not None else ways[0] if len(ways) == 1 else None
-        differs = laid is None or laid[1].problem
-        is_apart = way is not None and differs and 0 in way.axes and self._is_in_other_order(expected, actual)
-        return None if is_apart else way
-
-    def _is_in_other_order(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
-        """Tell whether tokens that share an axis with the batch lie in another order, as when sorted by expert."""
-        if not expected.is_floating_point() or expected.shape[1:] != actual.shape[1:]:
-            return False
-        tolerance = self._tolerances.of("", dtype_name(expected.dtype))
-        rows, all_rows = (tensor.double().reshape(len(tensor), -1) for tensor in (expected[:_SOME], actual))
-        nearest = torch.cdist(rows, all_rows, p=float("inf")).min(1)
-        is_there = nearest.values <= tolerance.atol + tolerance.rtol * rows.abs().amax(1)
-        return bool(is_there.all()) and bool((nearest.indices.diff() != 1).any())
-
-    def _blank(self, record: TensorRecord, tensor: torch.Tensor | None, aligned: Aligned) -> TensorRecord:
-        assert tensor is not None  # noqa: S101 - pairs have values
-        kept = self._alignment.blank(tensor, aligned.axes)
-        return replace(record, shape=tuple(kept.shape), tensor=kept, statistics=None)
+            is_roots = direction == "input" and one.parent is None
+            pairs = [] if is_roots else list(_pairs(leaves[0], leaves[1], one.parameters, alignment, tolerances))
+            made.axes |= {(other.path, other.call, direction, mine.leaf): axes for mine, _, axes in pairs}
+            for side, call in enumerate(sides):
+                setattr(call, f"{direction}s", tuple(pair[side] for pair in pairs))
+    comparator = Comparator(made.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
+    comparator.replay(made.actual.calls)
+    return made, comparator
 
 
 def _of_tensors_alone(call: Call) -> Call:
     """Return a call without its other arguments and its writes to caches: lengths, and caches, differ on purpose."""
     return replace(call, skeleton={"outputs": call.skeleton.get("outputs", "None")}, writes=())
+
+
+def _pairs(
+    expected: Sequence[TensorRecord],
+    actual: Sequence[TensorRecord],
+    parameters: tuple[str, ...],
+    alignment: Alignment,
+    tolerances: Tolerances,
+) -> Iterator[tuple[TensorRecord, TensorRecord, tuple[int, ...]]]:
+    """Yield the leaves of a call that both sides have, at real tokens, and the axes along the sequence."""
+    others = {record.leaf: record for record in actual}
+    for record in expected:
+        other = others.get(record.leaf)
+        if other is None or other.tensor is None or record.tensor is None or is_in_cache(record.leaf):
+            continue
+        are_two_forms = (record.tensor.dtype is torch.bool) != (other.tensor.dtype is torch.bool)
+        if are_two_forms and is_mask_input(record.leaf, parameters):
+            continue  # eager attention takes a mask of numbers, and sdpa one of truth values
+        if alignment.rows is not None and not record.tensor.dim():
+            continue  # of the whole batch, as a loss is
+        if record.tensor.dim() == 1 and not record.tensor.is_floating_point():
+            continue  # cache_position and the like: they number the padded sequence
+        way = _way(record.tensor, other.tensor, alignment, tolerances)
+        if way is not None:
+            mine, theirs = (alignment.blank(tensor, way.axes) for tensor in (record.tensor, way.tensor))
+            one = replace(record, shape=tuple(mine.shape), tensor=mine, statistics=None)
+            yield one, replace(other, shape=tuple(theirs.shape), tensor=theirs, statistics=None), way.axes
+
+
+def _way(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment, tolerances: Tolerances) -> Aligned | None:
+    """Return how a tensor lies beside the expected one; None where no way is likely."""
+    ways = list(alignment.candidates(actual, expected))
+    laid = lay("", expected, actual, alignment, tolerances)
+    way = laid[0] if laid is not None else ways[0] if len(ways) == 1 else None
+    differs = laid is None or laid[1].problem
+    is_apart = way is not None and differs and 0 in way.axes and _is_in_other_order(expected, actual, tolerances)
+    return None if is_apart else way
+
+
+def _is_in_other_order(expected: torch.Tensor, actual: torch.Tensor, tolerances: Tolerances) -> bool:
+    """Tell whether tokens that share an axis with the batch lie in another order, as when sorted by expert."""
+    if not expected.is_floating_point() or expected.shape[1:] != actual.shape[1:]:
+        return False
+    tolerance = tolerances.of("", dtype_name(expected.dtype))
+    rows, all_rows = (tensor.double().reshape(len(tensor), -1) for tensor in (expected[:_SOME], actual))
+    nearest = torch.cdist(rows, all_rows, p=float("inf")).min(1)
+    is_there = nearest.values <= tolerance.atol + tolerance.rtol * rows.abs().amax(1)
+    return bool(is_there.all()) and bool((nearest.indices.diff() != 1).any())
