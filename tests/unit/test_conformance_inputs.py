@@ -8,7 +8,7 @@ from transformers import CLIPConfig, CLIPModel, LlamaConfig, WhisperConfig
 from transformers import WhisperForConditionalGeneration as Whisper
 
 from pytest_tfdebug.conform.subject import cleaned
-from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
+from pytest_tfdebug.invariance.calls.model_traits import default_inputs
 
 PAD, BOS, EOS, IMAGE = 0, 1, 2, 30
 CONFIG = LlamaConfig(vocab_size=32, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS)

@@ -21,7 +21,7 @@ from pytest_tfdebug.conform import answers, weights
 from pytest_tfdebug.conform.subject import PromiseFinding, Subject, prepared
 from pytest_tfdebug.errors import ActivationOverflowError, ConformanceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
-from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
+from pytest_tfdebug.invariance.calls.model_traits import default_inputs
 from pytest_tfdebug.invariance.checks.base import Settings
 from pytest_tfdebug.options import CONFORMANCE
 from pytest_tfdebug.overflow.guard import overflow_guard

@@ -15,7 +15,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.weights import fill
-from pytest_tfdebug.invariance.calls.default_inputs import special_ids
+from pytest_tfdebug.invariance.calls.model_traits import special_ids
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.calls.sequences import FRAMES
 from pytest_tfdebug.tracing.record.leaves import duplicate

@@ -15,7 +15,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.goldens.weights import fill
-from pytest_tfdebug.invariance.calls.default_inputs import default_inputs
+from pytest_tfdebug.invariance.calls.model_traits import default_inputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, changed
 from pytest_tfdebug.tracing.record.leaves import walk
@@ -52,12 +52,7 @@ class Variant:
 class Reference:
     """A class of models of transformers, and inputs for it.
 
-    Args:
-        model_class: The class.
-        config: Its configuration; a small one.
-        inputs: Keyword inputs; None for seeded ones that fit the model.
-        weights: Those of a model with this configuration, for variants that have the same names and shapes; others get
-            those of :func:`pytest_tfdebug.fill`, as do all without it.
+    Variants with the same names and shapes get the given weights, others those of :func:`pytest_tfdebug.fill`.
 
     Raises:
         TFDebugError: If the model cannot be built or run with these.

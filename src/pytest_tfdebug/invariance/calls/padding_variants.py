@@ -37,12 +37,6 @@ def sides(
     Decoding needs left padding: every sequence of a batch then ends where the next token goes. So by default models
     that decode, and encoders of such architectures (T5), are padded on the left. Other encoders are not: they read
     position 0 (a pooler's CLS token), number positions from the left, and have tokenizers that pad on the right.
-
-    Args:
-        call: The call.
-        sequence: One of its sequences.
-        asked: The setting ``side``; all but ``"auto"`` is done as it is asked.
-        decodes: Tells whether the model decodes; None where that is not known.
     """
     if sequence.kind.unit != "tokens":
         told = f"{sequence.kind.unit} can be padded on the right only"

@@ -27,12 +27,10 @@ _KINDS = "(label, array) pairs, a dict of arrays, an .npz or .safetensors file, 
 def labelled(arrays: object) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every array with its label, as a torch tensor on the CPU, in the order in which they are given.
 
-    Args:
-        arrays: An iterable of ``(label, array)``, a dict (nested ones give ``outer.inner`` labels, lists ``outer.0``),
-            the path of an ``.npz`` or safetensors file, or of a directory of dumps.
+    Nested dicts give ``outer.inner`` labels, lists ``outer.0``.
 
     Raises:
-        TFDebugError: If it is none of these, or an array is of no kind that can be read.
+        TFDebugError: If it is none of :data:`Arrays`, or an array is of no kind that can be read.
     """
     if isinstance(arrays, (str, os.PathLike)):
         pairs: Iterable[object] = _read(Path(arrays))
@@ -59,11 +57,7 @@ def _flat(label: str, held: object) -> Iterator[tuple[str, object]]:
 
 
 def as_tensor(label: str, array: Any) -> torch.Tensor:  # noqa: ANN401 - arrays of any library
-    """Return an array of any library as a torch tensor.
-
-    Args:
-        label: What it is called, for the error.
-        array: What ``numpy.asarray`` or DLPack takes; bfloat16 and float8 of ml_dtypes too.
+    """Return what ``numpy.asarray`` or DLPack takes as a torch tensor, bfloat16 and float8 of ml_dtypes too.
 
     Raises:
         TFDebugError: If it cannot be read.

@@ -19,8 +19,8 @@ from pytest_tfdebug.values import Value, Values
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pytest_tfdebug.parity.arrays.hold import Output
     from pytest_tfdebug.parity.arrays.interval import Interval
-    from pytest_tfdebug.parity.arrays.outputs import Output
     from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tracing.values.rerun import Rerun

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from pytest_tfdebug.parity.arrays.hold import Output
     from pytest_tfdebug.parity.arrays.interval import Interval
-    from pytest_tfdebug.parity.arrays.outputs import Output
     from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
     from pytest_tfdebug.parity.arrays.proof import ArraysProof
     from pytest_tfdebug.records import Kind, LeafComparison
