@@ -69,7 +69,6 @@ def _allowed(item: pytest.Item) -> tuple[str, ...] | None:
 
 
 def _record(test: str, loads: tuple[LoadRecord, ...], failure: str) -> CheckRecord:
-    """Return a check of loads as pages and files hold it."""
     models = ", ".join(dict.fromkeys(load.model for load in loads))
     passed = f"{models} loaded clean: every weight went where it belongs."
     headline = failure.partition("\n")[0] or passed

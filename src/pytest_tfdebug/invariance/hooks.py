@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from pytest_tfdebug.errors import InvarianceError, TFDebugError, counted
 from pytest_tfdebug.invariance.api import CHECKS, OWN_MARKERS, asked, judge, title
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
+from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.marker_arguments import usage_error
 from pytest_tfdebug.options import NOTE, Options
 from pytest_tfdebug.parity.record import compared, culprit_record, forward_record
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.invariance.checks.base import Outcome, Settings
+    from pytest_tfdebug.invariance.checks.base import Settings
     from pytest_tfdebug.records import SourceRange
 
 
@@ -87,11 +89,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer) -> None:
-    """Check the calls of a test."""
+    record = partial(CheckRecord, item.nodeid, OWN_MARKERS.get(name, name), at=observer.at)
     try:
         outcome = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
-        note(item, _failed_record(item, name, error, observer))
+        note(item, _failed(record, error, in_detail=wants_details(item.config)))
         call = error.call
         told = write_repro(item, title(name), call.model, (), call.inputs) if call is not None else ""
         if not told:
@@ -100,10 +102,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
     models, notes = ", ".join(dict.fromkeys(call.class_name for call in observer.calls)), tuple(outcome.notes)
     told = notes[0] if notes else f"{models}: {counted(outcome.repeats, 'forward')} made again, with the same answer."
-    record = CheckRecord(
-        item.nodeid, OWN_MARKERS.get(name, name), "passed", told, model=models, at=observer.at, notes=notes
-    )
-    note(item, replace(record, repeats=outcome.repeats))
+    note(item, record("passed", told, model=models, notes=notes, repeats=outcome.repeats))
     for text in outcome.notes:
         item.add_report_section("call", title(name), text)
         item.user_properties.append((NOTE, text))
@@ -126,18 +125,14 @@ def _requests(item: pytest.Item) -> dict[str, Settings]:
     return {name: settings for name, settings in found.items() if name in CHECKS}
 
 
-def _failed_record(item: pytest.Item, name: str, error: InvarianceError, observer: _Observer) -> CheckRecord:
-    outcome: Outcome | None = error.outcome
-    parity = outcome.located.parity if outcome is not None and outcome.located is not None else None
-    in_detail = wants_details(item.config)
-    return CheckRecord(
-        item.nodeid,
-        OWN_MARKERS.get(name, name),
+def _failed(record: Callable[..., CheckRecord], error: InvarianceError, *, in_detail: bool) -> CheckRecord:
+    outcome: Outcome = error.outcome or Outcome()
+    parity = outcome.located.parity if outcome.located is not None else None
+    return record(
         "failed",
         error.answer,
         model=error.call.class_name if error.call is not None else "",
-        at=observer.at,
-        diagnosis=outcome.diagnosis if outcome is not None else "",
+        diagnosis=outcome.diagnosis,
         text=str(error) if in_detail else "",
         forward=forward_record(parity) if in_detail and parity is not None else None,
         **{**(compared(parity) if parity is not None else {}), "culprit": culprit_record(error.culprit)},

@@ -241,7 +241,6 @@ def _refuse_large(reference: type, config: Any) -> None:  # noqa: ANN401
 
 
 def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:
-    """Yield fields, with a progress bar on a terminal."""
     from tqdm import tqdm
 
     yield from tqdm(fields, f"sweep of {name}", unit="field", leave=False, disable=None)

@@ -190,7 +190,6 @@ def extend(tensor: torch.Tensor, axis: int, before: int, after: int, value: floa
 
 
 def _random(model: torch.nn.Module, tensor: torch.Tensor, sequence: InputSequence, before: int) -> torch.Tensor:
-    """Write random content where ``tensor`` was extended."""
     generator = torch.Generator().manual_seed(_SEED)
     if sequence.main.endswith("input_ids"):
         content = torch.randint(model_traits.vocabulary(model), tensor.shape, generator=generator)

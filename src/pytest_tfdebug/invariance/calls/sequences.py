@@ -122,7 +122,6 @@ def _mask_of_lengths(inputs: Mapping[str, Any], kind: SequenceKind, main: torch.
 
 
 def _mask_shape(kind: SequenceKind, main: torch.Tensor, axis: int) -> tuple[int, ...]:
-    """Return the shape of a mask over a sequence."""
     shapes = {
         "tokens": main.shape[: axis + 1],
         "frames": (main.shape[0], main.shape[axis]),

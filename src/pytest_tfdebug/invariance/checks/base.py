@@ -274,7 +274,6 @@ class Check:
         return None
 
     def _in_float64(self, made: Repetition, answers: tuple[Answer, Answer], **how: bool) -> Mismatch | None:
-        """Return what differs in float64 by more than float32 allows."""
         with in_float64(self.model, ((made.expected_inputs, made.inputs), {})) as (wide, (widened, _)):
             expected, actual = (answer(each, wide) for answer, each in zip(answers, widened, strict=True))
         return first_mismatch(expected, actual, made.alignment, _IN_FLOAT64, **how)

@@ -274,7 +274,6 @@ class CacheCheck(Check):
         return False
 
     def _state(self, decoding: Decoding, output: object) -> object:
-        """Return the cache that a call gave back, or None."""
         return getattr(output, self.call.own_names.get(decoding.cache, decoding.cache), None)
 
     def _explain_prefill(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any], expected: Leaves) -> None:

@@ -107,17 +107,13 @@ def _available(model: torch.nn.Module) -> list[str]:
     ]
 
 
-#: Lists of a load that is not clean: the name in the record, that of transformers, and what became of the weights.
-_KINDS = {
-    "missing": ("missing_keys", "random now"),
-    "unexpected": ("unexpected_keys", "left out"),
-    "mismatched": ("mismatched_keys", "random now"),
-}
+#: Lists of a load that is not clean -> what became of these weights.
+_KINDS = {"missing": "random now", "unexpected": "left out", "mismatched": "random now"}
 
 
 def load_record(model: str, source: str, info: Mapping[str, Any], at: SourceRange | None = None) -> LoadRecord:
     """Return what did not fit by ``from_pretrained(output_loading_info=True)``, mismatched weights with both shapes."""
-    lists = (tuple(sorted(map(_named, info.get(name) or ()))) for name, _ in _KINDS.values())
+    lists = (tuple(sorted(map(_named, info.get(f"{name}_keys") or ()))) for name in _KINDS)
     return LoadRecord(model, source, at, *lists)
 
 
@@ -132,8 +128,8 @@ def without(record: LoadRecord, allowed: tuple[str, ...]) -> LoadRecord:
 
 def told_keys(record: LoadRecord) -> list[str]:
     """Return a line for each list of weights that did not fit; none for a clean load."""
-    lists = ((name, became, list(getattr(record, name))) for name, (_, became) in _KINDS.items())
-    return [f"{name}, {became}: {listing(keys)}" for name, became, keys in lists if keys]
+    lists = {f"{name}, {became}": list(getattr(record, name)) for name, became in _KINDS.items()}
+    return [f"{told}: {listing(keys)}" for told, keys in lists.items() if keys]
 
 
 def _named(entry: str | tuple[str, Any, Any]) -> str:

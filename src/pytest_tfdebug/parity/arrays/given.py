@@ -79,7 +79,6 @@ def as_tensor(label: str, array: Any) -> torch.Tensor:  # noqa: ANN401 - arrays 
 
 
 def _read(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield what a file holds, or the files of a directory."""
     files = sorted((file for file in path.rglob("*") if file.suffix in _READERS), key=_order) if path.is_dir() else []
     for file in files:
         yield file.relative_to(path).with_suffix("").as_posix(), dict(_read(file))

@@ -117,7 +117,6 @@ class ReferenceValues(Side):
         return found
 
     def _of_size(self, held: Fingerprint) -> npt.NDArray[np.intp]:
-        """Return the rows with as many elements as an array."""
         return np.flatnonzero((self._elements == held.elements) & (self._finite == held.finite))
 
     @cached_property
@@ -263,7 +262,6 @@ def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
 
 
 def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:
-    """Pair arrays that are one value together."""
     if all(array.is_open for array in some):
         whole = joined([array.print for array in some])
         found, distance, share = reference.partners(whole, some[0].dtype)

@@ -122,7 +122,6 @@ def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
 
 
 def _told(reference: ReferenceValues, index: int) -> str:
-    """Return in words what a value is."""
     value = reference.at(index)
     call = reference.call_of(value)
     is_output = index in (other for _, other in reference.table.outputs.get(call.index, ()))
