@@ -13,9 +13,11 @@ from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.sweeping.fields import fields, plain
-from pytest_tfdebug.sweeping.reference import (
+from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
+from pytest_tfdebug.sweeping.variants import (
     LARGEST,
     Answer,
+    FieldSearch,
     Forward,
     Inputs,
     Reference,
@@ -24,10 +26,7 @@ from pytest_tfdebug.sweeping.reference import (
     called,
     is_small,
     quiet,
-    shared,
 )
-from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
-from pytest_tfdebug.sweeping.search import FieldSearch
 from pytest_tfdebug.tracing.trace import trace
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.sweeping.fields import Field
-    from pytest_tfdebug.sweeping.reference import Variant
-    from pytest_tfdebug.sweeping.search import Move
+    from pytest_tfdebug.sweeping.variants import Move, Variant
 
 
 Build = Callable[[Any], Any]
@@ -44,6 +42,8 @@ Load = Callable[[Any, torch.nn.Module], object]
 
 #: A port that agrees may be so many times as far from its reference as it is at the given configuration.
 _SPREAD = 4.0
+#: The output by which a port is judged that returns fewer than its reference.
+_MAIN = (".logits", ".last_hidden_state")
 
 
 class _Held(NamedTuple):
@@ -56,7 +56,7 @@ class _Held(NamedTuple):
 
     def error(self, variant: Variant) -> float:
         """Return how far the port is from its reference."""
-        return float("inf") if self.answer is None else apart(*shared(variant.answer, self.answer))
+        return float("inf") if self.answer is None else apart(*_shared(variant.answer, self.answer))
 
     def moved(self, before: _Held) -> float:
         """Return how far the port moved; inf where its parameters or shapes changed."""
@@ -134,6 +134,18 @@ class Port:
             return compare(trace(held.reference, **inputs), trace(held.port, *call.args, **call.kwargs))
         except Exception:  # noqa: BLE001 - what explains nothing must not cost the row
             return None
+
+
+def _shared(expected: Answer, actual: Answer) -> tuple[Answer, Answer]:
+    """Return two answers by the outputs that both have: by path, else the main output of each."""
+    if _main(expected) not in actual:
+        return {"": expected[_main(expected)]}, {"": actual[_main(actual)]}
+    paths = expected.keys() & actual.keys()
+    return {path: expected[path] for path in paths}, {path: actual[path] for path in paths}
+
+
+def _main(given: Answer) -> str:
+    return next((path for path in _MAIN if path in given), next(iter(given)))
 
 
 def _told(error: Exception) -> str:

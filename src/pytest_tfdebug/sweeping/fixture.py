@@ -14,8 +14,7 @@ from pytest_tfdebug.options import NOTE
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.api import sweep
-from pytest_tfdebug.sweeping.reference import Reference, answer, apart, is_small, quiet
-from pytest_tfdebug.sweeping.search import FieldSearch
+from pytest_tfdebug.sweeping.variants import FieldSearch, Reference, answer, apart, is_small, quiet
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import positional_parameters
 from pytest_tfdebug.tracing.record.state import preserved

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, counted
+from pytest_tfdebug.parity.arrays.cause import find_interval, prove, vouched
 from pytest_tfdebug.parity.arrays.given import as_tensor, labelled
-from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues, pair
-from pytest_tfdebug.parity.arrays.proof import prove
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
