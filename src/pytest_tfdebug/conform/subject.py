@@ -109,8 +109,8 @@ class Subject:
         except Exception as error:
             told = f"{self.name} cannot be called with {', '.join(inputs) or 'no inputs'}: {type(error).__name__}"
             raise TFDebugError(f"{told}: {error}\nGive inputs= that its forward takes.") from error
-        if isinstance(call, str):
-            raise TFDebugError(f"{call}.\nGive inputs= without a cache.")
+        if call.refusal:
+            raise TFDebugError(f"{call.refusal}.\nGive inputs= without a cache.")
         call.site = ""
         return call
 

@@ -70,20 +70,14 @@ def asked(
     return {str(name): settings for name in names}
 
 
-def judge(
-    name: str,
-    settings: Settings,
-    calls: Sequence[ObservedCall],
-    refusals: Sequence[tuple[torch.nn.Module, str]],
-    *,
-    is_marker: bool,
-) -> Outcome:
+def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_marker: bool) -> Outcome:
     """Check every call, and return what that comes to; a note tells of each model of which no call can be repeated."""
     names = settings.inputs or {}
+    refused, calls = [call for call in calls if call.refusal], [call for call in calls if not call.refusal]
     unknown = _unknown(names, calls)
     if unknown:
         raise InvarianceError(f"{title(name)}: {unknown}")
-    whole, repeated = Outcome(skipped=[why for _, why in refusals]), set()
+    whole, repeated = Outcome(skipped=[call.refusal for call in refused]), set()
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
         if outcome.text:
@@ -94,7 +88,7 @@ def judge(
         whole.skipped += outcome.skipped
     if not whole.repeats:
         raise InvarianceError("\n".join(_nothing(name, whole.skipped, is_marker=is_marker)))
-    unseen = dict.fromkeys(why for model, why in refusals if id(model) not in repeated)
+    unseen = dict.fromkeys(call.refusal for call in refused if id(call.model) not in repeated)
     whole.notes += [f"not checked: {why}" for why in unseen]
     return whole
 
@@ -170,10 +164,8 @@ def _run(
         raise TFDebugError(f"{function} repeats a call; only the marker sees what a test loads.")
     with preserved(model), torch.no_grad():
         call, _ = observe(model, (), dict(inputs), lambda: model(**inputs))
-    calls: list[ObservedCall] = [] if isinstance(call, str) else [call]
-    refusals = [(model, call)] if isinstance(call, str) else []
     try:
         for name, settings in wanted.items():
-            judge(name, settings, calls, refusals, is_marker=False)
+            judge(name, settings, [call], is_marker=False)
     except InvarianceError as error:
         raise InvarianceError(error.text or str(error), error.culprit, outcome=error.outcome) from None

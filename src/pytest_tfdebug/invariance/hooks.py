@@ -39,9 +39,7 @@ class _Observer:
 
     is_repeating: bool  # whether the calls are to be made again; otherwise their masks are watched and no more
     at: SourceRange | None = None  # the line that made the first call
-    calls: list[ObservedCall] = field(default_factory=list)  # the calls that can be made again
-    # the models of the other calls, and why these cannot be made again
-    refusals: list[tuple[torch.nn.Module, str]] = field(default_factory=list)
+    calls: list[ObservedCall] = field(default_factory=list)
 
     def __call__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
@@ -53,10 +51,7 @@ class _Observer:
             return proceed()
         self.at = self.at or calling_line()
         call, output = observe(model, args, kwargs, proceed)
-        if isinstance(call, ObservedCall):
-            self.calls.append(call)
-        else:
-            self.refusals.append((model, call))
+        self.calls.append(call)
         return output
 
 
@@ -84,14 +79,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         raise
     finally:
         observer.calls.clear()
-        observer.refusals.clear()
     return result
 
 
 def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer) -> None:
     record = partial(CheckRecord, item.nodeid, OWN_MARKERS.get(name, name), at=observer.at)
     try:
-        outcome = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
+        outcome = judge(name, settings, observer.calls, is_marker=True)
     except InvarianceError as error:
         note(item, _failed(record, error, in_detail=wants_details(item.config)))
         call = error.call
@@ -100,7 +94,8 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
             raise
         text = f"{error}\n{told}" if error.text is None else error.text.with_repro(told)
         raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
-    models, notes = ", ".join(dict.fromkeys(call.class_name for call in observer.calls)), tuple(outcome.notes)
+    classes = (call.class_name for call in observer.calls if not call.refusal)
+    models, notes = ", ".join(dict.fromkeys(classes)), tuple(outcome.notes)
     told = notes[0] if notes else f"{models}: {counted(outcome.repeats, 'forward')} made again, with the same answer."
     note(item, record("passed", told, model=models, notes=notes, repeats=outcome.repeats))
     for text in outcome.notes:

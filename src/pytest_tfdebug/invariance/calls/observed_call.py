@@ -39,6 +39,7 @@ class ObservedCall:
     versions: list[int] = field(default_factory=list)
     # what the forward calls an input, by the name that transformers gives it, where these differ
     own_names: dict[str, str] = field(default_factory=dict)
+    refusal: str = ""  # why it cannot be made again; then nothing else of it is kept
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -97,12 +98,12 @@ class ObservedCall:
 
 def observe(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
-) -> tuple[ObservedCall | str, Any]:
+) -> tuple[ObservedCall, Any]:
     """Run a call and keep what is needed to make it again."""
     __tracebackhide__ = True
     inputs = _named(model, args, kwargs)
     if isinstance(inputs, str):
-        return inputs, proceed()
+        return ObservedCall(model, {}, None, refusal=inputs), proceed()
     call = ObservedCall(
         model,
         {name: kept(value) for name, value in inputs.items()},

@@ -37,16 +37,13 @@ def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
     Elements that are the least number of both dtypes agree: models mark tokens with it that are never to be chosen.
     """
     e, a = expected.double(), actual.double()
-    finite = torch.isfinite(e) & ~(_is_least(expected) & _is_least(actual))
+    least = [each == torch.finfo(each.dtype).min for each in (expected, actual)]
+    finite = torch.isfinite(e) & ~(least[0] & least[1])
     if not bool(torch.isfinite(a[finite]).all()):
         return inf
     e, a = e[finite], a[finite]
     norm = float(torch.linalg.vector_norm(e))
     return float(torch.linalg.vector_norm(a - e)) / norm if norm else float(torch.linalg.vector_norm(a - e))
-
-
-def _is_least(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor == torch.finfo(tensor.dtype).min
 
 
 def rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, counted
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, off_by
 from pytest_tfdebug.parity.compare import conclude, ended
@@ -96,15 +96,11 @@ def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
     if mask.dtype is torch.bool or (mask.dim() == 2 and bool((mask >= 0).all())):  # noqa: PLR2004
         is_torchs = mask.dtype is torch.bool and _TORCH_NAME in record.leaf
         shown = int(((at_pads == 0) if is_torchs else (at_pads != 0)).sum())
-        where = f"{shown} pad position{'s' * (shown != 1)}"
+        where = counted(shown, "pad position")
         told = f"{_TORCH_NAME} is False at {where}, and only True hides" if is_torchs else f"mask is on at {where}"
         return f"its {told}" if shown else ""
     highest = float(at_pads.max())
-    if highest <= WEAK:
-        return ""
-    if highest < 0:
-        return f"its additive mask only reaches {highest:.4g}: not large enough for {record.dtype}, pads keep weight"
-    return f"its additive mask is {highest:.4g} at pads: they are attended to like real tokens"
+    return f"its additive mask is {highest:.4g} at pads: they keep weight" if highest > WEAK else ""
 
 
 def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:
