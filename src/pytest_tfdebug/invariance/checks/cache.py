@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -177,7 +178,12 @@ _DIAGNOSIS = (
     "the cache does not hold what a full forward computes: pads kept in it, positions that restart with each step, or "
     "a mask that does not cover it."
 )
-_POSITIONS = "positions that restart with each step or are off by one: with {name} given to it, the step is right."
+#: How far the positions of a step are moved -> what it means if the answer is then right.
+_SHIFTED = {
+    0: "positions that restart with each step or are off by one: with {name} given to it, the step is right.",
+    1: "positions that are one too low in a step: with {name} one higher, it is right.",
+    -1: "positions that are one too high in a step: with {name} one lower, it is right.",
+}
 _NO_MASK = "was not decoded after left pads: the mask has no effect on it, and padding_invariant finds where it is lost"
 _NOT_CAUSAL = "a later token changes the answer at an earlier one, even without a cache: attention is not causal."
 
@@ -299,12 +305,12 @@ class CacheCheck(Check):
         if name is None or name not in self.call.parameters:
             return _DIAGNOSIS
         places = with_positions(self.model, decoding.inputs, decoding.sequence)[name][:, cuts[-2] : cuts[-1]]
-        try:
-            given = {name: places}
-            own = self._last_of(decoding.inputs, decoding=decoding, cuts=cuts, expected=expected, at=at, given=given)
-        except Exception:  # noqa: BLE001 - a model that refuses these positions has shown nothing
-            return _DIAGNOSIS
-        return _POSITIONS.format(name=name) if self._agrees(own, expected, at) else _DIAGNOSIS
+        last = partial(self._last_of, decoding.inputs, decoding=decoding, cuts=cuts, expected=expected, at=at)
+        for by, told in _SHIFTED.items():
+            with suppress(Exception):  # a model that refuses these positions has shown nothing
+                if self._agrees(last(given={name: places + by}), expected, at):
+                    return told.format(name=name)
+        return _DIAGNOSIS
 
     def _last_of(
         self,
