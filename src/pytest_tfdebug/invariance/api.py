@@ -74,9 +74,11 @@ def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_ma
     """Check every call, and return what that comes to; a note tells of each model of which no call can be repeated."""
     names = settings.inputs or {}
     refused, calls = [call for call in calls if call.refusal], [call for call in calls if not call.refusal]
-    unknown = _unknown(names, calls)
-    if unknown:
-        raise InvarianceError(f"{title(name)}: {unknown}")
+    taken = {each: None for call in calls for each in (*call.parameters, *call.inputs)}
+    unknown = next((each for each in names if each not in taken), None)
+    if unknown is not None and taken:
+        told = f"inputs= names {unknown!r}, which the forward does not take; it takes {', '.join(taken)}."
+        raise InvarianceError(f"{title(name)}: {told}")
     whole, repeated = Outcome(skipped=[call.refusal for call in refused]), set()
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
@@ -91,15 +93,6 @@ def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_ma
     unseen = dict.fromkeys(call.refusal for call in refused if id(call.model) not in repeated)
     whole.notes += [f"not checked: {why}" for why in unseen]
     return whole
-
-
-def _unknown(names: Mapping[str, str], calls: Sequence[ObservedCall]) -> str:
-    """Return which name no forward takes, and which they take; empty when all are known."""
-    taken = {each: None for call in calls for each in (*call.parameters, *call.inputs)}
-    own = next((each for each in names if each not in taken), None)
-    if own is None or not taken:
-        return ""
-    return f"inputs= names {own!r}, which the forward does not take; it takes {', '.join(taken)}."
 
 
 def _nothing(name: str, skipped: list[str], *, is_marker: bool) -> Iterator[str]:

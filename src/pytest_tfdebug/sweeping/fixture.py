@@ -37,11 +37,6 @@ class Goldens(GoldenChecks):
     ) -> SweepReport:
         """Move each field of a configuration, as :func:`pytest_tfdebug.sweep`, and fail where the port does not follow.
 
-        Args:
-            reference: Class of the reference: ``Phi3ForCausalLM``.
-            config: Its configuration.
-            **arguments: ``build=``, ``inputs=``, ``known=``, ``load=`` and ``forward=``, as there.
-
         Raises:
             SweepError: If the port ignores a field or differs at another value of it, or a known one agrees by now.
             TFDebugError: If nothing can be judged.

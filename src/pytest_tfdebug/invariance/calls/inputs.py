@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     Within = Callable[[torch.nn.Module], AbstractContextManager[object]]
 
 
-def _as_it_is(_: torch.nn.Module) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
 class Repetition:
     """A call made again in another way, and how its tensors lie beside those of the expected call."""
@@ -41,7 +37,7 @@ class Repetition:
     side: Literal["left", "right", ""] = ""  # side of the pads; empty without any
     model: torch.nn.Module | None = None  # the model of the repeated call; None for that of the expected one
     # what the model of either call is changed by: the expected one, the repeated one
-    within: tuple[Within, Within] = (_as_it_is, _as_it_is)
+    within: tuple[Within, Within] = (nullcontext, nullcontext)
     diagnosis: str = ""  # what is probably wrong where the answers differ
 
 

@@ -76,7 +76,9 @@ class Leak:
         return model_traits.is_position_table(self.divergence[0]) and self.sequence.is_exact and not is_behind
 
     def is_scan(self) -> bool:
-        """Tell whether what the pads hold reaches only a part of the real tokens, past a mask that has an effect."""
+        """Tell whether the culprit is one by its class, or if what the pads hold passes a mask to few real tokens."""
+        if any(map(_CONVOLUTION.search, self.classes)):
+            return True
         tokens = self.located.tokens if self.located else None
         is_beside = tokens is not None and tokens.real > 2 and tokens.differing <= _BESIDE * tokens.real  # noqa: PLR2004
         has_effect = self.mask_matters is not False and self.content_matters is not False
@@ -85,44 +87,23 @@ class Leak:
 
 #: What is probably wrong: when, and in words. The first that applies is reported.
 RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
-    (
-        lambda f: f.has_nan,
-        "NaN from a softmax over a row whose keys are all masked: add the dtype's lowest finite number, not -inf.",
-    ),
+    (lambda f: f.has_nan, "NaN from a softmax over keys that are all masked: add the lowest finite number, not -inf."),
     (
         lambda f: f.sequence.is_mask_inferred and f.sequence.takes_mask,
         "the call was made without {mask} although rows of {main} end in pad tokens: pass {mask}.",
     ),
-    (
-        lambda f: f.batch_matters,
-        "a row's answer depends on the other rows of its batch, without any change of padding.",
-    ),
-    (
-        lambda f: f.positions_help,
-        "position ids are shifted by the pads: with {positions} built from the mask the answer is right.",
-    ),
+    (lambda f: f.batch_matters, "a row's answer depends on the other rows of its batch, whatever its padding."),
+    (lambda f: f.positions_help, "position ids are shifted by the pads: {positions} built from the mask are right."),
     (lambda f: f.located and f.located.fault, "{fault}."),
     (Leak.is_in_positions, "position ids are shifted by the pads: they count pads as tokens."),
-    (
-        lambda f: f.divergence[1] in _INTEGERS,
-        "the indices given to {path!r} are shifted by the pads or depend on them.",
-    ),
-    (
-        lambda f: any(map(_NORM.search, f.classes)),
-        "normalisation over time: the statistics of the real tokens include the pads (by design? expect='varies').",
-    ),
+    (lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} depend on the pads."),
+    (lambda f: any(map(_NORM.search, f.classes)), "normalisation over time, pads too (by design? expect='varies')."),
     (
         lambda f: f.located and f.located.is_pooling,
         "pooling over pads: the mean, maximum or position that is taken of the sequence includes them.",
     ),
-    (
-        lambda f: any(map(_CONVOLUTION.search, f.classes)) or f.is_scan(),
-        "a convolution or state-space scan runs across the pads: set the pads to 0 before it.",
-    ),
-    (
-        lambda f: f.content_matters is False,
-        "the number of pads matters, not their content: something there depends on the padded length.",
-    ),
+    (Leak.is_scan, "a convolution or state-space scan runs across the pads: set the pads to 0 before it."),
+    (lambda f: f.content_matters is False, "the number of pads matters, not their content: the length is used there."),
     (
         lambda f: not f.sequence.takes_mask or (f.mask_matters is not False and not f.is_in_attention()),
         "the pads are treated there like real {unit}, and {mask} is ignored.",

@@ -270,7 +270,10 @@ def prove(
     table = again.values([output.record.tensor for output in outputs], tape=tape) if held else None
     if table is None or [it.operator for it in table.values] != [it.operator for it in reference.values]:
         return None
-    mine, others = Side(table), Side(Values([_as_value(*each) for each in enumerate(arrays)]))
+    given = [
+        Value(at, "", "input", it.label, None, (), (), it.shape, it.dtype, it.print) for at, it in enumerate(arrays)
+    ]
+    mine, others = Side(table), Side(Values(given))
     matches, known = Matches(mine, others), frozenset(table.parameters)
     expected = [
         Expected((output.value,), (WantedOutput(arrays[at].print, dict(output.candidates.values())[at]),))
@@ -293,7 +296,3 @@ def prove(
     proof = Proof(forward, tuple(mends), is_reverse=True)
     places = places_of(proof, known, "")
     return ArraysProof(sentence(proof, places), places[0].finding.call, places[0].lines)
-
-
-def _as_value(place: int, array: Array) -> Value:
-    return Value(place, "", "input", array.label, None, (), (), array.shape, array.dtype, array.print)

@@ -109,8 +109,10 @@ class ReferenceValues(Side):
             theirs = self._moments[near] / self._moments[near, 2:3]
             rounding = torch.finfo(getattr(torch, dtype)).eps / 2 if "float" in dtype else 0.0
             within = 2 * self.within(dtype)[near] + rounding  # a product is rounded once more
-            for sign in (1.0, -1.0):
-                differences = differences_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
+            mean, size, rms, third, fourth, low, high = np.array(held.moments) / held.rms
+            turned = np.array([-mean, size, rms, -third, fourth, -high, -low])  # those of the array times -1
+            for sign, ours in ((1.0, np.array(held.moments) / held.rms), (-1.0, turned)):
+                differences = differences_from(ours, theirs)
                 factors = sign * held.rms / self._moments[near, 2]
                 is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > within[:, 2])
                 found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(is_one)}
@@ -165,12 +167,6 @@ class ReferenceValues(Side):
             if len(each) < _SIBLINGS or last - first == len(each)
         }
         return sorted(members)
-
-
-def _signed(moments: npt.NDArray[np.float64], sign: float) -> npt.NDArray[np.float64]:
-    """Return the moments of a tensor, or of that times -1."""
-    mean, size, rms, third, fourth, low, high = moments
-    return moments if sign > 0 else np.array([-mean, size, rms, -third, fourth, -high, -low])
 
 
 def says(held: Fingerprint) -> bool:
