@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from pytest_tfdebug.conform.subject import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.checks.same_model import load_record, told_keys
+from pytest_tfdebug.invariance.checks.same_call import load_record, told_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,10 @@ import torch
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.base import Outcome, Settings
-from pytest_tfdebug.invariance.checks.batch import BatchCheck
 from pytest_tfdebug.invariance.checks.cache import CacheCheck
 from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
-from pytest_tfdebug.invariance.checks.same_model import AttentionCheck, SaveLoadCheck
+from pytest_tfdebug.invariance.checks.same_call import AttentionCheck, BatchCheck, SaveLoadCheck
 from pytest_tfdebug.marker_arguments import did_you_mean
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import check_model

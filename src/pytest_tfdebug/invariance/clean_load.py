@@ -15,7 +15,7 @@ from pytest_tfdebug.check_record import CheckRecord, LoadRecord
 from pytest_tfdebug.errors import CleanLoadError
 from pytest_tfdebug.frames import Owner, running_owner
 from pytest_tfdebug.invariance.api import CLEAN_LOAD, asked
-from pytest_tfdebug.invariance.checks.same_model import recorded, told_keys, without
+from pytest_tfdebug.invariance.checks.same_call import recorded, told_keys, without
 from pytest_tfdebug.publish.reports import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.triage.rules import shown

@@ -27,8 +27,7 @@ from pytest_tfdebug.tracing.values.floors import in_float64
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.invariance.calls.inputs import Repetition
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall, Repetition
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
 

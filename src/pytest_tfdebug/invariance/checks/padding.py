@@ -11,7 +11,7 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.inputs import can_take_positions, numbered, without_pads
+from pytest_tfdebug.invariance.calls.observed_call import can_take_positions, numbered, without_pads
 from pytest_tfdebug.invariance.calls.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
@@ -22,8 +22,7 @@ from pytest_tfdebug.invariance.compare.outputs import lay
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_tfdebug.invariance.calls.inputs import Repetition
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall, Repetition
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.checks.base import Settings
     from pytest_tfdebug.invariance.compare.outputs import Mismatch

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_tfdebug.invariance.calls.alignment import Alignment
-    from pytest_tfdebug.invariance.calls.inputs import Repetition
-    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, Repetition
     from pytest_tfdebug.invariance.compare.outputs import AlignedTraces
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -100,7 +99,7 @@ def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
         told = f"{_TORCH_NAME} is False at {where}, and only True hides" if is_torchs else f"mask is on at {where}"
         return f"its {told}" if shown else ""
     highest = float(at_pads.max())
-    return f"its additive mask is {highest:.4g} at pads: they keep weight" if highest > WEAK else ""
+    return f"its additive mask only reaches {highest:.4g} at pads: they keep weight" if highest > WEAK else ""
 
 
 def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:
