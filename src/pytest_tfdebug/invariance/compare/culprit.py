@@ -99,7 +99,8 @@ def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
         told = f"{_TORCH_NAME} is False at {where}, and only True hides" if is_torchs else f"mask is on at {where}"
         return f"its {told}" if shown else ""
     highest = float(at_pads.max())
-    return f"its additive mask only reaches {highest:.4g} at pads: they keep weight" if highest > WEAK else ""
+    how = "only reaches" if highest < 0 else "is"
+    return f"its additive mask {how} {highest:.4g} at pads: they keep weight" if highest > WEAK else ""
 
 
 def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:

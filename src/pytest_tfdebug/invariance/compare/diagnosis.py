@@ -86,7 +86,7 @@ class Leak:
 
 #: What is probably wrong: when, and in words. The first that applies is reported.
 RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
-    (lambda f: f.has_nan, "NaN from a softmax over keys that are all masked: add the lowest finite number, not -inf."),
+    (lambda f: f.has_nan, "NaN from a softmax over a row whose keys are all masked: add a finite number, not -inf."),
     (
         lambda f: f.sequence.is_mask_inferred and f.sequence.takes_mask,
         "the call was made without {mask} although rows of {main} end in pad tokens: pass {mask}.",
@@ -95,7 +95,7 @@ RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
     (lambda f: f.positions_help, "position ids are shifted by the pads: {positions} built from the mask are right."),
     (lambda f: f.located and f.located.fault, "{fault}."),
     (Leak.is_in_positions, "position ids are shifted by the pads: they count pads as tokens."),
-    (lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} depend on the pads."),
+    (lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} are shifted by the pads."),
     (lambda f: any(map(_NORM.search, f.classes)), "normalisation over time, pads too (by design? expect='varies')."),
     (
         lambda f: f.located and f.located.is_pooling,
