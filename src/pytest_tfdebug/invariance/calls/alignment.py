@@ -46,10 +46,6 @@ class Alignment:
         """Number of added positions."""
         return self.total - self.real
 
-    def is_gathered(self, actual: torch.Tensor) -> bool:
-        """Tell whether a tensor holds tokens picked from the rows, so that its rows cannot be told apart."""
-        return self.rows is not None and actual.dim() > 0 and actual.shape[0] % self.batch != 0
-
     @cached_property
     def has_gaps(self) -> bool:
         """Whether the mask excludes positions of the expected sequence itself."""
@@ -107,14 +103,14 @@ class Alignment:
             return
         per_row, rest = divmod(actual.shape[0], self.batch)
         if not rest and (len(self.rows) == self.batch or actual.shape[0] != expected[0]):
-            picked = _picked(actual.reshape(self.batch, per_row, *actual.shape[1:]), 0, self.rows).flatten(0, 1)
+            picked = actual.reshape(self.batch, per_row, *actual.shape[1:])[list(self.rows)].flatten(0, 1)
             yield picked
             if actual.dim() > 1 and actual.shape[1] == self.batch:  # every row with every row, as in contrastive heads
-                yield _picked(picked, 1, self.rows)
+                yield picked[:, list(self.rows)]
         if actual.shape[0] == expected[0]:
             yield actual
         if actual.dim() > 1 and actual.shape[1] == self.batch:  # the batch is the second axis, as in XLNet's memories
-            yield _picked(actual, 1, self.rows)
+            yield actual[:, list(self.rows)]
 
     def _narrowed(self, actual: torch.Tensor, expected: torch.Tensor, place: int) -> Aligned | None:
         if actual.dim() != expected.dim():
@@ -185,10 +181,3 @@ class Alignment:
             split = actual.reshape(*actual.shape[:axis], -1, self.total, *actual.shape[axis + 1 :])
             return split.narrow(axis + 1, self.start, self.real).flatten(axis, axis + 1)
         return None
-
-
-def _picked(tensor: torch.Tensor, axis: int, rows: tuple[int, ...]) -> torch.Tensor:
-    """Return the given places of an axis; a single one is not copied."""
-    if len(rows) == 1:
-        return tensor.narrow(axis, rows[0], 1)
-    return tensor.index_select(axis, torch.tensor(rows, device=tensor.device))

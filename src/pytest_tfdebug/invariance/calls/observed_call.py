@@ -48,7 +48,7 @@ class ObservedCall:
     rng: torch.Tensor | None = None
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)  # training flag of every submodule
     has_grad: bool = False  # whether gradients were on: modules with a fast path take it only without them
-    # count of writes to every parameter, to see whether the weights have changed since
+    # of every parameter, to see whether the weights have changed since
     versions: list[int] = field(default_factory=list)
     # what the forward calls an input, by the name that transformers gives it, where these differ
     own_names: dict[str, str] = field(default_factory=dict)
@@ -78,10 +78,6 @@ class ObservedCall:
     def name(self) -> str:
         """The model's class, and where it was called."""
         return f"{self.class_name}{f' ({self.site})' if self.site else ''}"
-
-    def are_weights_unchanged(self) -> bool:
-        """Tell whether no parameter was written to or replaced since the call."""
-        return self.versions == _versions(self.model)
 
     @contextmanager
     def restored(self) -> Iterator[None]:
@@ -125,7 +121,7 @@ def observe(
         rng=torch.get_rng_state(),
         modes=[(module, module.training) for module in model.modules()],
         has_grad=torch.is_grad_enabled(),
-        versions=_versions(model),
+        versions=versions_of(model),
     )
     output = proceed()
     call.output = {path: held for path, tensor in walk(output) if (held := capture(tensor)) is not None}
@@ -156,7 +152,8 @@ def cached_tokens(cache: Any) -> int:  # noqa: ANN401 - transformers' caches and
         return int(bool(getattr(cache, "has_previous_state", False)))
 
 
-def _versions(model: torch.nn.Module) -> list[int]:
+def versions_of(model: torch.nn.Module) -> list[int]:
+    """Return a number for each parameter, another one once it was written to or replaced."""
     return [
         hash((id(item), item.data_ptr(), version(item)))
         for module in model.modules()

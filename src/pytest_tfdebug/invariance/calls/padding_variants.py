@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 
@@ -110,8 +110,10 @@ def padded_alike(
 
     Frames that the test hides become real ones: frames are pooled, and nobody can tell which pooled ones are pads.
     """
-    given = _with_real_frames(call.inputs, sequence)
-    before, after = _placed(pads, side)
+    given, mask = call.inputs, call.inputs.get(sequence.kind.mask)
+    if sequence.kind.unit == "frames" and mask is not None and not bool((mask != 0).all()):
+        given = {**given, sequence.kind.mask: torch.ones_like(mask)}
+    before, after = (pads, 0) if side == "left" else (0, pads)
     alignment = Alignment(
         sequence.length, before, sequence.length + pads, sequence.batch, mask=sequence.mask, is_exact=sequence.is_exact
     )
@@ -154,7 +156,7 @@ def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetitio
     if has_other_sequences or not is_full or not is_plain or length == sequence.length:
         return None
     pads, batch = sequence.length - length, max(2, sequence.batch)
-    before, after = _placed(pads, side)
+    before, after = (pads, 0) if side == "left" else (0, pads)
     masked = with_mask(call.inputs, sequence)
     alone = window_of(rows_of(masked, [sequence.batch - 1], sequence.batch), sequence, 0, length)
     shortened = padded(call.model, alone, replace(sequence, length=length, batch=1, mask=None), (before, after))
@@ -168,17 +170,6 @@ def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetitio
     label = f"a batch whose last row has {counts} on the {side}, against that row alone"
     alignment = Alignment(length, before, sequence.length, batch, rows=(batch - 1,))
     return Repetition(label, inputs, alignment, alone, "", side)
-
-
-def _with_real_frames(inputs: dict[str, Any], sequence: InputSequence) -> dict[str, Any]:
-    mask = inputs.get(sequence.kind.mask)
-    if sequence.kind.unit != "frames" or mask is None or bool((mask != 0).all()):
-        return inputs
-    return {**inputs, sequence.kind.mask: torch.ones_like(mask)}
-
-
-def _placed(pads: int, side: Side) -> tuple[int, int]:
-    return (pads, 0) if side == "left" else (0, pads)
 
 
 def _has_frames_or_pixels(call: ObservedCall) -> bool:

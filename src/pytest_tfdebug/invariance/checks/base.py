@@ -15,6 +15,7 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
+from pytest_tfdebug.invariance.calls.observed_call import versions_of
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
@@ -206,7 +207,8 @@ class Check:
     @cached_property
     def expected(self) -> Leaves:
         """The output that the test saw; if the weights have changed since, that of a new call."""
-        return self.call.output if self.call.are_weights_unchanged() else self.call.leaves(self.call.inputs)
+        is_unchanged = self.call.versions == versions_of(self.call.model)
+        return self.call.output if is_unchanged else self.call.leaves(self.call.inputs)
 
     @cached_property
     def unpadded(self) -> Alignment:

@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, counted
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
-from pytest_tfdebug.invariance.compare.outputs import compare_traces, off_by
+from pytest_tfdebug.invariance.compare.outputs import compare_traces, has_nan, off_by
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
@@ -198,12 +198,9 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
 
 def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
     """Tell whether the diverging tensor has lost the token axis, as the mean over a sequence or one token of it."""
-    divergence = culprit.divergence
-    if divergence is None or "Attention" in culprit.class_name:
+    if culprit.divergence is None or "Attention" in culprit.class_name or traces.axes_of(culprit.divergence):
         return False
-    return not traces.axes_of(divergence) and any(
-        axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items()
-    )
+    return any(axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items())
 
 
 def _first_nan(trace: Trace) -> Culprit | None:
@@ -220,22 +217,16 @@ def _first_nan(trace: Trace) -> Culprit | None:
 
 
 def _has_nan(records: tuple[TensorRecord, ...]) -> bool:
-    return any(
-        item.tensor is not None and item.tensor.is_floating_point() and bool(torch.isnan(item.tensor).any())
-        for item in records
-    )
+    return any(item.tensor is not None and item.tensor.is_floating_point() and has_nan(item.tensor) for item in records)
 
 
 def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | None:
     """Return the innermost module of the model that was running, outside of torch's own code; None where none was."""
     paths = {id(module): path for path, module in model.named_modules()}
-    found = None
+    culprit = None
     for frame, line in walk_tb(error.__traceback__):
         module, file = frame.f_locals.get("self"), frame.f_code.co_filename
         if isinstance(module, torch.nn.Module) and id(module) in paths and not is_library(file):
-            found = module, SourceRange(file, line, line)
-    if found is None:
-        return None
-    module, source = found
-    name = type(module).__name__
-    return Culprit(paths[id(module)] or name, "glue", source, "This line raised.", name, certain=True)
+            path, name, source = paths[id(module)], type(module).__name__, SourceRange(file, line, line)
+            culprit = Culprit(path or name, "glue", source, "This line raised.", name, certain=True)
+    return culprit
