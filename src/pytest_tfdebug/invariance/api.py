@@ -19,7 +19,7 @@ from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Check
@@ -88,20 +88,14 @@ def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_ma
         whole.notes += [told for told in outcome.notes if told not in whole.notes]
         whole.skipped += outcome.skipped
     if not whole.repeats:
-        raise InvarianceError("\n".join(_nothing(name, whole.skipped, is_marker=is_marker)))
+        place = "this test" if is_marker else "the function"
+        told = f"{title(name)} checked nothing: no model call of {place} could be repeated."
+        reasons = dict.fromkeys(whole.skipped) or (f"{place.capitalize()} called no torch.nn.Module.",)
+        needs = f"{CHECKS[name].needs}{', or remove the marker' if is_marker else ''}."
+        raise InvarianceError("\n  ".join([told, *reasons]) + f"\n{needs}")
     unseen = dict.fromkeys(call.refusal for call in refused if id(call.model) not in repeated)
     whole.notes += [f"not checked: {why}" for why in unseen]
     return whole
-
-
-def _nothing(name: str, skipped: list[str], *, is_marker: bool) -> Iterator[str]:
-    place = "this test" if is_marker else "the function"
-    yield f"{title(name)} checked nothing: no model call of {place} could be repeated."
-    reasons = list(dict.fromkeys(skipped))
-    yield from (f"  {reason}" for reason in reasons)
-    if not reasons:
-        yield f"  {place.capitalize()} called no torch.nn.Module."
-    yield f"{CHECKS[name].needs}{', or remove the marker' if is_marker else ''}."
 
 
 def assert_padding_invariant(

@@ -181,7 +181,6 @@ class Repetition:
 
 #: Seed of the random filler: the same content in every run.
 _SEED = 20261121
-Inputs = dict[str, Any]
 
 
 def rows_of(inputs: Mapping[str, Any], rows: Sequence[int], batch: int, *, with_shares: bool = False) -> dict[str, Any]:
@@ -278,7 +277,7 @@ def padded(
     sequence: InputSequence,
     pads: tuple[int, int],
     filler: str | int = "pad",
-) -> Inputs:
+) -> dict[str, Any]:
     """Return the inputs of a call with pads before and after every row of one sequence."""
     main: torch.Tensor = inputs[sequence.main]
     before, after = pads
@@ -288,7 +287,7 @@ def padded(
         return {**inputs, sequence.main: pad(main, widths), sequence.kind.mask: mask}
     token = model_traits.pad_token(model) if filler == "pad" else 0 if filler == "random" else int(filler)
     longer = extend(main, sequence.axis, before, after, token if sequence.main.endswith("input_ids") else 0)
-    changed: Inputs = dict(inputs)
+    changed: dict[str, Any] = dict(inputs)
     changed[sequence.main] = _random(model, longer, sequence, before) if filler == "random" else longer
     for name, value in sequence.aligned.items():
         changed[name] = extend(inputs[name], sequence.axis, before, after, value)
@@ -305,9 +304,9 @@ def padded(
     return changed if sequence.beside is None else padded(model, changed, sequence.beside, pads, filler)
 
 
-def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
+def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> dict[str, Any]:
     """Return the inputs of a padded call as a plain call of the same sizes: each pad becomes a real token."""
-    inputs: Inputs = dict(made)
+    inputs: dict[str, Any] = dict(made)
     if sequence.takes_mask:
         inputs[sequence.kind.mask] = torch.ones_like(mask_of(made, sequence))
     ids, mask = made[sequence.main], mask_of(made, sequence).bool()

@@ -168,16 +168,12 @@ def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
         return full
     needed = [name for name in _ENCODER_INPUTS if model_traits.needs(call.model, call.own_names.get(name, name))]
     rest = {name: value for name, value in full.items() if name not in _ENCODER_INPUTS or name in needed}
-    return {**rest, "encoder_outputs": _as_of_encoder(call.model, hidden)}
-
-
-def _as_of_encoder(model: torch.nn.Module, hidden: torch.Tensor) -> object:
-    """Return hidden states as ``generate`` gives them: some models (Florence2) read them by name."""
-    if not model_traits.is_pretrained(model):
-        return (hidden,)
+    if not model_traits.is_pretrained(call.model):
+        return {**rest, "encoder_outputs": (hidden,)}
     from transformers.modeling_outputs import BaseModelOutput
 
-    return BaseModelOutput(last_hidden_state=hidden)
+    # as ``generate`` gives them: some models (Florence2) read them by name
+    return {**rest, "encoder_outputs": BaseModelOutput(last_hidden_state=hidden)}
 
 
 _DIAGNOSIS = (

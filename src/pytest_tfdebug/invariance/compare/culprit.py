@@ -40,12 +40,17 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
     A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
     or the nearest one that had a good mask and did not pass it on.
     """
-    call = below = culprit_call(trace, culprit)
-    own = None if call is None else mask_of_call(call)
-    told = "" if own is None else _describe_fault(own, alignment)
-    if call is None or (not told if own is not None else not any(map(is_mask, call.parameters))):
+    at = (culprit.divergence.path, culprit.divergence.call) if culprit.divergence is not None else None
+    call = next((call for call in trace if (call.path, call.call) == at), None)
+    while call is not None and call.path != culprit.path:
+        call = None if call.parent is None else trace.calls[call.parent]
+    if call is None:
         return None
-    while below is not None and below.parent is not None:
+    below, own = call, mask_of_call(call)
+    told = "" if own is None else _describe_fault(own, alignment)
+    if not told if own is not None else not any(map(is_mask, call.parameters)):
+        return None
+    while below.parent is not None:
         holder = trace.calls[below.parent]
         held = mask_of_call(holder)
         described = "" if held is None else _describe_fault(held, alignment)
@@ -56,17 +61,6 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
             return _blame(trace, holder, below, culprit, "does not pass its mask on"), told
         told, below = described, holder
     return None
-
-
-def culprit_call(trace: Trace, culprit: Culprit) -> Call | None:
-    """Return the culprit's call in a trace."""
-    divergence = culprit.divergence
-    if divergence is None:
-        return None
-    call = next((call for call in trace if (call.path, call.call) == (divergence.path, divergence.call)), None)
-    while call is not None and call.path != culprit.path:
-        call = None if call.parent is None else trace.calls[call.parent]
-    return call
 
 
 def mask_of_call(call: Call) -> TensorRecord | None:
