@@ -7,7 +7,7 @@ info, so a silenced log hides nothing. A marked test that loads nothing fails to
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -56,7 +56,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         loads = tuple(dict.fromkeys(without(load, allowed) for load in own))
         unclean = [load for load in loads if told_keys(load)]
         error = CleanLoadError(_NOTHING) if not loads else CleanLoadError(_text(unclean)) if unclean else None
-        note(item, _record(item.nodeid, loads, "" if error is None else str(error)))
+        models, failure = ", ".join(dict.fromkeys(load.model for load in loads)), "" if error is None else str(error)
+        told = failure.partition("\n")[0] or f"{models} loaded clean: every weight went where it belongs."
+        state: Literal["passed", "failed"] = "failed" if error is not None else "passed"
+        note(item, CheckRecord(item.nodeid, CLEAN_LOAD, state, told, model=models, text=failure, loads=loads))
         if error is not None:
             raise raised(item, error, unclean[0].at if unclean else None)
     return result
@@ -66,15 +69,6 @@ def _allowed(item: pytest.Item) -> tuple[str, ...] | None:
     """Return which keys need not fit in a test; None for one that does not ask."""
     marker = next((marker for marker in item.iter_markers("invariant") if CLEAN_LOAD in marker.args), None)
     return None if marker is None else asked(marker.name, marker.args, marker.kwargs)[CLEAN_LOAD].allow
-
-
-def _record(test: str, loads: tuple[LoadRecord, ...], failure: str) -> CheckRecord:
-    models = ", ".join(dict.fromkeys(load.model for load in loads))
-    passed = f"{models} loaded clean: every weight went where it belongs."
-    headline = failure.partition("\n")[0] or passed
-    return CheckRecord(
-        test, CLEAN_LOAD, "failed" if failure else "passed", headline, model=models, text=failure, loads=loads
-    )
 
 
 def _text(unclean: Sequence[LoadRecord]) -> CheckText:

@@ -31,18 +31,12 @@ class BlindSpot:
     beside: dict[str, Any]  # what has to be changed with it, by name
     instead: Any  # a value with which a model gives the same, as one does that never reads the field
 
-    @property
-    def why(self) -> str:
-        """Why the field cannot be seen, in a few words."""
-        if self.instead == self.own:
-            return "it is neutral"
-        return f"{'leaving it out' if self.instead is None else repr(self.instead)} gives the same"
-
     def record(self) -> BlindRecord:
         """Return it as plain data, its values as they are typed."""
         beside = ", ".join(f"{name}={value!r}" for name, value in self.beside.items())
         shown = repr(self.value) + (f" with {beside}" if beside else "")
-        return BlindRecord(self.field, repr(self.own), shown, self.why)
+        same = f"{'leaving it out' if self.instead is None else repr(self.instead)} gives the same"
+        return BlindRecord(self.field, repr(self.own), shown, "it is neutral" if self.instead == self.own else same)
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,8 @@ def _ids(model: torch.nn.Module, length: int) -> torch.Tensor:
     size = vocabulary(model)
     special = special_ids(getattr(unwrapped(model), "config", None))
     plain = [token for token in range(min(_FIRST_ID, size - 1), min(size, 1000)) if token not in special]
-    return torch.tensor(plain or [size - 1])[torch.randint(len(plain) or 1, (_BATCH, length), generator=_generator())]
+    generator = torch.Generator().manual_seed(0)
+    return torch.tensor(plain or [size - 1])[torch.randint(len(plain) or 1, (_BATCH, length), generator=generator)]
 
 
 def special_ids(config: Any, of: re.Pattern[str] = re.compile("")) -> set[int]:  # noqa: ANN401 - a configuration
@@ -240,11 +241,7 @@ def _features(model: torch.nn.Module, _: int) -> torch.Tensor:
 
 
 def _numbers(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=_generator())
-
-
-def _generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 _MAKERS: Mapping[str, Callable[[torch.nn.Module, int], torch.Tensor]] = {

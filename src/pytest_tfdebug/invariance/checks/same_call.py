@@ -115,7 +115,12 @@ class AttentionCheck(Check):
         if not hasattr(self.model, "set_attn_implementation"):
             self.skip(f"{call.name} has no set_attn_implementation: it is no transformers model")
             return
-        names = self.settings.implementations or _available(self.model)
+        is_on_gpu = any(parameter.is_cuda for parameter in self.model.parameters())
+        names = self.settings.implementations or [
+            name
+            for name, (flag, package, needs_gpu) in _KNOWN.items()
+            if getattr(self.model, flag, False) and find_spec(package) is not None and (is_on_gpu or not needs_gpu)
+        ]
         if not names:
             self.skip(f"{call.name} supports no attention implementation besides eager")
         for name in names:
@@ -158,15 +163,6 @@ def implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
         for config, attributes in kept.values():
             vars(config).clear()
             vars(config).update(attributes)
-
-
-def _available(model: torch.nn.Module) -> list[str]:
-    is_on_gpu = any(parameter.is_cuda for parameter in model.parameters())
-    return [
-        name
-        for name, (flag, package, needs_gpu) in _KNOWN.items()
-        if getattr(model, flag, False) and find_spec(package) is not None and (is_on_gpu or not needs_gpu)
-    ]
 
 
 #: Lists of a load that is not clean -> what became of these weights.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.tracing.trace import Trace
-    from pytest_tfdebug.values import Values
 
 
 _HALF = get_args(HalfPrecision)
@@ -180,7 +179,10 @@ def hold_arrays(
             "The golden holds no values of its forward, in which arrays are looked up: record it again.\n"
             "A trace has them as long as its model exists unchanged."
         )
-    reference, held, outputs = ReferenceValues(values), list[Array](), _outputs(expected, values)
+    reference, held = ReferenceValues(values), list[Array]()
+    records = {record.leaf: record for record in (expected.calls[0].outputs or () if expected.calls else ())}
+    results = enumerate(values.results, -len(values.results))  # floors of outputs are the last
+    outputs = [Output(records[leaf], index, values.floors, at) for at, (leaf, index) in results if leaf in records]
     for place, (label, tensor) in enumerate(labelled(arrays)):
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
@@ -225,12 +227,6 @@ def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output
         if not wrong.isdisjoint(array.partners):
             array.how, array.partners = "", ()
     return wrong
-
-
-def _outputs(expected: Trace, values: Values) -> list[Output]:
-    records = {record.leaf: record for record in (expected.calls[0].outputs or () if expected.calls else ())}
-    places = enumerate(values.results, -len(values.results))  # floors of outputs are the last
-    return [Output(records[leaf], index, values.floors, place) for place, (leaf, index) in places if leaf in records]
 
 
 @dataclass(frozen=True)
