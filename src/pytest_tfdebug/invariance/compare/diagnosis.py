@@ -92,7 +92,10 @@ RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
         "the call was made without {mask} although rows of {main} end in pad tokens: pass {mask}.",
     ),
     (lambda f: f.batch_matters, "a row's answer depends on the other rows of its batch, whatever its padding."),
-    (lambda f: f.positions_help, "position ids are shifted by the pads: {positions} built from the mask are right."),
+    (
+        lambda f: f.positions_help,
+        "position ids are shifted by the pads: with {positions} built from the mask the answer is right.",
+    ),
     (lambda f: f.located and f.located.fault, "{fault}."),
     (Leak.is_in_positions, "position ids are shifted by the pads: they count pads as tokens."),
     (lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} are shifted by the pads."),
