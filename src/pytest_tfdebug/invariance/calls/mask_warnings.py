@@ -29,12 +29,9 @@ _OTHERS = ("encoder_attention_mask", "decoder_attention_mask", "cross_attention_
 def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Warn of every mistake in the mask of an outermost call, at the line that made the call."""
     inputs = {**dict(zip(model_traits.parameters(model), args, strict=False)), **kwargs}
-    found = list(mistakes(model, inputs))
-    if not found:
-        return
-    place = calling_line() or SourceRange("<unknown>", 0, 0)
     name = type(model_traits.unwrapped(model)).__name__
-    for told in found:
+    for told in mistakes(model, inputs):
+        place = calling_line() or SourceRange("<unknown>", 0, 0)
         text = f"{place}: {name} was called {told}"
         warnings.warn_explicit(text, TFDebugMaskWarning, place.file, place.first)
 
