@@ -102,15 +102,16 @@ class Alignment:
             yield actual
             return
         per_row, rest = divmod(actual.shape[0], self.batch)
+        rows = slice(self.rows[0], self.rows[0] + 1) if len(self.rows) == 1 else list(self.rows)  # one is not copied
         if not rest and (len(self.rows) == self.batch or actual.shape[0] != expected[0]):
-            picked = actual.reshape(self.batch, per_row, *actual.shape[1:])[list(self.rows)].flatten(0, 1)
+            picked = actual.reshape(self.batch, per_row, *actual.shape[1:])[rows].flatten(0, 1)
             yield picked
             if actual.dim() > 1 and actual.shape[1] == self.batch:  # every row with every row, as in contrastive heads
-                yield picked[:, list(self.rows)]
+                yield picked[:, rows]
         if actual.shape[0] == expected[0]:
             yield actual
         if actual.dim() > 1 and actual.shape[1] == self.batch:  # the batch is the second axis, as in XLNet's memories
-            yield actual[:, list(self.rows)]
+            yield actual[:, rows]
 
     def _narrowed(self, actual: torch.Tensor, expected: torch.Tensor, place: int) -> Aligned | None:
         if actual.dim() != expected.dim():
