@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 OF_CALLS = ("call left out", "activation")
 #: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
+#: What a module is called: the last name of its path, with the numbers behind it.
+_NAME = re.compile(r"[^.]+(?:\.\d+)*")
 
 
 def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change]:
@@ -34,7 +37,7 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
             continue
         steps = _steps_between(forward, x, y)
-        path, key, edit = call.path, NUMBER.sub("*", call.path.rpartition(".")[2]), partial(_handed_on, x)
+        path, key, edit = call.path, NUMBER.sub("*", _NAME.findall(call.path)[-1]), partial(_handed_on, x)
         yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def place_of_missing(
     pair: ForwardPair, step: Value, first: Value | None, tolerance: float
 ) -> tuple[Call, Value | None]:
-    """Return the innermost call that has all that a step takes, and the value beside which it is missed.
+    """Return the innermost call that has what a step takes, as far as any has, and the value beside which it is missed.
 
     That is what the port goes on with, or the last that it computes of what the step takes: which of both is nearer to
     it in the reference. The parameters that it takes place it, too. Its users in calls that are given it are right.
@@ -33,7 +33,8 @@ def place_of_missing(
         owners = (call for call in port.calls.values() if all(_holds_one(port, call, named) for named in names))
         owner = max(owners, key=port.depth) if is_placed else port.root
         return owner, _next_in(owner, pair, step)
-    is_before = not any(reference.is_within(step.call, reference.call_of(use)) for use in reference.uses(step.index))
+    uses = [reference.call_of(use) for use in reference.uses(step.index)]
+    is_before = not uses or not all(reference.is_within(step.call, call) for call in uses)  # before a call is given it
     having = [
         call
         for value in ((beside, first, last) if is_placed else (beside,))
@@ -41,6 +42,7 @@ def place_of_missing(
         if all(
             any(port.has(call, each) for each in alike) or any(port.holds(call, name) for name in named)
             for alike, named in zip(taken, names, strict=True)
+            if alike or named
         )
         and (is_placed or not is_before or last is None or not port.is_only_given(call, last))
     ]
