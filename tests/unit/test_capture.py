@@ -4,8 +4,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pytest_tfdebug.tensors import readable, tensor_record
-from pytest_tfdebug.tracing.record.capture import Captures, capture
 from pytest_tfdebug.tracing.record.leaves import Leaf
+from pytest_tfdebug.tracing.record.state import Captures, capture
 
 DTYPES = [
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2,

@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils import _pytree
 
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import CacheWatch, replaced, walk
+from pytest_tfdebug.tracing.record.state import kept
 
 
 class Ragged:

@@ -22,8 +22,8 @@ from pytest_tfdebug.errors import (
 )
 from pytest_tfdebug.goldens.golden_file import load, part_of, recorded_blind_spots
 from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.on_ranks import sharing_group
 from pytest_tfdebug.goldens.place import missing, shown
+from pytest_tfdebug.goldens.recording import sharing_group
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.parity.arrays.hold import LogprobsReport, hold_arrays, hold_logprobs
 from pytest_tfdebug.parity.record import parity_record

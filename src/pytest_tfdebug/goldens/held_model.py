@@ -11,7 +11,7 @@ import torch
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
-from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
+from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.explain.culprit import with_proof

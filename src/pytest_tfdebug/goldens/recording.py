@@ -1,41 +1,51 @@
-"""Record a forward as a golden: run it, write what is kept of it, and say what that cannot see."""
+"""Record a forward as a golden: run it, write what is kept of it, and say what that cannot see.
+
+Of a model that runs on several ranks each holds a part, and the whole is written once, by rank 0: every rank must call
+the functions that take a group.
+"""
 
 from __future__ import annotations
 
 import random
 import warnings
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
 from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError, listed
 from pytest_tfdebug.goldens.golden_file import Written, save
-from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, gathered, once
 from pytest_tfdebug.goldens.place import shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
+from pytest_tfdebug.goldens.weights import hash_of
+from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.tensors import readable, tensor_record, widen
 from pytest_tfdebug.tracing.file.codec import shown_size
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.ranks import present_group
+from pytest_tfdebug.tracing.record.ranks import STACKED, Group, held_here, present_group, within
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.wrappers import named_tensors
 from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
     from pytest_tfdebug.goldens.place import GoldenPlace
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.records import Part, TensorRecord
 
+_Result = TypeVar("_Result")
 #: Bytes above which a golden that was written gives a warning.
 _LARGE = 10_000_000
 #: What a golden keeps -> how it becomes smaller.
@@ -190,3 +200,149 @@ def _is_uneven(row: torch.Tensor) -> bool:
     """Tell whether a row holds different numbers; one number that is no token is a row as it is meant."""
     flat = widen(row).flatten()
     return bool((flat != flat[0]).any()) if len(flat) > 1 else row.is_floating_point()
+
+
+class _HeldByRank(NamedTuple):
+    tensor: torch.Tensor
+    part: Part | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are all of it, as far as is known."""
+        return self.part is None or (self.part.shape == tuple(self.tensor.shape) and not self.part.is_summand)
+
+
+def sharing_group(root: str | None) -> Group | None:
+    """Return the group of ranks if all hold parts of one model; None if each holds a module of its own."""
+    group = present_group()
+    return group if group is not None and len(set(group.exchange(root))) == 1 else None
+
+
+def once(group: Group | None, write: Callable[[], _Result]) -> _Result:
+    """Write something on rank 0 alone; return its result, or raise its error, on every rank."""
+    if group is None:
+        return write()
+    made: Any = None
+    if group.rank == 0:
+        try:
+            made = write()
+        except TFDebugError as error:
+            made = error
+    told: Any = group.exchange(made)[0]
+    if isinstance(told, TFDebugError):
+        raise told
+    result: _Result = told
+    return result
+
+
+def fingerprint_on_ranks(
+    model: torch.nn.Module,
+    group: Group,
+    recorded: Mapping[str, str] | None = None,
+    rename: Rename = None,
+) -> dict[str, str]:
+    """Return a hash of every whole parameter and buffer by name.
+
+    A plain tensor that differs from rank to rank may be a part of a whole along any axis. The hash in the golden tells
+    which; without one, a tensor that may be a part of several wholes is left out.
+    """
+    held = _parts_of(model)
+    told = group.exchange({name: (hash_of(each.tensor), each.is_whole) for name, each in held.items()})
+    found: dict[str, str] = {}
+    names = renamed_tensors(rename, sorted({name for rank in told for name in rank}))
+    for name, there in names.items():
+        wanted = (recorded or {}).get(there)
+        own = {rank[name] for rank in told if name in rank}
+        made, is_whole = next(iter(own))
+        if len(own) == 1 and is_whole and wanted in (None, made):
+            found[name] = made
+            continue
+        parts = [each for each in group.exchange(held.get(name)) if each is not None]
+        known = [hash_of(whole) for whole in _candidates(parts)]
+        if wanted in known:
+            found[name] = wanted
+        elif len(known) == 1 or wanted is not None:
+            found[name] = known[0]
+    return found
+
+
+def _parts_of(model: torch.nn.Module) -> dict[str, _HeldByRank]:
+    found = {}
+    for name, given in named_tensors(model):
+        if not torch.nn.parameter.is_lazy(given):
+            tensor, part = held_here(given.detach())
+            if tensor is not None:
+                found[name] = _HeldByRank(tensor, part)
+    return found
+
+
+def _candidates(parts: Sequence[_HeldByRank]) -> list[torch.Tensor]:
+    """Return the wholes that the parts may belong to; only one where each part says where it lies."""
+    if parts[0].part is not None:
+        return [_assembled(parts)[0]]
+    tensors = [each.tensor.cpu() for each in parts]
+    wholes = []
+    for axis in range(tensors[0].dim()):
+        others = {tuple(size for place, size in enumerate(each.shape) if place != axis) for each in tensors}
+        if len(others) == 1:
+            wholes.append(torch.cat(tensors, axis))
+    return wholes or tensors[:1]
+
+
+def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tuple[int, ...]) -> str:
+    """Say that a parameter was sharded again after it had been, as tied weights are under their second name."""
+    held, count = _parts_of(model)[name], group.world_size
+    if held.part is not None or held.tensor.numel() * count >= prod(shape):
+        return ""
+    each = tuple(held.tensor.shape)
+    return f"{count} ranks hold {each} each of {shape}, which does not add up: it was sharded more than once."
+
+
+def gathered(trace: Trace, group: Group) -> Trace:
+    """Return a trace with the whole tensors of all ranks."""
+    records = list(trace.records())
+    outlines = group.exchange([(call.name, len(call.inputs), len(call.outputs or ())) for call in trace.calls])
+    if any(outline != outlines[0] for outline in outlines):
+        names = [[name for name, *_ in outline] for outline in outlines]
+        raise GoldenError(
+            "The ranks made different calls, but a golden holds one forward: "
+            + "; ".join(f"rank {rank} made {len(each)}" for rank, each in enumerate(names))
+            + ".\nRecord the model on one process, or give reference=."
+        )
+    tensors = {id(record.tensor): record.tensor for record in records if record.tensor is not None}
+    hashes = {key: hash_of(tensor) for key, tensor in tensors.items()}
+    told = group.exchange([(hashes.get(id(record.tensor), ""), record.part) for record in records])
+    known: dict[tuple[tuple[str, Part | None], ...], tuple[torch.Tensor, str]] = {}
+    wholes: list[TensorRecord] = []
+    for record, key in zip(records, zip(*told, strict=True), strict=True):
+        if record.tensor is None or (len(set(key)) == 1 and _HeldByRank(record.tensor, record.part).is_whole):
+            wholes.append(replace(record, part=None))
+            continue
+        if key not in known:
+            known[key] = _assembled(group.exchange(_HeldByRank(record.tensor, record.part)))
+        tensor, placement = known[key]
+        wholes.append(replace(record, tensor=tensor, shape=tuple(tensor.shape), part=None, placement=placement))
+    found = iter(wholes)
+    calls = [call.with_records(lambda _record, _role: next(found)) for call in trace.calls]
+    return replace(trace, calls=calls, again=None)
+
+
+def _assembled(parts: Sequence[_HeldByRank]) -> tuple[torch.Tensor, str]:
+    """Return a whole tensor, and how it lay on the ranks."""
+    tensors, first = [each.tensor.cpu() for each in parts], parts[0].part
+    if first is not None and first.is_summand:
+        return torch.stack(tensors).sum(0), "Partial"
+    if first is not None:
+        whole = tensors[0].new_zeros(first.shape)
+        for each, tensor in zip(parts, tensors, strict=True):
+            if each.part is not None:
+                within(whole, each.part, tensor.shape).copy_(tensor)
+        axes = [axis for axis, size in enumerate(first.shape) if size != tensors[0].shape[axis]]
+        return whole, ", ".join(f"Shard({axis})" for axis in axes)
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    other = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1]
+    if len(other) == 1:
+        return torch.cat(tensors, other[0]), f"Shard({other[0]})"
+    if other:
+        raise GoldenError(f"The ranks hold tensors of shapes {shapes}, which do not fit together.")
+    return torch.stack(tensors), STACKED

@@ -19,7 +19,7 @@ import torch
 
 from pytest_tfdebug.overflow.records import Details, Extremes, Frame, Tight, largest
 from pytest_tfdebug.tensors import dtype_name
-from pytest_tfdebug.tracing.record.capture import SeenTensors
+from pytest_tfdebug.tracing.record.state import SeenTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

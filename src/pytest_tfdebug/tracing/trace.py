@@ -16,13 +16,12 @@ from pytest_tfdebug.report.tables import COLUMNS, render_tree, table, trace_rows
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.file.codec import export_json, read, write
 from pytest_tfdebug.tracing.file.stored_tensors import Samples
-from pytest_tfdebug.tracing.record.capture import Captures
 from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton
 from pytest_tfdebug.tracing.record.ranks import Group, record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
-from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.state import Captures, preserved
 from pytest_tfdebug.tracing.values.digest import summarize
 from pytest_tfdebug.tracing.values.floors import checked_dtypes, with_floors
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun

@@ -16,9 +16,8 @@ from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import IGNORED_LABEL, KEEPS_END, LENGTHS, POINTERS, mask_of
 from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.tensors import version
-from pytest_tfdebug.tracing.record.capture import capture, kept
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk
-from pytest_tfdebug.tracing.record.state import autocast_of, preserved
+from pytest_tfdebug.tracing.record.state import autocast_of, capture, kept, preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

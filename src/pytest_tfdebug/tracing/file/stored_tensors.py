@@ -24,8 +24,8 @@ import torch
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Digest, Direction, Statistics, TensorRecord, inputs_of, skeleton_ends
 from pytest_tfdebug.tensors import dtype_name, storage_id, tensor_record
-from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
 from pytest_tfdebug.tracing.record.ranks import STACKED
+from pytest_tfdebug.tracing.record.state import SeenTensors, captured, storages_of
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS, digest_of, statistics, top_places
 
 if TYPE_CHECKING:

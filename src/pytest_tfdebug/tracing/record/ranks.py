@@ -33,36 +33,35 @@ class Group(NamedTuple):
     def exchange(self, value: Any, shared: Mapping[Any, object] = MappingProxyType({})) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
         """Return what each rank gives, in their order; every rank must ask. Of what is shared only the name is sent."""
         packed = io.BytesIO()
-        _Pickler(packed, shared).dump(value)
+        pickler = _Pickler(packed)
+        pickler.names = {id(each): name for name, each in shared.items()}
+        pickler.dump(value)
         found: list[Any] = [None] * self.world_size
         group = _own_group(torch.distributed.group.WORLD)
         torch.distributed.all_gather_object(found, packed.getvalue(), group=group)
-        return [
-            value if rank == self.rank else _Unpickler(io.BytesIO(told), shared).load()
-            for rank, told in enumerate(found)
-        ]
+        for rank, told in enumerate(found):
+            unpickler = _Unpickler(io.BytesIO(told))
+            unpickler.shared = shared
+            found[rank] = value if rank == self.rank else unpickler.load()
+        return found
 
 
 class _Pickler(pickle.Pickler):
     """Pickles a value, and of what every rank has only the name."""
 
-    def __init__(self, file: io.BytesIO, shared: Mapping[Any, object]) -> None:
-        super().__init__(file)
-        self._names = {id(value): name for name, value in shared.items()}
+    names: dict[int, Any]
 
     def persistent_id(self, value: Any) -> Any:  # noqa: ANN401 - as of ``pickle``
-        return self._names.get(id(value))
+        return self.names.get(id(value))
 
 
 class _Unpickler(pickle.Unpickler):
     """Reads what a rank of this very run has pickled."""
 
-    def __init__(self, file: io.BytesIO, shared: Mapping[Any, object]) -> None:
-        super().__init__(file)
-        self._shared = shared
+    shared: Mapping[Any, object]
 
     def persistent_load(self, pid: Any) -> object:  # noqa: ANN401 - as of ``pickle``
-        return self._shared[pid]
+        return self.shared[pid]
 
 
 def present_group() -> Group | None:

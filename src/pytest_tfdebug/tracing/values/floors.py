@@ -23,10 +23,9 @@ from torch.utils._pytree import tree_map
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tensors import readable
-from pytest_tfdebug.tracing.record.capture import kept
 from pytest_tfdebug.tracing.record.leaves import Leaf, duplicate, replaced, walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
-from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.record.wrappers import uncompiled
 from pytest_tfdebug.tracing.values.digest import signed_sums, sums_and_norm
 from pytest_tfdebug.tracing.values.operators import values_of
