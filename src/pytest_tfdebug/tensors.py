@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,10 @@ PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 #: Dtypes that are reduced as they are; float16 and bfloat16 are summed in float32, the rest converted.
 _WIDE = (torch.float32, torch.float64)
 #: Dtypes that torch's kernels read; of others (``float4_e2m1fn_x2``, ``uint4``, ``bits8``) the bytes are read.
+_READ_NAME = re.compile(r"torch\.(?:bool|bfloat16|complex\d+|float(?:16|32|64|8_\w+)|u?int(?:8|16|32|64))")
 _READ = frozenset(
-    dtype
-    for dtype in vars(torch).values()
-    if isinstance(dtype, torch.dtype)
-    and (dtype.is_complex or str(dtype).startswith(("torch.float8", "torch.bfloat16", "torch.bool")))
-) | {
-    *(torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.uint16, torch.uint32, torch.uint64),
-}
+    each for each in vars(torch).values() if isinstance(each, torch.dtype) and _READ_NAME.fullmatch(str(each))
+)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
