@@ -69,8 +69,6 @@ def listing(names: list[str], most: int = 6) -> str:
     return listed([shown(name, 80) for name in names], most)
 
 
-SILENT = "silent correctness"
-
 Templates = tuple[str, ...]
 
 
@@ -147,20 +145,14 @@ def table(name: str) -> dict[str, Any]:
     return found
 
 
-_LOGGED = "logged"
-
-
 def _rule(bucket: str, name: str, row: dict[str, Any]) -> FailureRule:
     lists: dict[str, Any] = {key: several(row.pop(key, [])) for key in ("raised", "libraries", "what", "fix", "then")}
     return FailureRule(bucket, name, **lists, **row)
 
 
 _TABLE = table("rules.toml")
-RULES = tuple(
-    _rule(bucket, name, row) for bucket, rows in _TABLE.items() if bucket != _LOGGED for name, row in rows.items()
-)
-LOG_RULES = tuple(_rule(SILENT, name, row) for name, row in _TABLE[_LOGGED].items())
-
+LOG_RULES = tuple(_rule("silent correctness", name, row) for name, row in _TABLE.pop("logged").items())
+RULES = tuple(_rule(bucket, name, row) for bucket, rows in _TABLE.items() for name, row in rows.items())
 
 _MAX_LINKS = 24
 #: Of an endless recursion, the first frames are read.
