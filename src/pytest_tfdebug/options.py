@@ -9,6 +9,7 @@ Every run of pytest imports this file: it has no dataclass and no named tuple, w
 from __future__ import annotations
 
 from argparse import SUPPRESS
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -150,21 +151,15 @@ MARKERS: dict[str, str] = {
 }
 
 
-class Options:
+class Options(SimpleNamespace):
     """The plugin's options of one run, flags and ini keys resolved, each under its name without ``tf_``."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        vars(self).update(values)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a flag's value is text, a switch or None
-        raise AttributeError(f"{name} is no option")
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
         """Read the options of a run, flag before ini key before default."""
         values = {flag.ini: _value(config, flag) for group in FLAGS.values() for flag in group}
         values |= {key: _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
-        return cls({key.removeprefix("tf_"): value for key, value in values.items()})
+        return cls(**{key.removeprefix("tf_"): value for key, value in values.items()})
 
 
 def register(parser: pytest.Parser) -> None:
