@@ -241,11 +241,10 @@ class Failure:
         fixed = re.sub(rf"(?<![\w-]){re.escape(wrong)}(?![\w-])", lambda _: right or wrong, code)
         return {"rewritten": shown(fixed, LINE_LIMIT)} if fixed != code else {}
 
-    def local_values(self, *names: str) -> Iterator[tuple[FrameType, Any]]:
+    def local_values(self, *names: str) -> Iterator[Any]:
         """Yield the frames' local variables of these names, innermost frame first."""
-        for frame in self.frames:
-            values = frame.f_locals
-            yield from ((frame, values[name]) for name in names if values.get(name) is not None)
+        found = (frame.f_locals.get(name) for frame in self.frames for name in names)
+        yield from (value for value in found if value is not None)
 
 
 def site_of(step: TracebackType) -> SourceRange:

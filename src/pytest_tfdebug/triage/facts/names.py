@@ -135,15 +135,14 @@ _GENERAL = ("AutoModel", "AutoModelForPreTraining")
 
 def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """List the Auto classes that map this config, first the one with the checkpoint's own architecture."""
-    config = next((value for _, value in failure.local_values("config") if hasattr(value, "model_type")), None)
+    config = next((value for value in failure.local_values("config") if hasattr(value, "model_type")), None)
     if config is None:
         return Facts()
     architectures = {str(name) for name in getattr(config, "architectures", None) or ()}
     found = {name: classes for name, classes in _mapping(config) if name != matched["auto"]}
     ordered = sorted(found, key=lambda name: (not architectures & set(found[name]), name in _GENERAL, name))
     names = {"own": type(config).__name__} if not ordered and _is_own(type(config)) else {}
-    checkpoint = next((value for _, value in failure.local_values("pretrained_model_name_or_path")), "")
-    names["checkpoint"] = shown(checkpoint)
+    names["checkpoint"] = shown(next(failure.local_values("pretrained_model_name_or_path"), ""))
     if ordered:
         names |= {"right": ordered[0], **failure.rewritten(matched["auto"], ordered[0])}
     listed = listing(ordered, 12) or "none"
@@ -152,7 +151,7 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
 
 def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
     """Name the class with a language model head; None if the object is not a transformers model."""
-    model = next((value for _, value in failure.local_values("self") if is_a(value, "PreTrainedModel")), None)
+    model = next((value for value in failure.local_values("self") if is_a(value, "PreTrainedModel")), None)
     if model is None or type(model).__name__ != matched["cls"]:
         return None
     names = {"model_type": shown(model.config.model_type)}
@@ -171,12 +170,8 @@ def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> F
     return Facts({"near": nearest(matched["given"].lower().replace("-", "_"), known, 0.75)})
 
 
-_GENERATING = (
-    "AutoModelForCausalLM",
-    "AutoModelForSeq2SeqLM",
-    "AutoModelForImageTextToText",
-    "AutoModelForSpeechSeq2Seq",
-    "AutoModelForTextToWaveform",
+_GENERATING = tuple(
+    f"AutoModelFor{task}" for task in ("CausalLM", "Seq2SeqLM", "ImageTextToText", "SpeechSeq2Seq", "TextToWaveform")
 )
 
 

@@ -23,7 +23,7 @@ _IGNORED_LABEL = -100
 
 def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
     """Give the range of ids and labels against the embedding's rows and the number of classes."""
-    models = (model for _, model in failure.local_values("self", "model"))
+    models = failure.local_values("self", "model")
     vocabularies = [getattr(getattr(model, "config", None), "vocab_size", None) for model in models]
     found: dict[str, dict[str, str]] = {}  # a line -> the names that it fills in; none where all indices are inside
     for indices, kind, room, of in _indexings(failure):
