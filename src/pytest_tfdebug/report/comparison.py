@@ -14,9 +14,11 @@ from pytest_tfdebug.records import FAILING, as_they_ended
 from pytest_tfdebug.report.check_text import CheckText, next_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.compare.culprit import Located
+    from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.parity.arrays.result import ArraysReport, IntervalStep
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
@@ -266,27 +268,22 @@ _ADVICE = "Fix these lines; the marker's tolerances are only for rounding."
 
 
 def change_text(
-    model: tuple[str, str, str],
-    verdict: tuple[str, str],
-    found: Located | None,
-    *,
-    output: Iterable[str],
-    diagnosis: str = "",
+    call: ObservedCall, verdict: tuple[str, str], mismatch: Mismatch, found: Located | None, diagnosis: str
 ) -> CheckText:
-    """Return the text of a changed answer."""
-    (class_name, called_at, name), (said, label) = model, verdict
+    """Return the text of a changed answer; the verdict is what is said of it, and of which repetition."""
+    said, label = verdict
     brief = re.split(r"[:;.](?:\s|$)", diagnosis, maxsplit=1)[0]  # without the reasons that follow
     answer = f"{said}; probably {brief}" if diagnosis else said
-    why = [f"{name} {said}: {label}."]
+    why = [f"{call.name} {said}: {label}."]
     if found is not None and found.culprit is None:
         why.append(f"The place could not be found: {found.reason}")
     if brief != diagnosis.rstrip("."):
         why.append(f"Diagnosis: {diagnosis}")
     text = CheckText(
-        f"{called_at} in {class_name}: {answer}" if called_at else f"{class_name}: {answer}",
+        f"{call.site} in {call.class_name}: {answer}" if call.site else f"{call.class_name}: {answer}",
         why=tuple(why),
         advice=tuple(next_step(_ADVICE)),
-        figures=tuple(output),
+        figures=tuple(_changed(mismatch)),
     )
     if found is None or found.culprit is None:
         return text
@@ -303,10 +300,10 @@ def change_text(
     )
 
 
-def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
-    """Yield which output changed."""
+def _changed(mismatch: Mismatch) -> Iterator[str]:
+    leaf = mismatch.leaf
     if leaf is None:
-        yield f"  The repeated call raised {error}"
+        yield f"  The repeated call raised {mismatch.error}"
         return
     yield f"  Output: {leaf.leaf or 'the returned tensor'}, shape {leaf.shape}, {leaf.dtype}"
     if leaf.metrics is None and leaf.expected is None:

@@ -22,7 +22,7 @@ from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompare
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.report.comparison import change_text, render_output
+from pytest_tfdebug.report.comparison import change_text
 from pytest_tfdebug.tracing.values.floors import in_float64
 
 if TYPE_CHECKING:
@@ -326,12 +326,7 @@ class Check:
         if mismatch.place is not None:
             located = Located(mismatch.place, None)
         outcome = self.outcome
-        outcome.text = change_text(
-            (self.call.class_name, self.call.site, self.call.name),
-            ("raises where the plain call does not" if mismatch.leaf is None else self.verdict, label),
-            located,
-            output=render_output(mismatch.leaf, mismatch.error),
-            diagnosis=diagnosis,
-        )
+        verdict = "raises where the plain call does not" if mismatch.leaf is None else self.verdict
+        outcome.text = change_text(self.call, (verdict, label), mismatch, located, diagnosis)
         outcome.located, outcome.diagnosis = located, diagnosis
         outcome.culprit = None if located is None else located.culprit
