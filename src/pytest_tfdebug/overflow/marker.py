@@ -87,17 +87,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return result
     message = report or watch.emptiness(_NAME, _ADVICE)
     error = None if message is None else watch.error(message)
-    note(item, overflow_record(item.nodeid, watch, error, calls.at, in_detail=wants_details(item.config)))
+    note(item, _record(item, watch, error, calls.at))
     if error is not None:
         raise raised(item, error, calls.at)
     return result
 
 
-def overflow_record(
-    test: str, watch: Watch, error: CheckError | None, at: SourceRange | None, *, in_detail: bool
-) -> CheckRecord:
-    """Return the record of a watch."""
-    fault = watch.fault
+def _record(item: pytest.Item, watch: Watch, error: CheckError | None, at: SourceRange | None) -> CheckRecord:
+    fault, in_detail = watch.fault, wants_details(item.config)
     kept = watch.headroom.by_module()
     closest = min(kept, key=lambda tight: tight.ratio, default=None)
     told = f"{counted(watch.forwards, 'forward')}, {watch.tensors} tensors: every value is finite."
@@ -106,8 +103,8 @@ def overflow_record(
     culprit = _culprit(fault, watch.headroom.tightest()) if error is not None else None
     source = source_text(culprit.source, None) if culprit is not None else None
     return CheckRecord(
-        test,
-        "overflow_free",
+        item.nodeid,
+        _NAME,
         "failed" if error is not None else "passed",
         told if error is None else error.answer,
         model=", ".join(dict.fromkeys(type(root).__name__ for root in watch.roots)),
