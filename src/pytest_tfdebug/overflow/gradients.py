@@ -17,12 +17,11 @@ from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    from pytest_tfdebug.overflow.extremes import Headroom
-    from pytest_tfdebug.overflow.records import FaultKind, OverflowSettings
+    from pytest_tfdebug.overflow.records import FaultKind
+    from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.records import Call
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.
@@ -32,18 +31,13 @@ if TYPE_CHECKING:
 class Gradients:
     """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came."""
 
-    def __init__(
-        self, settings: OverflowSettings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], None]
-    ) -> None:
+    def __init__(self, watch: Watch) -> None:
         self.fault: Fault | None = None
         self.forward = 0
         self.has_seen = False
-        self._settings = settings
-        self._headroom = headroom
-        self._conclude = conclude
-        self._skipped = skipped
-        self._reducer = Reducer(settings)
-        self._history: deque[Frame] = deque(maxlen=settings.frames)
+        self._watch, self._settings = watch, watch.settings
+        self._reducer = Reducer(watch.settings)
+        self._history: deque[Frame] = deque(maxlen=watch.settings.frames)
         self._events: list[tuple[Frame, Roles]] = []  # gradients that came by; no roles for that of a parameter
         self._details: Details | None = None
         self._followed: dict[int, tuple[weakref.ref[torch.Tensor], Roles]] = {}
@@ -79,7 +73,7 @@ class Gradients:
     def settle(self) -> None:
         """Judge the gradients that came since the last time."""
         self._reducer.read_back()
-        self._skipped.update(self._reducer.skipped)
+        self._watch.skipped.update(self._reducer.skipped)
         self._reducer = Reducer(self._settings)
         events, self._events, self._is_queued = self._events, [], False
         self.has_seen |= bool(events)
@@ -87,7 +81,7 @@ class Gradients:
             if self.fault is None:
                 self._history.append(frame)
             if frame.extremes.is_finite:
-                self._headroom.see(None, [frame])
+                self._watch.headroom.see(None, [frame])
             elif self.fault is None and self._is_bad(frame):
                 self._blame(frame, roles, [later for later, uses in events[position:] if not uses])
 
@@ -126,7 +120,7 @@ class Gradients:
 
     def _end(self) -> None:
         self.settle()
-        self._conclude()
+        self._watch.conclude()
 
     def _is_bad(self, frame: Frame) -> bool:
         return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.overflow.extremes import Headroom
-    from pytest_tfdebug.overflow.gradients import Gradients
-    from pytest_tfdebug.overflow.records import FrameDirection, OverflowSettings
+    from pytest_tfdebug.overflow.records import FrameDirection
+    from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tracing.record.leaves import Leaf
 
@@ -46,23 +45,15 @@ class _Open:
 class Pass:
     """One outermost call under watch. On the CPU a fault is found as its call ends, with the tensors still in hand."""
 
-    def __init__(  # noqa: PLR0917 - made in one place
-        self,
-        number: int,
-        root: torch.nn.Module,
-        settings: OverflowSettings,
-        history: deque[Frame],
-        headroom: Headroom,
-        gradients: Gradients | None,
-    ) -> None:
+    def __init__(self, watch: Watch, number: int, root: torch.nn.Module) -> None:
         self.number = number
         self.root = root
         #: The first value that is not finite, if there is one; not known before :meth:`settle` off the CPU.
         self.fault: Fault | None = None
-        self.history: deque[Frame] = deque(history, maxlen=settings.frames)
+        self.history: deque[Frame] = deque(watch.history, maxlen=watch.settings.frames)
         self.tensors = 0
-        self.reducer = Reducer(settings)
-        self._ignore, self._headroom, self._gradients = settings.ignore, headroom, gradients
+        self.reducer = Reducer(watch.settings)
+        self._watch, self._ignore = watch, watch.settings.ignore
         self._innermost: _Open | None = None
         self._queue: list[Callable[[], object]] = []
 
@@ -125,8 +116,8 @@ class Pass:
             frame = Frame(*at, extremes, weakref.ref(tensor))
             frames.append(frame)
             self.tensors += not is_ignored(call.path, self._ignore)
-            if self._gradients is not None and tensor.requires_grad:
-                self._gradients.follow(tensor, frame, call)
+            if self._watch.settings.gradients and tensor.requires_grad:
+                self._watch.gradients.follow(tensor, frame, call)
         return frames
 
     def _masks(self) -> list[torch.Tensor]:
@@ -154,7 +145,7 @@ class Pass:
         if bad is None:
             self.history.extend(shown)
             if not is_ignored(call.path, self._ignore):
-                self._headroom.see(call, shown, is_leaf=not own.children)
+                self._watch.headroom.see(call, shown, is_leaf=not own.children)
         elif own.children:
             self._blame(bad, "glue", call, glue_lines(call, own.children[-1], None, own.children), shown)
         else:

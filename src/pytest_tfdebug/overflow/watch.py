@@ -157,10 +157,10 @@ class Watch:
         self.forwards = 0
         self.tensors = 0
         self._raises = raises
-        self._history: deque[Frame] = deque(maxlen=settings.frames)
+        self.history: deque[Frame] = deque(maxlen=settings.frames)
         self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
         self._checked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._gradients = Gradients(settings, self.headroom, self.skipped, self.conclude)
+        self.gradients = Gradients(self)
         self._lock = threading.Lock()
         #: The hooks on models; a model that is dropped takes its own with it.
         self.hooks: weakref.WeakSet[ModelHooks] = weakref.WeakSet()
@@ -173,12 +173,11 @@ class Watch:
         if not is_root:
             number = max(0, number - 1)
         if self.settings.gradients:
-            self._gradients.settle()
-            self._gradients.forward = number
-            self._gradients.follow_parameters(root)
+            self.gradients.settle()
+            self.gradients.forward = number
+            self.gradients.follow_parameters(root)
         self._check_weights(root)
-        gradients = self._gradients if self.settings.gradients else None
-        return Pass(number, root, self.settings, self._history, self.headroom, gradients)
+        return Pass(self, number, root)
 
     def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
         """An outermost call has ended: raise what has to be raised, unless the call raised itself."""
@@ -190,14 +189,14 @@ class Watch:
             self.fault = self.fault or ended.fault
             if is_root:
                 self._numbers[ended.root] = ended.number + 1
-            self._history = ended.history
-        self._gradients.forget_tensors()
+            self.history = ended.history
+        self.gradients.forget_tensors()
         if not has_failed:
             self.conclude()
 
     def conclude(self) -> None:
         """Raise the fault, where this watch raises; the next forward is then watched afresh."""
-        self.fault = self.fault or self._gradients.fault
+        self.fault = self.fault or self.gradients.fault
         if self._raises and self.fault is not None:
             error = self.error(fault_text(self.fault, self._remarks()))
             self.reset()
@@ -216,13 +215,13 @@ class Watch:
     @property
     def is_wrong(self) -> bool:
         """Whether what was seen so far is enough to fail; numbers that still wait on a device do not count."""
-        has_fault = self.fault is not None or self._gradients.fault is not None
+        has_fault = self.fault is not None or self.gradients.fault is not None
         return has_fault or self.headroom.first is not None
 
     def verdict(self) -> CheckText | None:
         """Return what is wrong with all that was seen, or None; read back the gradients that still wait on a device."""
-        self._gradients.settle()
-        self.fault = self.fault or self._gradients.fault
+        self.gradients.settle()
+        self.fault = self.fault or self.gradients.fault
         settings, remarks = self.settings, self._remarks()
         if self.fault is not None:
             return fault_text(self.fault, remarks)
@@ -233,13 +232,13 @@ class Watch:
     def reset(self) -> None:
         """Forget the fault."""
         self.fault = None
-        self._gradients.reset()
+        self.gradients.reset()
 
     def close(self) -> None:
         """Take the hooks off models and parameters."""
         for hooks in list(self.hooks):
             hooks.recorder.__exit__(None, None, None)
-        self._gradients.remove()
+        self.gradients.remove()
 
     def emptiness(self, subject: str, advice: str) -> str | None:
         """Return a message when nothing was checked; None otherwise."""
@@ -247,7 +246,7 @@ class Watch:
             outside = " outside ignore=" if self.settings.ignore else ""
             reason = f"no floating-point tensor with values was seen{outside}" if self.forwards else "no module ran"
             return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
-        if self.settings.gradients and not self._gradients.has_seen:
+        if self.settings.gradients and not self.gradients.has_seen:
             lines = (f"{subject}(gradients=True) checked no gradient: no backward reached the model.", _NO_GRADIENT)
             return "\n".join([*lines, *self._remarks()])
         return None
