@@ -122,7 +122,7 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
     if at is not None:
         shown.reprcrash.path, shown.reprcrash.lineno = at.file, at.first
     if isinstance(shown, ExceptionChainRepr) and isinstance(excinfo.value, CheckError):
-        _rewrite(item.config, shown, excinfo, at)
+        _rewrite(item.config, shown, excinfo.value, at)
 
 
 def fold_libraries(report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -151,15 +151,10 @@ def width_of(config: pytest.Config) -> int:
     return max(_NARROWEST, width or shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
-def _rewrite(
-    config: pytest.Config,
-    shown: ExceptionChainRepr,
-    excinfo: pytest.ExceptionInfo[BaseException],
-    at: SourceRange | None,
-) -> None:
+def _rewrite(config: pytest.Config, shown: ExceptionChainRepr, error: CheckError, at: SourceRange | None) -> None:
     """Show the answer as the error, and the rest of the text below it as plain text."""
-    answer, *rest = leaving(str(excinfo.value), keep="\n\t").split("\n")
-    text: CheckText | None = getattr(excinfo.value, "text", None)
+    answer, *rest = leaving(str(error), keep="\n\t").split("\n")
+    text: CheckText | None = error.text
     if text is not None:
         verbosity = config.get_verbosity()
         level: Level = "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
@@ -175,7 +170,7 @@ def _rewrite(
     if entry.style == "value":
         if at is not None:
             path = bestrelpath(config.invocation_params.dir, Path(at.file))
-            location = ReprFileLocation(path, at.first, excinfo.typename)
+            location = ReprFileLocation(path, at.first, type(error).__name__)
         entry.lines = [answer]
     else:
         entry.lines = list(_with_answer(entry.lines, answer))
