@@ -235,7 +235,8 @@ class Headroom:
         self._settings = settings
         self.is_complete = False
         self.first: Tight | None = None
-        self._tight: dict[str, Tight] = {}
+        #: The largest value of every module, in the order in which they ran first.
+        self.by_module: dict[str, Tight] = {}
 
     def see(self, call: Call | None, frames: list[Frame], *, is_leaf: bool = False) -> None:
         """Take in the tensors of a call."""
@@ -255,18 +256,14 @@ class Headroom:
 
     def tightest(self) -> list[Tight]:
         """Return the modules whose largest values come closest to the dtype's largest number, closest first."""
-        return sorted(self._tight.values(), key=lambda tight: tight.ratio)[:TIGHTEST]
-
-    def by_module(self) -> list[Tight]:
-        """Return the largest value of every module, in the order in which they ran first."""
-        return list(self._tight.values())
+        return sorted(self.by_module.values(), key=lambda tight: tight.ratio)[:TIGHTEST]
 
     def _keep(self, tight: Tight) -> None:
         if self.first is None and self._settings.wants_headroom and tight.ratio < self._settings.factor:
             self.first = tight
-        known = self._tight.get(tight.frame.path)
+        known = self.by_module.get(tight.frame.path)
         if known is None or tight.ratio < known.ratio:
-            self._tight[tight.frame.path] = tight
+            self.by_module[tight.frame.path] = tight
 
 
 @lru_cache(maxsize=4096)

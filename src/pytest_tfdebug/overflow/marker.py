@@ -95,7 +95,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 def _record(item: pytest.Item, watch: Watch, error: CheckError | None, at: SourceRange | None) -> CheckRecord:
     fault, in_detail = watch.fault, wants_details(item.config)
-    kept = watch.headroom.by_module()
+    kept = list(watch.headroom.by_module.values())
     closest = min(kept, key=lambda tight: tight.ratio, default=None)
     told = f"{counted(watch.forwards, 'forward')}, {watch.tensors} tensors: every value is finite."
     if closest is not None:

@@ -14,7 +14,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.place import TYPED, is_typed
 from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession
 from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
-from pytest_tfdebug.ranks.launch import BY_TORCHRUN, Rank, launched, start_group, started, stop_group, wait
+from pytest_tfdebug.ranks.launch import BY_TORCHRUN, Rank, launched, start_group, started, wait
 from pytest_tfdebug.running import read
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ def pytest_unconfigure() -> None:
     """Leave the process group of torchrun."""
     found = launched()
     if found is not None and found.rendezvous == BY_TORCHRUN:
-        stop_group()
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
@@ -81,9 +84,10 @@ def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
             GoldenSession.of(item.config).merge(read(part, GoldenSession))
         for warning in told.result["warnings"]:
             _warn_again(item, warning)
-    for report in reports:
-        if report.failed:
-            report.sections.append(("tfdebug ranks", _states(ranks)))
+    states = {True: "failed", False: "ended without a failure"}
+    text = "\n".join(f"rank {rank.number} {rank.lost or states[rank.has_failed]}" for rank in ranks)
+    for report in filter(lambda report: report.failed, reports):
+        report.sections.append(("tfdebug ranks", text))
     return reports
 
 
@@ -114,11 +118,6 @@ def _made(item: pytest.Item, told: Rank, ranks: list[Rank]) -> list[pytest.TestR
     made = partial(pytest.TestReport, item.nodeid, item.location, dict.fromkeys(item.keywords, 1))
     text = "\n".join(lines)
     return [made("passed", None, "setup"), made("failed", text, "call"), made("passed", None, "teardown")]
-
-
-def _states(ranks: list[Rank]) -> str:
-    states = {rank.number: "failed" if rank.has_failed else "ended without a failure" for rank in ranks}
-    return "\n".join(f"rank {rank.number} {rank.lost or states[rank.number]}" for rank in ranks)
 
 
 def _warn_again(item: pytest.Item, warning: dict[str, Any]) -> None:

@@ -192,11 +192,3 @@ def start_group(launched: Launched, timeout: float) -> None:
         world_size=launched.world_size,
         timeout=timedelta(seconds=timeout),
     )
-
-
-def stop_group() -> None:
-    """Leave the default process group, if there is one."""
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()

@@ -192,7 +192,9 @@ def _lines(check: CheckRecord, command: str) -> Iterator[str]:
         yield f"\n{check.diagnosis}"
     for title, source in zip(("Here", "Reference"), forward.sources if forward else (), strict=False):
         if source is not None and source.marked is not None:
-            yield from _quoted(f"{title}, `{source.marked}`", source, source.marked.first, source.marked.last)
+            text = source.text[source.marked.first - source.first : source.marked.last - source.first + 1]
+            fence = "~~~~" if any("```" in line for line in text) else "```"
+            yield from (f"\n{title}, `{source.marked}`\n", f"{fence}python", *text, fence)
     if culprit is not None and culprit.figures:
         yield f"\n{culprit.tensor}"
         yield from (f"- {figure}" for figure in culprit.figures)
@@ -203,15 +205,6 @@ def _lines(check: CheckRecord, command: str) -> Iterator[str]:
         if lines:
             yield f"\n{title}: {', '.join(lines)}"
     yield f"\n```\n{command}\n```"
-
-
-def _quoted(title: str, source: SourceText, first: int, last: int) -> Iterator[str]:
-    text = source.text[first - source.first : last - source.first + 1]
-    fence = "```" if not any("```" in line for line in text) else "~~~~"
-    yield f"\n{title}\n"
-    yield f"{fence}python"
-    yield from text
-    yield fence
 
 
 _ROOM = "pytest_tfdebug.report"
