@@ -70,24 +70,19 @@ def card(check: CheckRecord) -> dict[str, Any]:
 
 def _index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the head of the index says about all checks."""
-    states = Counter(each["status"] for each in cards)
+    states, promises = Counter(each["status"] for each in cards), dict[str, dict[str, Any]]()
+    for each in cards:
+        if each["kind"] == KINDS["conformance"]:
+            promises.setdefault(each["model"], {})[each["name"].rpartition(" ")[2]] = each
     environment = {name: as_text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
     return {
         "failed": states["failed"],
         "passed": states["passed"],
-        "promises": _promises(cards),
+        "promises": promises,
         "kinds": sorted(Counter(each["kind"] for each in cards).items()),
         "command": shlex.join(run["command"]),
         "environment": environment,
     }
-
-
-def _promises(cards: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for each in cards:
-        if each["kind"] == KINDS["conformance"]:
-            found.setdefault(each["model"], {})[each["name"].rpartition(" ")[2]] = each
-    return found
 
 
 def _page(check: CheckRecord) -> dict[str, Any]:
