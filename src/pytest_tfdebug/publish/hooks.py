@@ -9,6 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.report.page import assets, card, render_check, render_index
+from pytest_tfdebug.report.page import card, render_check, render_index
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 if TYPE_CHECKING:
@@ -208,8 +209,8 @@ class Pages:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._cards: dict[str, dict[str, Any]] = {}
-        for name, text in assets():
-            write_text(folder / "assets" / name, [text])
+        for file in files("pytest_tfdebug.report").joinpath("static").iterdir():
+            write_text(folder / "assets" / file.name, [file.read_text(encoding="utf-8")])
 
     def add(self, check: CheckRecord) -> None:
         """Write the page of a check; the page of a repeated check replaces the earlier one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from functools import cache
-from importlib.resources import files
 from math import isfinite, log10
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -202,15 +201,6 @@ def _lines(check: CheckRecord, command: str) -> Iterator[str]:
     yield f"\n```\n{command}\n```"
 
 
-_ROOM = "pytest_tfdebug.report"
-
-
-def assets() -> Iterator[tuple[str, str]]:
-    """Yield name and text of the files that the pages share."""
-    for file in sorted(files(_ROOM).joinpath("static").iterdir(), key=lambda file: file.name):
-        yield file.name, file.read_text(encoding="utf-8")
-
-
 def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
     """Return the index of a run."""
     return fill_template("index.html", root="", cards=cards, run=run, index=_index(cards, run))
@@ -230,9 +220,8 @@ def fill_template(template: str, **values: Any) -> str:  # noqa: ANN401 - whatev
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
-        loader=PackageLoader(_ROOM), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    loader = PackageLoader("pytest_tfdebug.report")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     made.filters["share"] = _share
     return made

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.options import Options
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+#: Where a library that was imported before this run keeps what it has read of these.
+_READ = {"huggingface_hub.constants": "HF_HUB_OFFLINE", "transformers.utils.hub": "_is_offline_mode"}
 _HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 #: The variable by which transformers' own tests choose their device.
 _TEST_DEVICE = "TRANSFORMERS_TEST_DEVICE"
@@ -32,23 +34,15 @@ def apply(config: pytest.Config, chosen: Options) -> None:
         variables |= {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"}
     if chosen.offline:
         variables |= _OFFLINE
-        _set_loaded_offline(patch)
+        for name, attribute in _READ.items():
+            module = sys.modules.get(name)
+            if module is not None and hasattr(module, attribute):
+                patch.setattr(module, attribute, True)
     for name, text in variables.items():
         patch.setenv(name, text)
     if chosen.device == "cuda":  # which may ask CUDA, so all that it reads is set by now
         _demand_cuda()
         patch.setenv(_TEST_DEVICE, "cuda")
-
-
-def _set_loaded_offline(patch: pytest.MonkeyPatch) -> None:
-    """Switch a huggingface_hub that was imported before this run: it has already read its variables."""
-    for name, attribute in (
-        ("huggingface_hub.constants", "HF_HUB_OFFLINE"),
-        ("transformers.utils.hub", "_is_offline_mode"),
-    ):
-        module = sys.modules.get(name)
-        if module is not None and hasattr(module, attribute):
-            patch.setattr(module, attribute, True)
 
 
 def _refuse_started_cuda(flag: str, why: str) -> None:
