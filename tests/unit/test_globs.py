@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pytest_tfdebug import TFDebugError
 from pytest_tfdebug.parity.pair import rename
-from pytest_tfdebug.tracing.record import selection
-from pytest_tfdebug.tracing.record.selection import checked, matches, nearest
+from pytest_tfdebug.tracing.record import modules
+from pytest_tfdebug.tracing.record.modules import checked, matches, nearest
 
 parts = st.text(alphabet="ab0", min_size=1, max_size=3)
 paths = st.lists(parts, min_size=1, max_size=4).map(".".join)
@@ -93,7 +93,7 @@ def test_the_nearest_path_is_named_or_nothing():
     assert nearest("zzz", ["norm"]) == ""
 
 
-@pytest.mark.parametrize("module", [selection, rename], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [modules, rename], ids=lambda module: module.__name__)
 def test_the_examples_hold(module):
     found = doctest.testmod(module)
 

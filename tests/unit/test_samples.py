@@ -12,7 +12,7 @@ from pytest_tfdebug.goldens.golden_file import is_same
 from pytest_tfdebug.tracing.file.codec import TraceFile
 from pytest_tfdebug.tracing.file.document import encode
 from pytest_tfdebug.tracing.file.stored_tensors import KEPT, sampled
-from pytest_tfdebug.tracing.record.selection import Selection
+from pytest_tfdebug.tracing.record.modules import Selection
 from pytest_tfdebug.tracing.trace import recorded_forward
 
 HIDDEN = torch.linspace(-1, 1, 4 * 32 * 64).view(4, 32, 64).sin()

@@ -31,8 +31,8 @@ from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, read_tolerance
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.repro import write_repro
+from pytest_tfdebug.tracing.record.modules import modules_of, root_name
 from pytest_tfdebug.tracing.record.ranks import present_group
-from pytest_tfdebug.tracing.record.selection import modules_of, root_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

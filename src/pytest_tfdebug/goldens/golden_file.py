@@ -24,7 +24,7 @@ from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.document import outline
 from pytest_tfdebug.tracing.file.stored_tensors import sampled, string_inputs
-from pytest_tfdebug.tracing.record.selection import nearest
+from pytest_tfdebug.tracing.record.modules import nearest
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.digest import digest_of, summarize
 from pytest_tfdebug.tracing.values.floors import measure_floors, with_floors

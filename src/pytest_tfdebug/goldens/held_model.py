@@ -25,8 +25,8 @@ from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Call, Culprit, LeafComparison
 from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder
-from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun

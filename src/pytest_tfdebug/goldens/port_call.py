@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, a_or_an
+from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.record.signatures import (
     BY_POSITION,
     VARIADIC,
@@ -20,7 +21,6 @@ from pytest_tfdebug.tracing.record.signatures import (
     paired,
     refuse_no_tensors,
 )
-from pytest_tfdebug.tracing.record.wrappers import bare
 
 if TYPE_CHECKING:
     from pytest_tfdebug.tracing.values.rerun import Rerun

@@ -27,11 +27,10 @@ from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.tensors import readable, tensor_record, widen
 from pytest_tfdebug.tracing.file.codec import shown_size
 from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.modules import Selection, named_tensors
 from pytest_tfdebug.tracing.record.ranks import STACKED, Group, held_here, present_group, within
-from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.record.wrappers import named_tensors
 from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tensors import dtype_name, readable
-from pytest_tfdebug.tracing.record.wrappers import named_tensors
+from pytest_tfdebug.tracing.record.modules import named_tensors
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,7 @@ from pytest_tfdebug.errors import listed
 from pytest_tfdebug.overflow.extremes import Reducer, details, gradient_hints
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame
-from pytest_tfdebug.tracing.record.wrappers import modules_by_path
+from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

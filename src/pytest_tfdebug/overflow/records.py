@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, several
-from pytest_tfdebug.tracing.record.selection import checked
+from pytest_tfdebug.tracing.record.modules import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

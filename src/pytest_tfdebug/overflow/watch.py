@@ -20,10 +20,9 @@ from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.records import Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
+from pytest_tfdebug.tracing.record.modules import modules_by_path, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder, intercept_outermost
-from pytest_tfdebug.tracing.record.selection import root_name
 from pytest_tfdebug.tracing.record.signatures import is_mask_name
-from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

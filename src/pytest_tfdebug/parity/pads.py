@@ -13,7 +13,7 @@ import torch
 
 from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
-from pytest_tfdebug.tracing.record.selection import Selection
+from pytest_tfdebug.tracing.record.modules import Selection
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun

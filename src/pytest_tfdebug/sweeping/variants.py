@@ -25,7 +25,7 @@ from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, Field, changed, fields, plain
 from pytest_tfdebug.sweeping.result import BlindSpot
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.tracing.values.floors import in_float64
 
 if TYPE_CHECKING:

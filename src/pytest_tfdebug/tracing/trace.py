@@ -17,9 +17,9 @@ from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.file.codec import export_json, read, write
 from pytest_tfdebug.tracing.file.stored_tensors import Samples
 from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton
+from pytest_tfdebug.tracing.record.modules import Level, Selection
 from pytest_tfdebug.tracing.record.ranks import Group, record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
-from pytest_tfdebug.tracing.record.selection import Level, Selection
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.state import Captures, preserved
 from pytest_tfdebug.tracing.values.digest import summarize

@@ -9,7 +9,7 @@ from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.calls.arguments import other_arguments
 from pytest_tfdebug.parity.calls.call_tree import is_identity
 from pytest_tfdebug.records import FAILING
-from pytest_tfdebug.tracing.record.wrappers import adapted_layer
+from pytest_tfdebug.tracing.record.modules import adapted_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.parity.explain.changes import Change
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
-from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.explain.replay import Replay
-from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable

@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.selection import checked, dotted, expression
+from pytest_tfdebug.tracing.record.modules import checked, dotted, expression
 
 #: What ``rename=`` takes: a table of paths or globs, or a function from path to path.
 Rename = Mapping[str, str] | Callable[[str], str] | None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.pair.rename import rules_of
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS
-from pytest_tfdebug.tracing.record.selection import MEANING, matches, nearest
+from pytest_tfdebug.tracing.record.modules import MEANING, matches, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.selection import checked, matches
+from pytest_tfdebug.tracing.record.modules import checked, matches
 
 
 class Tolerance(NamedTuple):

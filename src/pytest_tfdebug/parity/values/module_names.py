@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.pair.rename import renamer
 from pytest_tfdebug.parity.values.value_culprit import AGREE
-from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

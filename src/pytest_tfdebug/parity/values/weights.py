@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.tracing.record.selection import NUMBER
+from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:

@@ -17,19 +17,21 @@ import torch
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call, SourceRange
 from pytest_tfdebug.tracing.record.leaves import CacheWatch, Leaf, caches_among, walk, walk_inputs
-from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
-from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
-from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
-from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.record.wrappers import (
+from pytest_tfdebug.tracing.record.modules import (
+    Selection,
     adapted_paths,
     bare,
     callers_of_forward,
     class_of,
     is_compiled_in_place,
     is_opaque,
+    modules_of,
+    root_name,
     root_of,
 )
+from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
+from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
+from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

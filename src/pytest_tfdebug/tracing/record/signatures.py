@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.tracing.record.wrappers import bare
+from pytest_tfdebug.tracing.record.modules import bare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from torch.nn.parameter import is_lazy
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tensors import PLAIN, is_plain, readable, storage_id, version
 from pytest_tfdebug.tracing.record.leaves import replaced
-from pytest_tfdebug.tracing.record.wrappers import wrapped_name
+from pytest_tfdebug.tracing.record.modules import wrapped_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -24,9 +24,9 @@ from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.leaves import Leaf, duplicate, replaced, walk
+from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.state import kept, preserved
-from pytest_tfdebug.tracing.record.wrappers import uncompiled
 from pytest_tfdebug.tracing.values.digest import signed_sums, sums_and_norm
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun

@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
 from pytest_tfdebug.tracing.record.leaves import Leaf, safe
+from pytest_tfdebug.tracing.record.modules import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
-from pytest_tfdebug.tracing.record.wrappers import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.values.tape import Geometry, Ref, Tape, geometry_of, mapped, results_of
 from pytest_tfdebug.values import Fingerprint, Line, Origin, Value, Values
 

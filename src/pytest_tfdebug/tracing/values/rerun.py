@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.state import kept, preserved
-from pytest_tfdebug.tracing.record.wrappers import uncompiled
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.values import Fingerprint, are_among
 
