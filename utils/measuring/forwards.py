@@ -10,9 +10,8 @@ from statistics import median
 from time import perf_counter
 
 import pytest_tfdebug
-from measuring.candidates import KINDS, Kind, Run, traced
+from measuring.candidates import KINDS, LLAMA, WORKS, Kind, Run, Work, growing, traced
 from measuring.figures import Figure, alternate, peak
-from measuring.work import LLAMA, WORKS, Work, growing
 
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
 _WARM = 0.02
@@ -60,9 +59,9 @@ def of_work(work: Work, kinds: Iterable[Kind], rounds: int) -> Iterator[Figure]:
 def measure_padding(rounds: int) -> Iterator[Figure]:
     """Yield what a passing padding check costs beyond the forwards that it repeats, in bare forwards."""
     for make in WORKS.values():
-        work, began, took, beside = make(), list[float](), list[float](), list[float]()
-        work.model.register_forward_pre_hook(lambda *_, began=began: began.append(perf_counter()), prepend=True)
-        work.model.register_forward_hook(lambda *_, began=began, took=took: took.append(perf_counter() - began.pop()))
+        work, took, beside = make(), list[float](), list[float]()
+        work.model.register_forward_pre_hook(lambda *_, took=took: took.append(-perf_counter()), prepend=True)
+        work.model.register_forward_hook(lambda *_, took=took: took.append(took.pop() + perf_counter()))
         for _ in range(rounds + 1):
             work.forward()
             took.clear()
