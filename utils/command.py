@@ -22,7 +22,6 @@ sys.path[:0] = [str(ROOT / "fixtures"), str(ROOT / "tests" / "ports")]
 _OPTIONS: dict[str, dict[str, Any]] = {
     "dtype": {"default": "float32", "help": "of the port (default %(default)s)"},
     "edits": {"type": int, "default": 100, "help": "edits that change an output (default %(default)s)"},
-    "every": {"type": int, "default": 1, "metavar": "N", "help": "every N-th only"},
     "only": {"type": lambda text: text.split(","), "metavar": "NAME,NAME", "help": "these only"},
     "seed": {"type": int, "default": 0, "help": "of the random edits (default %(default)s)"},
     "show": {"action": "store_true", "help": "print each report that does not name the line"},
