@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import command
-from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
+from promise_mutations import MUTATIONS, Mutation, Seen, parts_of, seen_in
 from pytest_tfdebug.conform.mixin import PROMISES, Promise, judge
-from pytest_tfdebug.conform.subject import PromiseFinding, Subject, prepared
+from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 
 #: Promise -> class of the model -> why it does not keep the promise by design.
@@ -92,17 +92,16 @@ class Judged:
         """Print the groups of failures, the states by promise, and the time."""
         known = json.loads(_VARIES.read_text(encoding="utf-8")).items()
         listed = {(promise, model) for promise, models in known for model in models}
-        groups, varying = defaultdict[tuple[str, str], list[str]](list), set()
-        for row in self.rows:
+        unused = listed & {(row["promise"], row["model"]) for row in self.rows}
+        groups = defaultdict[tuple[str, str], list[str]](list)
+        for row in (row for row in self.rows if row["state"] == "fails"):
             pair = row["promise"], row["model"]
-            if row["state"] == "fails" and pair in listed:
+            if pair in listed:
                 row["state"] = "varies"
-                varying.add(pair)
-            elif row["state"] == "fails":
+                unused.discard(pair)
+            else:
                 groups[row["promise"], row["why"][:150]].append(f"{row['model']} [{row['culprit'] or '?'}]")
-        for promise, model in sorted(
-            listed.intersection((row["promise"], row["model"]) for row in self.rows) - varying
-        ):
+        for promise, model in sorted(unused):
             print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
         for (promise, why), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
             print(f"{promise}: {len(members)} × {why}\n    {', '.join(dict.fromkeys(members))}")
@@ -128,9 +127,9 @@ def verdict(subject: Subject, promise: Promise) -> dict[str, Any]:
     return {**found._asdict(), "why": why, "culprit": at, "seconds": time.process_time() - began}
 
 
-def mutants(judged: Judged, options: argparse.Namespace) -> None:
+def mutants(options: argparse.Namespace) -> None:
     """Plant each kind of mutation in some classes of modules, and print how many are caught, and where."""
-    found: list[tuple[Subject, Seen]] = []
+    judged, found = Judged(), list[tuple[Subject, Seen]]()
     drawn, draw = list(cases(options.checkout, options.only or [])), random.Random(options.seed)  # noqa: S311
     draw.shuffle(drawn)
     for kind, case_class in drawn:
@@ -142,7 +141,8 @@ def mutants(judged: Judged, options: argparse.Namespace) -> None:
     keeps = {(row["model"], row["promise"]) for row in judged.rows if row["state"] == "passes"}
     table = command.Table("mutation", "planted", "caught", "at its module")
     for mutation in MUTATIONS:
-        fitting = [(one, seen) for one, seen in found if (one.name, mutation.promise) in keeps and mutation.fits(seen)]
+        fitting = [(one, seen) for one, seen in found if (one.name, mutation.promise) in keeps]
+        fitting = [(one, seen) for one, seen in fitting if mutation.part in parts_of(seen)]
         draw.shuffle(fitting)
         cells = Counter[str]()
         for subject, seen in fitting:
@@ -155,7 +155,8 @@ def mutants(judged: Judged, options: argparse.Namespace) -> None:
 def mutant(subject: Subject, seen: Seen, mutation: Mutation) -> list[str]:
     """Return what became of a mutation: nothing if the model cannot be called with it."""
     promise = next(promise for promise in PROMISES if promise.name == mutation.promise)
-    label = f"{subject.name}, {seen.kind.__name__}"
+    kind = seen.kind.__name__
+    label = f"{subject.name}, {kind}"
     with mutation.planted(seen):
         broken = Subject(subject.model_class, subject.build, subject.inputs)
         try:
@@ -167,20 +168,13 @@ def mutant(subject: Subject, seen: Seen, mutation: Mutation) -> list[str]:
     if not finding.failure:
         print(f"  missed: {label}: {finding.absent or finding.note}")
         return ["planted"]
-    if not is_placed(finding, paths, seen):
-        at = finding.culprit and f"{finding.culprit.path} ({finding.culprit.class_name})"
-        print(f"  elsewhere: {label}: at {at}: {finding.diagnosis or finding.failure[:300]}")
-        return ["planted", "caught"]
-    return ["planted", "caught", "at its module"]
-
-
-def is_placed(finding: PromiseFinding, paths: list[str], seen: Seen) -> bool:
-    """Tell whether a finding names the class that has the mutation, or a weight of it."""
-    if finding.culprit is not None:
-        return bool(finding.culprit.class_name == seen.kind.__name__)
-    return any(
-        re.search(rf"(?<![\w.]){re.escape(path)}\.?\b" if path else r"\bweights\b", finding.failure) for path in paths
-    )
+    culprit = finding.culprit
+    names = [rf"(?<![\w.]){re.escape(path)}\.?\b" if path else r"\bweights\b" for path in paths]  # of a weight of it
+    if any(re.search(name, finding.failure) for name in names) if culprit is None else culprit.class_name == kind:
+        return ["planted", "caught", "at its module"]
+    at = culprit and f"{culprit.path} ({culprit.class_name})"
+    print(f"  elsewhere: {label}: at {at}: {finding.diagnosis or finding.failure[:300]}")
+    return ["planted", "caught"]
 
 
 def main() -> None:
@@ -191,10 +185,10 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=60, help="in so many model classes (default %(default)s)")
     options = parser.parse_args()
     command.quiet()
-    judged = Judged()
     if options.mutations:
-        mutants(judged, options)
+        mutants(options)
         return
+    judged = Judged()
     for kind, case_class in cases(options.checkout, options.only or []):
         deque(judged.subjects(kind, case_class), maxlen=0)
     judged.show()

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import torch
@@ -40,85 +40,39 @@ class Seen(NamedTuple):
     model: Any
     inputs: Given  # of the model
 
-    def takes(self, name: str) -> bool:
-        """Tell whether its forward takes an argument."""
-        return name in inspect.signature(self.kind.forward).parameters
 
-    def is_named(self, *parts: str) -> bool:
-        """Tell whether its class has one of some words in its name."""
-        return any(part in self.kind.__name__ for part in parts)
-
-    def runs_along_tokens(self) -> bool:
-        """Tell whether what it returns has a row and a place for each token of the model's input."""
-        ids = self.inputs.get("input_ids", self.inputs.get("pixel_values"))
-        found = self.output
-        if ids is None or found is None or found.dim() != 3 or not found.is_floating_point():  # noqa: PLR2004 - rows, tokens, width
-            return False
-        return found.shape[:2] == ids.shape if ids.dim() == 2 else len(found) == len(ids)  # noqa: PLR2004 - a table
-
-    def attends(self) -> bool:
-        """Tell whether it is an attention that knows its implementation."""
-        return self.is_named("Attention") and hasattr(getattr(self.own, "config", None), "_attn_implementation")
-
-    def decodes(self) -> bool:
-        """Tell whether it is an attention that fills a cache, in a model that generates."""
-        return self.attends() and _cache_of(self.given) is not None and bool(self.model.can_generate())
-
-    def decodes_with_mask(self) -> bool:
-        """Tell whether it is such an attention that takes a mask."""
-        return self.decodes() and self.takes("attention_mask")
-
-    def is_root(self) -> bool:
-        """Tell whether it is the model."""
-        return self.own is self.model
-
-    def is_inside(self) -> bool:
-        """Tell whether it is a part that runs along tokens."""
-        return self.runs_along_tokens() and not self.is_root()
-
-    def attends_with_mask(self) -> bool:
-        """Tell whether it is an attention among tokens that takes a mask."""
-        is_of_text = "input_ids" in self.inputs and self.runs_along_tokens()
-        return self.attends() and self.takes("attention_mask") and is_of_text
-
-    def counts(self) -> bool:
-        """Tell whether it is a model that generates, and takes positions."""
-        return self.is_root() and self.takes("position_ids") and self.model.can_generate()
-
-    def learns_positions(self) -> bool:
-        """Tell whether it is such a model without rotary embeddings."""
-        return self.counts() and not any("Rotary" in type(module).__name__ for module in self.model.modules())
-
-    def rotates(self) -> bool:
-        """Tell whether it is a rotary embedding that is given positions."""
-        return self.is_named("RotaryEmbedding") and self.given.get("position_ids") is not None
-
-    def holds_parameters(self) -> bool:
-        """Tell whether its first parameter is saved under its own name alone."""
-        first = next(self.own.parameters(recurse=False), None)
-        same = [other for _, other in self.model.named_parameters(remove_duplicate=False) if other is first]
-        return not self.is_root() and len(same) == 1
-
-    def has_unsaved_buffer(self) -> bool:
-        """Tell whether it has a buffer that no checkpoint holds, and parameters."""
-        return bool(self.own._non_persistent_buffers_set) and next(self.own.parameters(), None) is not None  # noqa: SLF001 - torch's own
-
-    def ties_its_head(self) -> bool:
-        """Tell whether it is a model whose output embeddings are tied."""
-        has_head = self.is_root() and self.model.get_output_embeddings() is not None
-        return has_head and bool(self.model.all_tied_weights_keys)
-
-    def feeds_a_linear(self) -> bool:
-        """Tell whether it is an MLP that begins with a linear module."""
-        first = next(iter(self.own.children()), None)
-        return self.is_inside() and isinstance(first, torch.nn.Linear) and self.is_named("MLP", "FeedForward")
-
-    def is_given_inputs(self) -> bool:
-        """Tell whether it is a part whose first tensor is an input of the model."""
-        first = next((value for value in self.given.values() if isinstance(value, torch.Tensor)), None)
-        tensors = [value for value in self.inputs.values() if isinstance(value, torch.Tensor)]
-        is_same = first is not None and any(value.data_ptr() == first.data_ptr() for value in tensors)
-        return is_same and not self.is_root()
+def parts_of(seen: Seen) -> set[str]:
+    """Return what a class is in its model, in the words of :data:`MUTATIONS`."""
+    kind, given, found, own, model, inputs = cast("tuple[Any, ...]", seen)
+    takes, name, is_root = inspect.signature(kind.forward).parameters, kind.__name__, own is model
+    ids = inputs.get("input_ids", inputs.get("pixel_values"))
+    is_of_tokens = ids is not None and found is not None and found.dim() == 3 and found.is_floating_point()  # noqa: PLR2004 - rows, tokens, width
+    if is_of_tokens:  # a row and a place for each token
+        is_of_tokens = found.shape[:2] == ids.shape if ids.dim() == 2 else len(found) == len(ids)  # noqa: PLR2004 - a table
+    attends = "Attention" in name and hasattr(getattr(own, "config", None), "_attn_implementation")
+    decodes = attends and _cache_of(given) is not None and model.can_generate()
+    counts = is_root and "position_ids" in takes and model.can_generate()
+    parameter, child = next(own.parameters(recurse=False), None), next(iter(own.children()), None)
+    same = [each for _, each in model.named_parameters(remove_duplicate=False) if each is parameter]
+    first, *_ = (*(value for value in given.values() if isinstance(value, torch.Tensor)), None)
+    places = [value.data_ptr() for value in inputs.values() if isinstance(value, torch.Tensor)]
+    is_mlp = "MLP" in name or "FeedForward" in name
+    parts = {
+        "attention": attends,
+        "attention, masked": attends and "attention_mask" in takes and "input_ids" in inputs and is_of_tokens,
+        "attention, cached": decodes,
+        "attention, cached and masked": decodes and "attention_mask" in takes,
+        "rotary embedding": "RotaryEmbedding" in name and given.get("position_ids") is not None,
+        "model with positions": counts,
+        "model with learned positions": counts and not any("Rotary" in type(each).__name__ for each in model.modules()),
+        "model with a tied head": is_root and model.all_tied_weights_keys and model.get_output_embeddings() is not None,
+        "part along tokens": is_of_tokens and not is_root,
+        "part with an MLP": is_of_tokens and not is_root and isinstance(child, torch.nn.Linear) and is_mlp,
+        "part with a parameter of one name": not is_root and len(same) == 1,
+        "part with an unsaved buffer": own._non_persistent_buffers_set and any(True for _ in own.parameters()),  # noqa: SLF001 - torch's own
+        "part that is given inputs": not is_root and first is not None and first.data_ptr() in places,
+    }
+    return {part for part, holds in parts.items() if holds}
 
 
 @dataclass(frozen=True)
@@ -127,7 +81,7 @@ class Mutation:
 
     promise: str
     name: str
-    fits: Callable[[Seen], bool]
+    part: str  # of a model that can have it
     before: Callable[[Any, Given], Given] = lambda _, given: given  # what the forward is given instead
     after: After = lambda *given: given[2]  # its first tensor instead
     patched: Callable[[Seen], tuple[Any, str, Any] | None] = lambda _: None  # what else takes which place
@@ -165,7 +119,6 @@ def _named(signature: inspect.Signature, module: object, args: tuple[Any, ...], 
 
 
 def _first_of(output: Any) -> Any:
-    """Return the first thing that a forward returns."""
     if isinstance(output, dict):  # a ModelOutput
         return next(iter(output.values()), None)
     return output[0] if isinstance(output, (tuple, list)) and output else output
@@ -322,43 +275,44 @@ def _infers(seen: Seen) -> tuple[Any, str, Any]:
 
 # fmt: off
 MUTATIONS = (
-    Mutation("padding", "the mask does not arrive", Seen.attends_with_mask, _without_mask),
-    Mutation("padding", "a mean over pads", Seen.is_inside,
+    Mutation("padding", "the mask does not arrive", "attention, masked", _without_mask),
+    Mutation("padding", "a mean over pads", "part along tokens",
              after=lambda _m, _g, out: out + _SHARE * out.mean(1, keepdim=True)),
-    Mutation("padding", "left pads are counted", Seen.learns_positions, _counts_pads),
-    Mutation("batch", "a row sees the others", Seen.is_inside,
+    Mutation("padding", "left pads are counted", "model with learned positions", _counts_pads),
+    Mutation("batch", "a row sees the others", "part along tokens",
              after=lambda _m, _g, out: out + _SHARE * out.mean(0, keepdim=True)),
-    Mutation("batch", "a scale of the whole batch", Seen.is_inside,
+    Mutation("batch", "a scale of the whole batch", "part along tokens",
              after=lambda _m, _g, out: out.clamp(max=float(out.amax()) / 2)),
-    Mutation("attention", "another scale under eager", Seen.attends,
+    Mutation("attention", "another scale under eager", "attention",
              after=lambda module, _, out: out * (1 + _SHARE) if _eager(module) else out),
-    Mutation("attention", "no mask under eager", Seen.decodes_with_mask,
+    Mutation("attention", "no mask under eager", "attention, cached and masked",
              lambda module, given: _without_mask(module, given) if _eager(module) else given),
-    Mutation("cache", "positions restart with each step", Seen.rotates, _counted_from_zero),
-    Mutation("cache", "keys are altered in place", Seen.decodes, after=_altered_keys),
-    Mutation("cache", "left pads are counted once there is a cache", Seen.counts,
+    Mutation("cache", "positions restart with each step", "rotary embedding", _counted_from_zero),
+    Mutation("cache", "keys are altered in place", "attention, cached", after=_altered_keys),
+    Mutation("cache", "left pads are counted once there is a cache", "model with positions",
              functools.partial(_counts_pads, is_without_cache=False)),
-    Mutation("cache", "a chunk lacks the mask", Seen.decodes_with_mask,
+    Mutation("cache", "a chunk lacks the mask", "attention, cached and masked",
              lambda module, given: _without_mask(module, given) if _begun(given) else given),
-    Mutation("use_cache", "another path when it fills a cache", Seen.decodes,
+    Mutation("use_cache", "another path when it fills a cache", "attention, cached",
              after=lambda _, given, out: out if _cache_of(given) is None else out * (1 + _SHARE)),
-    Mutation("save_load", "a buffer is not saved", Seen.is_inside,
+    Mutation("save_load", "a buffer is not saved", "part along tokens",
              after=_gained, patched=functools.partial(_gain, is_registered=True)),
-    Mutation("save_load", "a tensor is no buffer", Seen.is_inside,
+    Mutation("save_load", "a tensor is no buffer", "part along tokens",
              after=_gained, patched=functools.partial(_gain, is_registered=False)),
-    Mutation("clean_load", "a weight is not saved", Seen.holds_parameters, patched=_unsaved),
-    Mutation("init", "loaded rows are set to 0", Seen.has_unsaved_buffer, patched=_overwrites),
-    Mutation("tied", "no keys of tied weights", Seen.ties_its_head,
+    Mutation("clean_load", "a weight is not saved", "part with a parameter of one name", patched=_unsaved),
+    Mutation("init", "loaded rows are set to 0", "part with an unsaved buffer", patched=_overwrites),
+    Mutation("tied", "no keys of tied weights", "model with a tied head",
              patched=lambda seen: (seen.kind, "_tied_weights_keys", {})),
-    Mutation("dtype", "a float32 tensor meets half weights", Seen.feeds_a_linear, _widened),
-    Mutation("dtype", "-1e10 becomes -inf", Seen.is_inside, after=_in_half(lambda x: 0 * torch.full_like(x, -1e10))),
-    Mutation("dtype", "a sum above 65,504", Seen.is_inside,
+    Mutation("dtype", "a float32 tensor meets half weights", "part with an MLP", _widened),
+    Mutation("dtype", "-1e10 becomes -inf", "part along tokens",
+             after=_in_half(lambda x: 0 * torch.full_like(x, -1e10))),
+    Mutation("dtype", "a sum above 65,504", "part along tokens",
              after=_in_half(lambda x: 0 * torch.full_like(x, 512.0).pow(2).sum(-1, keepdim=True))),
-    Mutation("dtype", "a divisor that is 0 in float16", Seen.is_inside,
+    Mutation("dtype", "a divisor that is 0 in float16", "part along tokens",
              after=_in_half(lambda x: 0 / torch.full_like(x, 1e-9))),
-    Mutation("overflow", "a division by 0", Seen.is_inside, after=lambda _m, _g, out: out / (out - out[..., :1])),
-    Mutation("inputs", "writes into its inputs", Seen.is_given_inputs, _writes),
-    Mutation("gradients", "a detached output", Seen.is_inside, after=lambda _m, _g, out: out.detach()),
-    Mutation("gradients", "torch.no_grad around a forward", Seen.is_inside, patched=_infers),
+    Mutation("overflow", "a division by 0", "part along tokens", after=lambda _m, _g, out: out / (out - out[..., :1])),
+    Mutation("inputs", "writes into its inputs", "part that is given inputs", _writes),
+    Mutation("gradients", "a detached output", "part along tokens", after=lambda _m, _g, out: out.detach()),
+    Mutation("gradients", "torch.no_grad around a forward", "part along tokens", patched=_infers),
 )
 # fmt: on
