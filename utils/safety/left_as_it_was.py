@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -72,22 +73,13 @@ CHECKS: dict[str, Callable[[torch.nn.Module, Inputs, Path], object]] = {
 def play(
     check: str, model: torch.nn.Module, inputs: Inputs, folder: Path, error: type[BaseException] | None
 ) -> list[str]:
-    """Make a check, and return what is not as it was before.
-
-    Args:
-        check: A key of ``CHECKS``.
-        model: The model.
-        inputs: Keyword inputs of its forward.
-        folder: An empty directory.
-        error: What the forward raises in the middle; None for a forward that does not.
-    """
+    """Make a check in an empty folder, its forward raising an error in the middle; return what is not as before."""
     caught = kept = None
     with _raising(model, inputs, error) if error is not None else nullcontext():
         before = _state(model)
         try:
-            kept = CHECKS[check](
-                model, inputs, folder
-            )  # as a test keeps its trace, which may share memory with the model
+            # as a test keeps its trace, which may share memory with the model
+            kept = CHECKS[check](model, inputs, folder)
         except (*_OURS, *RAISED) as raised:
             caught = raised
         after = _state(model)
@@ -103,27 +95,20 @@ def play(
 def _raising(model: torch.nn.Module, inputs: Inputs, error: type[BaseException]) -> Iterator[None]:
     """Let the module that is called in the middle of a forward raise."""
     called: list[torch.nn.Module] = []
-    hooks = [
-        module.register_forward_pre_hook(lambda module, _: called.append(module))
-        for module in model.modules()
-        if not list(module.children())
-    ]
+    leaves = [module for module in model.modules() if not list(module.children())]
+    hooks = [module.register_forward_pre_hook(lambda module, _: called.append(module)) for module in leaves]
     random_state = _random_state()
     with torch.no_grad():
         model(**inputs)
     _set_random_state(random_state)
     for hook in hooks:
         hook.remove()
-    module = called[len(called) // 2]
 
     def forward(*_: object, **__: object) -> None:
         raise error("in the middle")
 
-    module.forward = forward
-    try:
+    with patch.object(called[len(called) // 2], "forward", forward):
         yield
-    finally:
-        del module.forward
 
 
 def _state(model: torch.nn.Module) -> dict[str, Any]:
@@ -160,7 +145,6 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _flags() -> list[Any]:
     """Return what holds for the whole process."""
-    hooks = [_held(getattr(torch.nn.modules.module, name)) for name in _GLOBAL_HOOKS]
     return [
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -177,7 +161,7 @@ def _flags() -> list[Any]:
         list(warnings.filters),
         sys.gettrace(),
         sys.getprofile(),
-        *hooks,
+        *(_held(getattr(torch.nn.modules.module, name)) for name in _GLOBAL_HOOKS),
     ]
 
 

@@ -55,23 +55,15 @@ class Both(NamedTuple):
         is_told = self.says.condition and self.does.state == "skipped"
         scanned = f"conditional on {self.says.condition}" if is_told else self.says.state
         known = next((state for state in (self.does, self.says) if state.file or state.reason), self.does)
-        where = f" ({known.file}:{known.line})" if known.file else ""
-        reason = f": {known.reason}" if known.reason else ""
-        return f"{self.test} of {self.model} ({self.cls}): scanned {scanned}, really {self.does.state}{where}{reason}"
+        where = (f" ({known.file}:{known.line})" if known.file else "") + (f": {known.reason}" if known.reason else "")
+        return f"{self.test} of {self.model} ({self.cls}): scanned {scanned}, really {self.does.state}{where}"
 
 
 class Comparison(NamedTuple):
-    """A scan held to a real run.
+    """A scan held to a real run."""
 
-    Attributes:
-        disagreements: The pairs of test and model that differ, each by a class that does.
-        agreed: How many pairs agree: those that the scan decides, the conditional ones, which the run decides, those of
-            them that it skipped and that are also decided by what the same decorators did elsewhere, and those that it
-            only collected, which prove little.
-    """
-
-    disagreements: list[Both]
-    agreed: Counter[str]
+    disagreements: list[Both]  # the pairs of test and model that differ, each by a class that does
+    agreed: Counter[str]  # how many pairs agree, by what decides them
 
     def lines(self) -> Iterator[str]:
         """Yield the disagreements, the share of pairs that agree, and what that share is made of."""
@@ -126,7 +118,7 @@ def _pairs(scanned: ScanResult, rows: list[Row], broken: set[str]) -> Iterator[l
     for row in rows:
         if row.state != "deselected":
             variants[row.test, row.model, row.cls, row.node].append(row)
-    for (test, model, cls, _), found in variants.items():
+    for (test, model, cls, _node), found in variants.items():
         does[test, model][cls].append(_state(found))
     left_out = {(row.test, row.model) for row in rows if row.state == "deselected"}
     models = {model for test, model in does.keys() - left_out if model not in broken}
@@ -147,11 +139,9 @@ def _paired(of: tuple[str, str, str], says: list[State], does: list[State]) -> I
 
 def _state(rows: list[Row]) -> State:
     """Return the state of a test in a class from what became of its variants."""
-    if any(row.state == "collected" for row in rows):
-        return State("collected")
     stopped = [row for row in rows if row.state != "ran"]
-    if not stopped:
-        return RAN
+    if not stopped or any(row.state == "collected" for row in rows):
+        return State("collected") if stopped else RAN
     first = stopped[0]
     state = State(first.state, reason=first.reason, file=first.file, line=first.line)
     if len(stopped) == len(rows):
@@ -166,10 +156,8 @@ def _agrees(says: State, does: State) -> bool:
         return says.form in _RUN_TIME
     if says.form == "vanished" and says.condition:
         return does.state in _AGREES["conditional"]  # a name that ``expand`` has left nothing of may vanish as well
-    state = says.state
-    if says.condition:
-        state = "partial" if says.condition.startswith("only ") else "conditional"
-    return does.state in _AGREES[state]
+    conditional = "partial" if says.condition.startswith("only ") else "conditional"
+    return does.state in _AGREES[conditional if says.condition else says.state]
 
 
 class _Switches:

@@ -48,12 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class SkipReport:
-    """The hooks of one run.
-
-    Args:
-        root: The repository.
-        path: The file to write.
-    """
+    """The hooks of one run, which write a file."""
 
     def __init__(self, root: Path, path: Path) -> None:
         self._root, self._path = root, path
