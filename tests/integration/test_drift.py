@@ -7,7 +7,7 @@ import copy
 
 import pytest_tfdebug
 from models import build
-from pytest_tfdebug.parity.tensors.drift import assess
+from pytest_tfdebug.parity.calls.noise import assess
 
 UPGRADE = ["torch 2.12.0 -> 2.13.0"]
 

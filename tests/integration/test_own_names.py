@@ -13,7 +13,7 @@ import minilm_port
 import pytest_tfdebug
 from injections import edit, set_to
 from minilm_bugs import MINILM_BUGS
-from pytest_tfdebug.parity.tensors.drift import assess
+from pytest_tfdebug.parity.calls.noise import assess
 
 IDS = torch.arange(3, 19).view(2, 8)
 #: A bug -> where it is, for a block of this number; what it is put into; the line that is wrong.

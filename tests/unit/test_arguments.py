@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.parity.calls.arguments import arguments, other_arguments
+from pytest_tfdebug.parity.calls.call_tree import arguments, other_arguments
 from pytest_tfdebug.records import Call, CallComparison
 
 X = torch.linspace(-1, 1, 8).view(2, 4)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.parity.tensors.comparator import Compared
-from pytest_tfdebug.parity.tensors.merge_ranks import merge_ranks
-from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
+from pytest_tfdebug.parity.tensors.ranks import compare_on_rank, in_recorded_layout, merge_ranks
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Call, CallComparison, Part, TensorRecord
 from pytest_tfdebug.tracing.record.ranks import STACKED, Group, part_by_shape

@@ -8,8 +8,8 @@ from transformers import DynamicCache
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
 from pytest_tfdebug.parity.compare import conclude, ended, explained
+from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.tensors.comparator import Comparator
-from pytest_tfdebug.parity.tensors.recorded_modules import RecordedModules
 from pytest_tfdebug.parity.tensors.tolerance import tolerances
 from pytest_tfdebug.tracing.record.leaves import CacheWatch, caches_among
 from pytest_tfdebug.tracing.record.recorder import Recorder

@@ -10,7 +10,7 @@ import pytest_tfdebug
 from bugs import BUGS
 from models import build
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.parity.tensors.recorded_modules import RecordedModules
+from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.records import Call, Site
 
 

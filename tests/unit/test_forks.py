@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.parity.tensors.forms import in_one_form
+from pytest_tfdebug.parity.tensors.comparator import in_one_form
 from pytest_tfdebug.records import TensorRecord
 
 WIDTH, TOKENS = 8, 6

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measuring.figures import peak
-from pytest_tfdebug.parity.tensors import pieces
+from pytest_tfdebug.parity.tensors import metrics
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, NOISE_REACH, Tolerance
 from pytest_tfdebug.records import TensorRecord
@@ -98,7 +98,7 @@ def test_a_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layo
     whole = compare(expected, actual, DEFAULTS["float32"])
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pieces, "PIECE", piece)
+        patched.setattr(metrics, "PIECE", piece)
         found = compare(expected, actual, DEFAULTS["float32"])
 
     assert_same(found, whole)
@@ -119,7 +119,7 @@ def test_large_integers_are_measured_in_pieces_to_the_same_end(shape, piece, lay
     whole = compare(expected, actual)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pieces, "PIECE", piece)
+        patched.setattr(metrics, "PIECE", piece)
         found = compare(expected, actual)
 
     assert_same(found, whole)
@@ -140,7 +140,7 @@ def assert_same(found, whole):
     ids=str,
 )
 def test_the_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, hole, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE", 2**10)
+    monkeypatch.setattr(metrics, "PIECE", 2**10)
 
     def extra(rows):
         expected = torch.ones(rows, 2**6, dtype=dtype)
@@ -153,7 +153,7 @@ def test_the_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, ho
     small, large = extra(2**6), extra(2**9)
 
     assert large <= 1.1 * small
-    assert large <= 120 * pieces.PIECE
+    assert large <= 120 * metrics.PIECE
 
 
 def test_one_wrong_element_far_into_a_large_tensor_is_found():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import TFDebugError, compare, trace
-from pytest_tfdebug.parity.tensors.rules import check_rules
+from pytest_tfdebug.parity.tensors.tolerance import check_rules
 
 REFERENCE = {"Reference", "model", "model.layers", "model.layers.0", "model.layers.0.self_attn", "lm_head"}
 PORT = {"Port", "blocks", "blocks.0", "blocks.0.attn", "head"}

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.arrays.hold import LogprobsReport
-    from pytest_tfdebug.parity.calls.internal import Internal
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
+    from pytest_tfdebug.parity.verdict import Internal
 
 
 class GoldenChecks:

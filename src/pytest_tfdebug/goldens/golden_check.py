@@ -27,8 +27,7 @@ from pytest_tfdebug.goldens.recording import sharing_group
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.parity.arrays.hold import LogprobsReport, hold_arrays, hold_logprobs
 from pytest_tfdebug.parity.record import parity_record
-from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, read_tolerance
+from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, paths_of, read_tolerance
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.tracing.record.modules import modules_of, root_name

@@ -13,6 +13,7 @@ from pytest_tfdebug.errors import listed
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
+from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
@@ -20,7 +21,6 @@ from pytest_tfdebug.parity.pads import at_pads, beside_pads, made, on_part
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
 from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
-from pytest_tfdebug.parity.tensors.drift import assess
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Call, Culprit, LeafComparison

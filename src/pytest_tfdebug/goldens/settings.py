@@ -11,9 +11,9 @@ import pytest
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import unknown
-from pytest_tfdebug.parity.calls.internal import Internal
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
+from pytest_tfdebug.parity.verdict import Internal
 from pytest_tfdebug.tracing.record.modules import Level, checked
 from pytest_tfdebug.tracing.values.floors import checked_dtypes
 

@@ -13,7 +13,7 @@ from pytest_tfdebug.marker_arguments import marked
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.overflow.records import OverflowSettings, Tight, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
-from pytest_tfdebug.parity.text.source_text import source_text
+from pytest_tfdebug.parity.text.text_differences import source_text
 from pytest_tfdebug.publish.reports import calling_line, note, raised, wants_details
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of

@@ -11,7 +11,6 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.calls.call_notes import other_numbers
-from pytest_tfdebug.parity.calls.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.calls.noise import (
     at_the_greatest_jump,
     has_value_jump,
@@ -23,18 +22,28 @@ from pytest_tfdebug.parity.calls.noise import (
 from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.pads import Take, at_pads, beside_pads, is_part, made, on_part
+from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
 from pytest_tfdebug.parity.tensors.coverage import measured_coverage, told_outputs, told_unseen, what_to_write
-from pytest_tfdebug.parity.tensors.merge_ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
-from pytest_tfdebug.parity.tensors.recorded_modules import RecordedModules
-from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, layered, read_tolerance
+from pytest_tfdebug.parity.tensors.ranks import merge_ranks, on_ranks
+from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, layered, paths_of, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.verdict import Judged, decide, is_named, is_plain, judge, names_to_try
+from pytest_tfdebug.parity.verdict import (
+    Internal,
+    Judged,
+    checked_internal,
+    decide,
+    is_equal_outside,
+    is_named,
+    is_plain,
+    judge,
+    names_to_try,
+    tolerate_internal,
+)
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors

@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, ValueRecord
-from pytest_tfdebug.parity.text.source_text import source_text
-from pytest_tfdebug.parity.values.open_values import TOLERANCES, OpenValues
+from pytest_tfdebug.parity.text.text_differences import source_text
+from pytest_tfdebug.parity.values.matching import TOLERANCES, OpenValues
 from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.records import FAILING, CulpritRecord, SourceRange, as_they_ended
 from pytest_tfdebug.report.comparison import facts_of, how_sure

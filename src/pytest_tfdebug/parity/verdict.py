@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
+from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.calls.blame_calls import Verdict, judge_calls
 from pytest_tfdebug.parity.calls.call_notes import told_adapters
 from pytest_tfdebug.parity.calls.call_tree import CallTree
-from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
+from pytest_tfdebug.parity.tensors.coverage import (
+    blame_uncompared,
+    has_output,
+    is_of_uncompared,
+    outputs_fail,
+    uncompared,
+)
 from pytest_tfdebug.parity.text.one_statement import one_statement
 from pytest_tfdebug.parity.values.module_names import suggested_rules
+from pytest_tfdebug.records import FAILING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +27,45 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import Culprit
+
+#: What becomes of a comparison in which the outputs agree and something inside does not.
+Internal = Literal["warn", "fail"]
+
+
+def checked_internal(value: object) -> None:
+    """Refuse what is not an :data:`Internal`."""
+    if value not in get_args(Internal):
+        raise TFDebugError(f"internal={value!r} is not one of {', '.join(map(repr, get_args(Internal)))}.")
+
+
+def tolerate_internal(verdict: Verdict, compared: Compared) -> tuple[Verdict, str]:
+    """Let a comparison pass whose root outputs and writes to caches agree."""
+    culprit = verdict.culprit
+    if culprit is None or culprit.kind == "inputs" or not is_equal_outside(compared):
+        return verdict, ""
+    count = max(1, sum(item.direction != "input" for item in verdict.divergences))
+    values = "1 internal value differs" if count == 1 else f"{count} internal values differ"
+    source = f", {culprit.source}" if culprit.source else ""
+    ranks = f", {culprit.ranks}" if culprit.ranks else ""
+    note = (
+        f"Outputs equal, {values}: the first at {culprit.path!r} ({culprit.class_name}){source}{ranks}. "
+        'internal="fail" makes this a failure.'
+    )
+    return Verdict(verdict.divergences, None, [note, *verdict.notes], verdict.is_compared), note
+
+
+def is_equal_outside(compared: Compared) -> bool:
+    """Tell whether the roots' outputs agree, and what was written to caches."""
+    roots = [item for item in compared.calls if item.call.parent is None]
+    written = (leaf for item in compared.calls for leaf, _ in item.writes)
+    returned = [leaf for root in roots for leaf in root.outputs if leaf.problem not in ("", "extra")]
+    return (
+        bool(roots)
+        and all(map(has_output, roots))
+        and all(leaf.problem == "missing" and leaf.how for leaf in returned)  # left out
+        and not any(leaf.problem in FAILING for leaf in written)
+    )
+
 
 #: Share of the expected calls that must have a partner of their name before names decide.
 _NAMED = 0.5

@@ -15,8 +15,7 @@ from pytest_tfdebug.parity.explain.culprit import places_of, sentence
 from pytest_tfdebug.parity.explain.forward import Forward
 from pytest_tfdebug.parity.explain.proof import PHASES, SECONDS, Proof
 from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, WantedOutput
-from pytest_tfdebug.parity.values.matching import Matches, axes_of, has_same_order
-from pytest_tfdebug.parity.values.open_values import OpenValues
+from pytest_tfdebug.parity.values.matching import Matches, OpenValues, axes_of, has_same_order
 from pytest_tfdebug.parity.values.value_graph import Side
 from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.values import Value, Values, distance

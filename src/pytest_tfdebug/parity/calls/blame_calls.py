@@ -16,7 +16,6 @@ from itertools import takewhile
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.calls.arguments import other_arguments
 from pytest_tfdebug.parity.calls.call_notes import (
     given_to_model,
     harmless_differences,
@@ -27,18 +26,20 @@ from pytest_tfdebug.parity.calls.call_notes import (
     told_arguments,
     where,
 )
-from pytest_tfdebug.parity.calls.call_tree import CallTree, only_actual, only_expected
-from pytest_tfdebug.parity.calls.noise import is_rounding
-from pytest_tfdebug.parity.tensors.coverage import blame_uncompared
-from pytest_tfdebug.parity.tensors.failing_tensors import (
+from pytest_tfdebug.parity.calls.call_tree import (
+    CallTree,
     FailingTensor,
     can_be_given,
     failing,
     first_fault,
     is_other_input,
-    is_without_outputs,
+    only_actual,
+    only_expected,
     opaque_text,
+    other_arguments,
 )
+from pytest_tfdebug.parity.calls.noise import is_rounding
+from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
 from pytest_tfdebug.records import FAILING, FORMS, Culprit, Divergence, culprit_of

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.parity.calls.arguments import other_arguments
-from pytest_tfdebug.parity.calls.call_tree import is_identity
+from pytest_tfdebug.parity.calls.call_tree import is_identity, other_arguments
 from pytest_tfdebug.records import FAILING
 from pytest_tfdebug.tracing.record.modules import adapted_layer
 

@@ -1,17 +1,181 @@
-"""The compared calls as a tree."""
+"""The compared calls as a tree, what each was given beside tensors, and which of their tensors fails first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import isclose
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.parity.calls.arguments import returns_less
+from pytest_tfdebug.parity.pair.pairing import has_parameter, in_cache
+from pytest_tfdebug.parity.tensors.coverage import is_without_outputs
+from pytest_tfdebug.parity.tensors.outputs import is_uncompared
+from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafComparison, inputs_of, skeleton_ends
 from pytest_tfdebug.tracing.record.sites import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import Call, CallComparison, LeafComparison, SourceRange
+    from pytest_tfdebug.records import Call, CallComparison, LeafComparison, Metrics, SourceRange
+
+#: Relative L2 difference that is no rounding, and cannot vanish in what is computed from it.
+_GROSS = 0.05
+#: How far the norms of a tensor in two layouts may be apart, by rounding: a share of the squared difference.
+_SAME_NORM = 1e-3
+
+
+class FailingTensor(NamedTuple):
+    """The first tensor that a call made wrong."""
+
+    item: CallComparison
+    leaf: LeafComparison
+
+
+def first_fault(tree: CallTree) -> FailingTensor:
+    """Return the first output that fails, or what was written into a cache before it and explains it.
+
+    Another value in a cache is a fault that shows later, if ever. A cache may be laid out in another way, or be left
+    out, unless it is one that fails at the end. So may what a module computes whose own outputs agree, unless nothing
+    else fails.
+    """
+    written: list[FailingTensor] = []
+    failures: list[tuple[FailingTensor, int]] = []
+    for item, leaves in tree.events():
+        written += [FailingTensor(item, leaf) for leaf in leaves if leaf.direction == "write" and leaf.problem]
+        failures += [(FailingTensor(item, leaf), len(written)) for leaf in leaves if is_failure(item, leaf, "output")]
+    own = (found for found in failures if not _is_convention(tree, found[0]))
+    (fault, count) = next(own, failures[0])
+    item, failing = fault
+    written = written[:count]
+    explains = (fault for fault in written if fault.leaf.problem == "values" or _is_later(fault.leaf, failing))
+    return next(explains, FailingTensor(item, failing))
+
+
+def _is_convention(tree: CallTree, fault: FailingTensor) -> bool:
+    """Tell whether a tensor is only laid out in another way: an enclosing module makes the right outputs of it."""
+    leaf = fault.leaf
+    if leaf.problem not in FORMS and (leaf.metrics is None or not _may_be_reordered(leaf.metrics)):
+        return False
+    enclosing = [item for item in tree.around(fault.item.call.index) if item.call.parent is not None]
+    return any(map(tree.agrees, enclosing[1:]))
+
+
+def _may_be_reordered(metrics: Metrics) -> bool:
+    """Tell whether a tensor differs as one with the same elements in another order does: its norm is the same.
+
+    For equal norms the square of the relative L2 difference is 2 - 2 cos. Attention hardly feels a query that was
+    scaled, and a norm behind it not at all: such a query is no layout, though its caller returns nearly the same.
+    """
+    squared = metrics.relative_l2**2
+    return metrics.relative_l2 >= _GROSS and abs(squared - (2 - 2 * metrics.cosine)) <= _SAME_NORM * squared
+
+
+def _is_later(written: LeafComparison, output: LeafComparison) -> bool:
+    """Tell whether an output is what was written into a cache, or would have been."""
+    return written.expected is not None and output.leaf.endswith(in_cache(written.expected))
+
+
+def is_failure(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
+    """Tell whether a tensor of a call, of this direction, makes the comparison fail."""
+    if leaf.direction != direction:
+        return False
+    if leaf.problem == "missing" and leaf.how is not None:
+        return direction == "output" and is_uncompared(leaf)
+    if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
+        if direction == "output" and is_without_outputs(item):
+            return item.call.parent is None or opaque_text(item.call) is None
+        return direction == "output" and item.is_of_one_class
+    return leaf.problem in FAILING
+
+
+def opaque_text(call: Call) -> str | None:
+    """Return the text of the first object that a call returned in which no tensor can be found, and one may be."""
+    found = skeleton_ends(call.skeleton.get("outputs", "None"))
+    return next((end for _, end in found if isinstance(end, str) and end != "None"), None)
+
+
+def failing(item: CallComparison, direction: str) -> list[LeafComparison]:
+    """Return the inputs or outputs of a call that make the comparison fail."""
+    leaves = item.outputs if direction == "output" else item.inputs
+    return [leaf for leaf in leaves if is_failure(item, leaf, direction)]
+
+
+def is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
+    """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form."""
+    return leaf.problem == "values" or bool(leaf.problem and root.is_of_one_class and can_be_given(root, leaf))
+
+
+def can_be_given(item: CallComparison, leaf: LeafComparison) -> bool:
+    """Tell whether the side on which an input is missing has a parameter for it."""
+    if item.expected is None or leaf.problem not in ("missing", "extra"):
+        return True
+    sides = (item.call, item.expected) if leaf.problem == "missing" else (item.expected, item.call)
+    return has_parameter(sides[0], leaf.leaf, sides[1])
+
+
+#: What an argument that is not given most often stands for.
+_NOTHING = frozenset({"nothing", "None", "False", "0"})
+_ABSENT = "nothing"
+#: Two ways to leave an argument out: wrappers hand on every parameter that they have.
+_LEFT_OUT = frozenset({_ABSENT, "None"})
+_WORDS = frozenset({"None", "True", "False"})
+#: What is told of a tensor and of an object; two of them are the same here.
+_TENSOR, _OBJECT = "a tensor", "an object"
+
+
+def other_arguments(item: CallComparison, *, is_strict: bool = False) -> dict[str, tuple[str, str]]:
+    """Return the arguments, no tensors, in which a call differs from the expected one of the same class."""
+    if item.expected is None or not item.is_of_one_class:
+        return {}
+    own, theirs = arguments(item.call), arguments(item.expected)
+    pairs = {name: (own.get(name, _ABSENT), theirs.get(name, _ABSENT)) for name in (*own, *theirs)}
+    return {name: pair for name, pair in pairs.items() if _differ(*pair) and (is_strict or _counts(name, pair, item))}
+
+
+def _counts(name: str, pair: tuple[str, str], item: CallComparison) -> bool:
+    """Tell whether a difference can be a caller's fault.
+
+    Versions of a class differ in the flags that they leave out, and in those that they hand on to whoever takes them.
+    """
+    parameter = name.partition("[")[0]
+    taken = all(side is not None and parameter in side.parameters for side in (item.call, item.expected))
+    return taken and not _NOTHING.issuperset(pair) and (_ABSENT not in pair or _OBJECT in pair)
+
+
+def returns_less(item: CallComparison) -> bool:
+    """Tell whether a call returns None, or nothing, where the expected one of the same class returns an object."""
+    if item.expected is None or not item.is_of_one_class:
+        return False
+    own = dict(_flat("", item.call.skeleton.get("outputs", "None")))
+    theirs = _flat("", item.expected.skeleton.get("outputs", "None"))
+    return any(text == _OBJECT and own.get(path, "None") == "None" for path, text in theirs)
+
+
+def arguments(call: Call) -> dict[str, str]:
+    """Return what a call was given, as text, by the names of its parameters and the places within them."""
+    return {path: text for name, bare in inputs_of(call) for path, text in _flat(name, bare)}
+
+
+def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - nested JSON
+    for place, end in skeleton_ends(bare, path):
+        if isinstance(end, int):
+            yield place, _TENSOR
+        else:
+            yield place, end if end in _WORDS or end[:1] in "'\"" or _number(end) is not None else _OBJECT
+
+
+def _differ(own: str, expected: str) -> bool:
+    if own == expected or _LEFT_OUT.issuperset((own, expected)) or _TENSOR in (own, expected):
+        return False
+    numbers = _number(own), _number(expected)
+    return None in numbers or not isclose(*numbers, rel_tol=1e-6)  # type: ignore[arg-type] # neither is None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
 
 #: Relative L2 difference of outputs that were computed from the same.
 _NEAR = 1e-3

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.explain.proof import Live, prove
-from pytest_tfdebug.parity.values.blamed_calls import call_of_missing, chooser, place_of_missing
+from pytest_tfdebug.parity.values.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.values.counterparts import Finding
 from pytest_tfdebug.parity.values.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.values.operator_kinds import COPIES, kind_of
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
+from pytest_tfdebug.parity.values.value_graph import COPIES, kind_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:

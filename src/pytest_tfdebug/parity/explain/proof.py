@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.forward import Forward
+from pytest_tfdebug.parity.explain.module_changes import Others
 from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, WantedOutput
-from pytest_tfdebug.parity.explain.weights import Others
-from pytest_tfdebug.parity.values.open_values import OpenValues
+from pytest_tfdebug.parity.values.matching import OpenValues
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
-from pytest_tfdebug.parity.tensors.failing_tensors import is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_of_numbers, is_uncompared, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN, unopened
 from pytest_tfdebug.records import FAILING, Coverage, Divergence, culprit_of
@@ -47,6 +46,11 @@ def measured_coverage(compared: Compared) -> Coverage:
 def has_output(item: CallComparison) -> bool:
     """Tell whether an output of a call was compared by value."""
     return any(leaf.is_measured for leaf in item.outputs)
+
+
+def is_without_outputs(item: CallComparison) -> bool:
+    """Tell whether none of a call's expected outputs was there."""
+    return all(leaf.problem == "missing" for leaf in item.outputs)
 
 
 def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:

@@ -12,9 +12,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
-from pytest_tfdebug.parity.tensors.pieces import index_of
 from pytest_tfdebug.parity.tensors.tolerance import NOISE_REACH
 from pytest_tfdebug.records import Metrics
 from pytest_tfdebug.tensors import widen
@@ -150,6 +150,11 @@ def _measured(
         sampled=len(size),
     )
     return (not bool(wrong.any()) and beyond.share <= 1) or is_noise, metrics
+
+
+def index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of an element by its position in the order of the elements."""
+    return tuple(int(place) for place in np.unravel_index(position, shape))
 
 
 class _Beyond(NamedTuple):

@@ -1,16 +1,23 @@
-"""How far apart two tensors may be."""
+"""How far apart two tensors may be, and rules of ``tolerance=`` and ``rename=`` that match nothing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.modules import checked, matches
+from pytest_tfdebug.parity.pair.rename import rules_of
+from pytest_tfdebug.tracing.record.modules import MEANING, checked, matches, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pytest_tfdebug.parity.pair.rename import Rename, Rule
+    from pytest_tfdebug.tracing.trace import Trace
 
 
 class Tolerance(NamedTuple):
@@ -165,3 +172,37 @@ def _check(name: str, value: object) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is not None and not (is_number and value >= 0):  # type: ignore[operator] # a number, as was just asked
         raise TFDebugError(f"{name} = {value!r} is not a number >= 0.")
+
+
+def check_rules(rename: Rename, globs: Iterable[str], port: Collection[str], reference: Collection[str]) -> None:
+    """Refuse rules that match nothing."""
+    for rule in rules_of(rename) if isinstance(rename, Mapping) else ():
+        _check_rename(rule, port, reference)
+    for glob in globs:
+        if (hint := missed(glob, port)) is not None:
+            raise TFDebugError(f"tolerance: no module of the port matches {glob!r} ({MEANING}).{hint}")
+
+
+def missed(glob: str, paths: Collection[str]) -> str | None:
+    """Return a hint on a glob of ``tolerances`` that matches none of some paths; None where it matches one."""
+    return None if any(matches(path, glob) for path in paths) else nearest(glob, [*paths, *DEFAULTS])
+
+
+def paths_of(trace: Trace) -> set[str]:
+    """Return the module paths of a traced model, those of shared modules and the root's name included."""
+    others = (path for paths in trace.aliases.values() for path in paths)
+    return {trace.model_class, *trace.modules, *others, *(call.path for call in trace.calls)}
+
+
+def _check_rename(rule: Rule, port: Collection[str], reference: Collection[str]) -> None:
+    named = [name for path in port if (name := rule.apply(path)) is not None]
+    if not named:
+        raise TFDebugError(
+            f"rename: no module of the port matches {rule.source!r} ({MEANING}).{nearest(rule.source, port)}"
+        )
+    if not any(name in reference or not name for name in named):
+        wanted = min(named, key=lambda name: (name.count("."), name))
+        raise TFDebugError(
+            f"rename: {rule.source!r} -> {rule.target!r} names no module of the reference: it has no {wanted!r}."
+            f"{nearest(wanted, reference)}"
+        )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from pytest_tfdebug.parity.values.open_values import OpenValues
-from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
+from pytest_tfdebug.parity.values.matching import OpenValues
+from pytest_tfdebug.parity.values.value_graph import hidden_share, is_same_share, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
