@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import sys
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -41,11 +40,13 @@ _FACTS = ("python", "torch", "transformers", "safetensors", "pytest_tfdebug", "c
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 if a budget is exceeded and ``--check`` was given."""
-    parser = command.parser(__doc__)
-    parser.add_argument("--only", type=_sections, default=tuple(SECTIONS), help="sections, with commas")
+    parser = command.parser(__doc__, "only", only=[*SECTIONS])
     parser.add_argument("--rounds", type=int, default=5, help="runs of each candidate (default 5)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
     options = parser.parse_args(arguments)
+    unknown = [name for name in options.only if name not in SECTIONS]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
     prepare()
     figures: list[Figure] = []
     for section in options.only:
@@ -86,14 +87,6 @@ def show(figures: Sequence[Figure]) -> None:
         table = command.Table(section, *(f"{work:40}" for work in works), f"{'unit':22}")
         for name, row in rows.items():
             table.add(name, [row.get(column, "") for column in (*works, "unit")])
-
-
-def _sections(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    unknown = [name for name in names if name not in SECTIONS]
-    if unknown:
-        raise ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -125,4 +125,4 @@ if __name__ == "__main__":
     options = command.parser(__doc__, "dtype", "edits", "seed").parse_args()
     command.quiet()
     mx.set_default_device(mx.cpu)
-    measure(partial(draw, dtype=options.dtype), options.edits, options.seed)
+    measure(partial(draw, dtype=options.dtype), options)

@@ -131,8 +131,4 @@ if __name__ == "__main__":
     command.quiet()
     torch.manual_seed(0)
     place = Path(mkdtemp())
-    measure(
-        partial(draw, subjects=[exported(name, *of, place) for name, of in models().items()]),
-        options.edits,
-        options.seed,
-    )
+    measure(partial(draw, subjects=[exported(name, *of, place) for name, of in models().items()]), options)

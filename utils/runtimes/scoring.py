@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -51,16 +52,13 @@ class Trial(NamedTuple):
     is_truth: Callable[[str], bool]
 
 
-def measure(draw: Callable[[random.Random], Trial | None], wanted: int, seed: int) -> None:
-    """Print what becomes of so many random edits, each as it is judged, and a table of them.
+def measure(draw: Callable[[random.Random], Trial | None], options: argparse.Namespace) -> None:
+    """Print what becomes of ``--edits`` random edits, each as it is judged, and a table of them.
 
-    Args:
-        draw: Makes a random edit; None where no port comes of it, or it changes no output.
-        wanted: How many edits.
-        seed: Of all of them.
+    ``draw`` gives None where no port comes of an edit, or it changes no output.
     """
-    rng, scores, widths = random.Random(seed), Counter[str](), list[int]()  # noqa: S311 - the same edits every time
-    while len(widths) < wanted:
+    rng, scores, widths = random.Random(options.seed), Counter[str](), list[int]()  # noqa: S311 - the same edits every time
+    while len(widths) < options.edits:
         trial = draw(rng)
         if trial is not None:
             got, width = score(compare(trial.expected, trial.found), trial.is_truth)
@@ -68,4 +66,4 @@ def measure(draw: Callable[[random.Random], Trial | None], wanted: int, seed: in
             widths.append(width)
             print(f"{got:8} {width:3} {trial.told}", flush=True)
     table = command.Table("random", "edits", "named", "wide", "before", "wrong", "missed", "median statements", "most")
-    table.add("edits", {**scores, "edits": wanted, "median statements": median(widths), "most": max(widths)})
+    table.add("edits", {**scores, "edits": options.edits, "median statements": median(widths), "most": max(widths)})
