@@ -166,7 +166,9 @@ def _culprit(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
         for path, module in wrong.named_modules()
         if isinstance(module, torch.nn.Linear) and shared[id(module.weight)] == 1
     }
-    called = sorted({call.path for call in expected if call.path in linear and call.outputs and _is_used(call)})
+    calls = [(call.path, call.inputs) for call in expected if call.path in linear and call.outputs]
+    fed = {path for path, given in calls if all(each.tensor is not None and each.tensor.any() for each in given)}
+    called = sorted(fed)  # whose weights have an effect
     if not called:
         return ""
     path = random.Random(0).choice(called)  # noqa: S311 - the same layer every time
@@ -175,11 +177,6 @@ def _culprit(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
     named = report.culprit.path if report.culprit is not None else "nothing"
     return "" if named == path else f"{path} is wrong, and {named} was named\n{report}"
-
-
-def _is_used(call: Any) -> bool:
-    """Tell whether the layer's weight has an effect: its input is not 0 throughout."""
-    return all(record.tensor is not None and bool(record.tensor.any()) for record in call.inputs)
 
 
 def _padding(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
