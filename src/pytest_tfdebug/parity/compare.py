@@ -31,6 +31,7 @@ from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, layered, paths_of, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
+from pytest_tfdebug.parity.values.module_names import suggested_rules
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import (
     Internal,
@@ -41,7 +42,6 @@ from pytest_tfdebug.parity.verdict import (
     is_named,
     is_plain,
     judge,
-    names_to_try,
     tolerate_internal,
 )
 from pytest_tfdebug.records import Coverage
@@ -263,8 +263,11 @@ class Ended:
         return replace(self, judged=judged, suspect=None, look=look if judged.asks else None, in_float32=told)
 
     def names_to_try(self) -> dict[str, str]:
-        """Return rules for ``rename=`` under which the two sides may be the same code."""
-        return names_to_try(self.judged, self.look)
+        """Return rules for ``rename=`` under which the two sides may be the same code; none where nothing says any."""
+        judged, look = self.judged, self.look
+        if judged.is_named or judged.verdict.culprit is None or look is None or look.pair is None:
+            return {}
+        return suggested_rules(look.pair, {own: expected for expected, own in judged.compared.own_paths.items()})
 
 
 def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Internal = "fail") -> Ended:

@@ -18,7 +18,6 @@ from pytest_tfdebug.parity.tensors.coverage import (
     uncompared,
 )
 from pytest_tfdebug.parity.text.one_statement import one_statement
-from pytest_tfdebug.parity.values.module_names import suggested_rules
 from pytest_tfdebug.records import FAILING
 
 if TYPE_CHECKING:
@@ -100,14 +99,6 @@ def judge(compared: Compared, *, is_tolerated: bool = False) -> Judged:
     return Judged(compared, verdict, fails, has_names, asks=is_open and not is_plain(verdict))
 
 
-def names_to_try(judged: Judged, look: Explained | None) -> dict[str, str]:
-    """Return rules for ``rename=`` under which the two sides may be the same code; none where nothing suggests any."""
-    if judged.is_named or judged.verdict.culprit is None or look is None or look.pair is None:
-        return {}
-    named = {own: expected for expected, own in judged.compared.own_paths.items()}
-    return suggested_rules(look.pair, named)
-
-
 def decide(
     judged: Judged,
     look: Explained | None = None,
@@ -165,16 +156,13 @@ def _in_lines(
     if fails is None and is_of_uncompared(culprit):  # what was held to nothing is in no line
         return replace(verdict, culprit=look.culprit or culprit)
     item = next((item for item in compared.calls if item.call.path == culprit.path and item.expected), None)
-    if item is not None and item.expected is not None:
-        is_root = item.call.parent is None
-        wrong = look.wrong_weights(*(("", "") if is_root else (item.call.path, item.expected.path)))
-        if wrong:
-            told = " ".join(wrong.values())
-            weights = look.pair.weights if look.pair is not None else None  # of one name, they are not the same
-            is_sure = weights is not None and all(
-                each not in weights.unknown or weights.is_sure(each) for each in wrong
-            )
-            blamed = replace(culprit, kind="weights", wrong="", why=told, weights=tuple(wrong), certain=is_sure)
+    if item is not None and item.expected is not None and look.pair is not None:
+        paths = ("", "") if item.call.parent is None else (item.call.path, item.expected.path)
+        weights, wrong = look.pair.weights, look.pair.wrong_weights(*paths)
+        if wrong:  # of one name, they are not the same
+            is_sure = all(each not in weights.unknown or weights.is_sure(each) for each in wrong)
+            why, names = " ".join(wrong.values()), tuple(wrong)
+            blamed = replace(culprit, kind="weights", wrong="", why=why, weights=names, certain=is_sure)
             return replace(verdict, culprit=blamed)
     if item is not None and told_adapters(CallTree(compared), item):  # the adapter is the difference, and no line is
         return verdict

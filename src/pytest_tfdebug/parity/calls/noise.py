@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 Finding = Literal["drift", "regression", "unclear"]
 
-#: Machine epsilon by dtype (``torch.finfo``): the relative L2 that one rounding makes.
-_EPSILON = {"float64": 2.2e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.8e-3}
 #: A module that multiplies the error by this is a jump. Rounding in one layer of the models of ``fixtures/`` multiplies
 #: it by up to 8 (eager against SDPA attention, float32); the bugs of the catalogue start at 800.
 _JUMP = 50.0
@@ -82,7 +80,7 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
     before = max((size for size, _ in sizes[:first]), default=0.0)
     is_whole = all(one.expected is None or one.expected.digest is None for _, one in sizes[:first])
     largest = max(size for size, _ in sizes)
-    epsilon = _EPSILON.get(leaf.dtype, _EPSILON["float32"])
+    epsilon = _epsilon(leaf) if "float" in leaf.dtype else torch.finfo(torch.float32).eps
     if at > _JUMP * max(before, epsilon):
         equal = "equal bit by bit" if is_whole else "equal in everything that the golden keeps"
         was = f"within a relative L2 of {before:.1e}" if before else equal

@@ -252,7 +252,7 @@ def left_out(at: At) -> Iterator[Change]:
         text = f"{what} left out" if is_operand else f"all from {forward.described(index)} on left out"
         cost = 1.5 if is_operand else 2.2
         key = operands.index(index) if is_operand else ("back", depth)
-        change = at.change(cost, text, partial(_only, index), "left out", key)
+        change = at.change(cost, text, partial(only, index), "left out", key)
         change.other = None if is_operand else index
         yield change
 
@@ -345,8 +345,10 @@ def _applied(function: Callable[..., Any], _run: Run, step: Step, given: Given) 
     return [function(first), *rest]
 
 
-def _only(other: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
-    return (run.now(other), *([None] * (len(step.outs) - 1)))
+def only(other: int, run: Run, step: Step, _given: Given, *, form: Callable[..., Any] | None = None) -> Any:  # noqa: ANN401
+    """Give a value in the place of the first result of a step, as it is or in another form."""
+    value = run.now(other)
+    return (value if form is None else form(value), *([None] * (len(step.outs) - 1)))
 
 
 def _unwritten(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401

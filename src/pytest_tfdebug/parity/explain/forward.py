@@ -147,9 +147,7 @@ class Forward:
 
     def named(self, index: int) -> str:
         """Return the name of the parameter or buffer that a value shows; empty for others."""
-        value = self.side.values[index]
-        while value.is_moved and len(value.producers) == 1:
-            value = self.side.values[value.producers[0]]
+        value = self.side.computed(self.side.values[index])
         return value.name if value.origin in ("parameter", "buffer") else ""
 
     def described(self, index: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from pytest_tfdebug.parity.explain.changes import Change
+from pytest_tfdebug.parity.explain.changes import Change, only
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
 from pytest_tfdebug.tracing.record.modules import NUMBER
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     _Found = Iterator[tuple[float, str, Hashable, _Tensors]]
     from collections.abc import Iterator
 
-    from pytest_tfdebug.parity.explain.forward import Given, Run
-    from pytest_tfdebug.tracing.values.tape import Step
 
 #: Kinds of changes of whole calls.
 OF_CALLS = ("call left out", "activation")
@@ -51,11 +49,11 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
             continue
         steps = _steps_between(forward, x, y)
-        path, key, edit = call.path, NUMBER.sub("*", _NAME.findall(call.path)[-1]), partial(_handed_on, x)
+        path, key, edit = call.path, NUMBER.sub("*", _NAME.findall(call.path)[-1]), partial(only, x)
         yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():
-            edit = partial(_activated, function, x)
+            edit = partial(only, x, form=function)
             yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=call.index)
 
 
@@ -77,14 +75,6 @@ def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
 
     comes_from(y)
     return sorted(found)
-
-
-def _handed_on(x: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
-    return (run.now(x), *([None] * (len(step.outs) - 1)))
-
-
-def _activated(function: Any, x: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
-    return (function(run.now(x)), *([None] * (len(step.outs) - 1)))
 
 
 #: Kinds of changes of weights.

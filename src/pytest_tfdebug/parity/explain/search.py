@@ -152,11 +152,10 @@ class Search:
         """Return all changes near where the forwards part, the most likely last."""
         order, more = self._order(), self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
-        found += self._changes_of_calls(order)
-        found += self._changes_of_weights(order)
-        further = itertools.chain(
-            *map(self._changes_at, more - order.keys()), self._changes_of_calls(more - order.keys())
-        )
+        found += changes_of_calls(self.forward, order)
+        found += changes_of_weights(self.forward, order, self.weights)
+        left = more - order.keys()
+        further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left))
         found += filter(self._is_evident, further)
         for change in found:
             change.cost -= _EVIDENT if self._is_evident(change) else 0.0
@@ -243,9 +242,9 @@ class Search:
     def _groups(self, change: Change) -> Iterator[Iterable[Change]]:
         every, path_of = range(len(self.forward.tape.steps)), self.forward.path_of
         if change.kind in OF_WEIGHTS:
-            yield self._changes_of_weights(every)
+            yield changes_of_weights(self.forward, every, self.weights)
         elif change.kind in OF_CALLS:
-            calls = list(self._changes_of_calls(every))
+            calls = list(changes_of_calls(self.forward, every))
             yield [each for each in calls if path_of(each.call) == path_of(change.call)]
             yield calls
         else:
@@ -255,12 +254,6 @@ class Search:
             groups = [layers, missing, on_line, [] if change.kind in SHORTENED else same]
             for places in dict.fromkeys(map(tuple, groups)):
                 yield itertools.chain.from_iterable(map(self._changes_at, places))
-
-    def _changes_of_calls(self, near: Collection[int]) -> Iterator[Change]:
-        return changes_of_calls(self.forward, near)
-
-    def _changes_of_weights(self, near: Collection[int]) -> Iterator[Change]:
-        return changes_of_weights(self.forward, near, self.weights)
 
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
         at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far)
@@ -284,12 +277,8 @@ class Search:
                 has_shape = math.isclose(own.size * factor, other.size, rel_tol=_NEAR)
                 if has_shape and not math.isclose(factor, 1, rel_tol=_NEAR):
                     mean, size, rms, third, fourth, low, high = (number * factor for number in own.moments)
-                    if (
-                        distance(
-                            Fingerprint(own.elements, own.finite, mean, size, rms, third, fourth, low, high), other
-                        )
-                        <= self.same
-                    ):
+                    scaled_up = Fingerprint(own.elements, own.finite, mean, size, rms, third, fourth, low, high)
+                    if distance(scaled_up, other) <= self.same:
                         found.add(float(f"{factor:.6g}"))
         return found
 

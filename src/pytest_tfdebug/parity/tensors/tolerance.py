@@ -179,13 +179,9 @@ def check_rules(rename: Rename, globs: Iterable[str], port: Collection[str], ref
     for rule in rules_of(rename) if isinstance(rename, Mapping) else ():
         _check_rename(rule, port, reference)
     for glob in globs:
-        if (hint := missed(glob, port)) is not None:
+        if not any(matches(path, glob) for path in port):
+            hint = nearest(glob, [*port, *DEFAULTS])
             raise TFDebugError(f"tolerance: no module of the port matches {glob!r} ({MEANING}).{hint}")
-
-
-def missed(glob: str, paths: Collection[str]) -> str | None:
-    """Return a hint on a glob of ``tolerances`` that matches none of some paths; None where it matches one."""
-    return None if any(matches(path, glob) for path in paths) else nearest(glob, [*paths, *DEFAULTS])
 
 
 def paths_of(trace: Trace) -> set[str]:

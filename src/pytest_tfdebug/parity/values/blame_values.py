@@ -59,7 +59,13 @@ def place_of_missing(
             for alike, named in zip(taken, names, strict=True)
             if alike or named
         )
-        and (is_placed or not is_before or last is None or not port.is_only_given(call, last))
+        and (
+            is_placed
+            or not is_before
+            or last is None
+            or port.is_within(last.call, call)
+            or not port.is_given(call, last.index)
+        )
     ]
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     return call, beside if last is None or port.is_within(beside.call, call) else last

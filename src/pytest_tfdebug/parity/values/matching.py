@@ -194,30 +194,26 @@ def _partners(
         near = near[theirs.weighted[near] & (theirs.counts[near] == count)]
     if not len(near):
         return []
-    distances = distances_from(mine.moments[place], theirs.moments[near])
+    distances = differences_from(mine.moments[place], theirs.moments[near]).max(axis=1)
     # of equals the one with as many elements, then the first
     ranked = np.lexsort((near, theirs.counts[near] != count, distances))[:_KEPT]
     return [Partner(float(distances[k]), int(near[k])) for k in ranked if distances[k] <= REACH]
 
 
-def distances_from(one: _Floats, others: _Floats) -> _Floats:
-    """Return the distances of one row of moments from several, as ``fingerprints.distance`` defines it."""
-    found: _Floats = differences_from(one, others).max(axis=1)
-    return found
-
-
 def differences_from(one: _Floats, others: _Floats) -> _Floats:
-    """Return the differences of one row of moments from several, each as a share of the size."""
+    """Return the differences of one row of moments from several, each as a share of the size.
+
+    The greatest of a row is what ``values.distance`` gives.
+    """
     scale = _positive(np.maximum(one[2], others[:, 2]))
     fourth = _positive(np.maximum(one[4], others[:, 4]))
     extreme = _positive(np.maximum(np.abs(one[5:7]).max(), np.abs(others[:, 5:7]).max(axis=1)))
-    differences = np.abs(one - others)
+    differences: _Floats = np.abs(one - others)
     differences[:, 3] = np.abs(one[3] ** 3 - others[:, 3] ** 3) / fourth**2  # over the fourth below
     differences[:, :3] /= scale[:, None]
     differences[:, 3:5] /= fourth[:, None]
     differences[:, 5:7] /= extreme[:, None]
-    found: _Floats = differences
-    return found
+    return differences
 
 
 def _positive(values: _Floats) -> _Floats:

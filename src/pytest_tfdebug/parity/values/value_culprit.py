@@ -63,10 +63,6 @@ class Explained:
     pair: ForwardPair | None = field(default=None, repr=False)  # the two forwards
     proved: tuple[Culprit, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
 
-    def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
-        """Return the parameters of a module that are not those of its partner, and what is wrong with each."""
-        return {} if self.pair is None else self.pair.wrong_weights(own, expected)
-
     @property
     def reference_files(self) -> set[str]:
         """Files that the reference's values came about in."""

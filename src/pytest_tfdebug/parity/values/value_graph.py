@@ -179,10 +179,6 @@ class Side:
         """Tell whether a call made a value, or was given it."""
         return self.is_within(self.values[index].call, call) or self.is_given(call, index)
 
-    def is_only_given(self, call: Call, value: Value) -> bool:
-        """Tell whether a call was given a value, and has not made it."""
-        return not self.is_within(value.call, call) and self.is_given(call, value.index)
-
     def holds(self, call: Call, name: str) -> bool:
         """Tell whether a parameter is of a module within a call's, whether or not that is called."""
         return call.parent is None or name.startswith(f"{call.path}.")

@@ -122,19 +122,15 @@ class Weights:
 
     def _told(self, name: str, expected: str) -> str:
         if name in self.unknown:
-            return (
-                f"{name!r} does not hold the numbers of {expected!r}."
-                if expected
-                else (f"No parameter of the reference holds the numbers of {name!r}.")
-            )
+            if expected:
+                return f"{name!r} does not hold the numbers of {expected!r}."
+            return f"No parameter of the reference holds the numbers of {name!r}."
         others = " and ".join(map(repr, self.partners[name]))
         if name in self.transposed:
             return f"{name!r} holds the numbers of {others} transposed."
-        is_other_order = name in self.reordered or name in self.joined
-        if is_other_order and not self.is_sure(name):
-            return f"{name!r} holds the numbers of {others}, possibly in another order than this code expects."
-        if is_other_order:
-            return f"{name!r} holds the numbers of {others} in another order than this code expects."
+        if name in self.reordered or name in self.joined:
+            how = "" if self.is_sure(name) else ", possibly"
+            return f"{name!r} holds the numbers of {others}{how} in another order than this code expects."
         return f"{name!r} holds the numbers of {others}, which belong elsewhere."
 
     def conventions(self, blamed: Sequence[str] = ()) -> Iterator[str]:
@@ -219,13 +215,8 @@ def is_same_weight(one: tuple[Fingerprint, tuple[int, ...]], other: tuple[Finger
     """Tell whether two parameters hold the same numbers in the same order, up to a cast to half precision."""
     if one[1] != other[1] or distance(one[0], other[0]) > _CAST:
         return False
-    near = _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], _CAST * one[0].rms)
-    is_exact = distance(one[0], other[0]) <= _SAME
-    return (
-        near
-        if not is_exact
-        else _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], _ORDER * one[0].rms)
-    )
+    share = _ORDER if distance(one[0], other[0]) <= _SAME else _CAST
+    return _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], share * one[0].rms)
 
 
 def _compare_order(
