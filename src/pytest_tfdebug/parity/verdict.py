@@ -133,8 +133,10 @@ def _by_values(judged: Judged, look: Explained | None) -> Decided:
         return Decided(replace(verdict, notes=notes), compared)
     if look.culprit is not None:
         return Decided(replace(verdict, culprit=look.culprit, notes=notes, is_compared=True), compared, look=look)
-    told = replace(verdict, notes=notes) if fails else Verdict(notes=notes, is_compared=True)
-    return Decided(told, compared, look=look)
+    if not fails or verdict.culprit is None:
+        return Decided(Verdict(notes=notes, is_compared=True), compared, look=look)
+    unsure = replace(verdict.culprit, certain=False)  # names that do not pair tell little
+    return Decided(replace(verdict, culprit=unsure, notes=notes), compared, look=look)
 
 
 def is_plain(verdict: Verdict) -> bool:

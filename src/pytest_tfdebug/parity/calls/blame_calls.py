@@ -143,10 +143,10 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
         wrong = f"returns {shorten(opaque, 80)}, in which no tensor can be found, so it was not compared"
         named = culprit_of(item.call, "module", TO_OPEN, divergence, item.call.source, wrong=wrong)
         return replace(named, certain=False)
-    if is_uncompared(leaf) and not item.is_of_one_class and not is_without_outputs(item):
+    lost = tree.lost_in(item) if leaf.problem == "missing" and leaf.direction == "output" else item
+    if is_uncompared(leaf) and not (item.is_of_one_class and lost is not item) and not is_without_outputs(item):
         return blame_uncompared(tree.compared)
-    if leaf.problem == "missing" and leaf.direction == "output":
-        item = tree.lost_in(item)
+    item = lost
     call, lines = item.call, tree.lines_of(item.call)
     adapted = told_adapters(tree, item)
     if adapted:

@@ -151,8 +151,11 @@ class Side:
         found: dict[int, list[Value]] = {}
         results = dict.fromkeys(index for _, index in self.table.results)
         for result in results:
-            for base in {made for value in self.moves(result) for made in value.producers} - results.keys():
-                found.setdefault(base, []).append(self.values[result])
+            value = self.values[result]
+            while value.is_moved and len(value.producers) == 1:  # what is put together of several is no piece
+                value = self.values[value.producers[0]]
+                if value.index not in results:
+                    found.setdefault(value.index, []).append(self.values[result])
         return found
 
     def uses(self, index: int) -> Iterator[Value]:
