@@ -1144,3 +1144,49 @@ def test_a_step_that_is_left_out_is_not_a_constant_that_was_made_for_it():
 
     assert culprit.path == "1"
     assert "arange" not in culprit.reference.code
+
+
+class Coupling(nn.Module):
+    """Changes one half of its features by what it makes of the other: what it returns is put together of both."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Linear(WIDTH // 2, WIDTH // 2)
+
+    def forward(self, x):
+        kept, changed = torch.split(x, WIDTH // 2, dim=-1)
+        return torch.cat([kept, changed + self.shift(kept)], dim=-1)
+
+
+class Flow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = nn.ModuleList([Coupling(), Coupling()])
+
+    def forward(self, x):
+        for step in self.steps:
+            x = step(x.flip(-1))
+        return x
+
+
+class UnflippedFlow(nn.Module):
+    def __init__(self, reference):
+        super().__init__()
+        self.parts = reference.steps
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def test_an_input_is_no_output_whose_halves_are_put_together_again(monkeypatch):
+    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    reference = fill(Flow().eval(), seed=0)
+    x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    report = compare(trace(reference, x), trace(UnflippedFlow(reference).eval(), x))
+
+    place = report.culprit.reference
+    assert "step(x.flip(-1))" in linecache.getline(place.file, place.first)
+    assert "with flip left out" in report.culprit.proved

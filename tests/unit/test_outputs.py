@@ -126,6 +126,18 @@ def test_what_nothing_is_held_to_fails_and_says_what_to_write():
     assert 'outputs={"states": "last_hidden_state"}' in lines  # nothing here has the form of the other
 
 
+def test_a_port_whose_class_is_called_as_the_reference_s_and_returns_less_was_not_compared():
+    class BertModel(Wrapped):
+        """A port that is called as its reference."""
+
+    reference = bert()
+    port = BertModel(reference, lambda out: {"last_hidden_state": out.last_hidden_state})
+
+    report = compare(trace(reference, IDS), trace(port.eval(), IDS))
+
+    assert "returns nothing that could be compared with the reference's 'pooler_output' (2, 32): not" in str(report)
+
+
 def test_what_outputs_does_not_list_is_left_out_and_said_to_be():
     report = report_of(bert(), lambda out: out.last_hidden_state, IDS, outputs={"": "last_hidden_state"})
 
