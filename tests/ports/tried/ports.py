@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cases import to_edit
 
-from tried import decoders, encoders, images, languages, series, signals, sound
+from tried import decoders, encoders, images, languages, pictures, sequences, series, signals, sound
 
 #: Their registries take a class once.
 _MM = ("mmcv", "mmengine")
@@ -17,6 +17,7 @@ _MM = ("mmcv", "mmengine")
 PORTS = (
     to_edit("ablang-roberta", "ablang", encoders.roberta),
     to_edit("allennlp-t5", "allennlp", encoders.allennlp_t5, "allennlp.modules", "allennlp.nn"),
+    to_edit("attr-eomt", "eomt", pictures.eomt),
     to_edit(
         "audiocraft-encodec",
         "audiocraft",
@@ -25,6 +26,7 @@ PORTS = (
         "audiocraft.modules",
         "audiocraft.quantization",
     ),
+    to_edit("baby-bert", "babybert", sequences.baby_bert),
     to_edit("bark-fine", "bark", sound.bark_fine),
     to_edit("basicts-patchtst", "basicts", series.patchtst_basicts),
     to_edit("bert4torch-roformer", "bert4torch", encoders.roformer),
@@ -32,6 +34,7 @@ PORTS = (
     to_edit("bertviz-gpt2", "bertviz", decoders.gpt2),
     to_edit("birder-focalnet", "birder", signals.focalnet),
     to_edit("chinese-clip", "cn_clip", images.chinese_clip),
+    to_edit("classy-regnet", "classy_vision", pictures.regnet),
     to_edit("clip-vision", "clip", images.clip_vision),
     to_edit("conformer-granite-speech", "conformer", sound.granite_speech),
     to_edit("coqui-vits-text", "TTS", sound.vits_text, "TTS.tts"),
@@ -39,14 +42,17 @@ PORTS = (
     to_edit("dac", "dac", sound.dac, "dac.model", "dac.nn"),
     to_edit("deberta", "DeBERTa", encoders.deberta),
     to_edit("depth-anything-v2", "depth_anything_v2", signals.depth_anything),
+    to_edit("diffsynth-engine-qwen25-vl", "diffsynth_engine", sequences.qwen25_vl, "diffsynth_engine.models"),
     to_edit("diffsynth-umt5", "diffsynth", languages.umt5),
     to_edit("doctr-vit", "doctr", images.doctr_vit, "doctr.models"),
     to_edit("easydetect-d-fine", "easydetect", images.d_fine, "easydetect.nn"),
+    to_edit("efficient-loftr", "efficientloftr_inference", pictures.loftr),
     to_edit("efficientnet", "efficientnet_pytorch", images.efficientnet),
     to_edit("eole-mixtral", "eole", decoders.mixtral),
     to_edit("esme-esmc", "esme", languages.esmc),
     to_edit("espnet-conformer", "espnet", sound.conformer, "espnet.nets"),
     to_edit("espnet-hifigan", "espnet2", sound.hifigan, "espnet2.gan_tts"),
+    to_edit("fairseq-fsmt", "fairseq", sequences.fsmt),
     to_edit(
         "fairseq2-nllb",
         "fairseq2",
@@ -55,11 +61,13 @@ PORTS = (
         "fairseq2.models.transformer",
         "fairseq2.nn",
     ),
+    to_edit("flagai-swinv2", "flagai", pictures.swinv2, "flagai.model.vision", "flagai.model.base_model"),
     to_edit("flood-forecast-informer", "flood_forecast", signals.informer, "flood_forecast.transformer_xl"),
     to_edit("fms-mpnet", "fms", encoders.mpnet),
     to_edit("fnet", "fnet", encoders.fnet),
     to_edit("funasr-data2vec", "funasr", sound.data2vec, "funasr.models.data2vec", "funasr.models.transformer.utils"),
     to_edit("geffnet-mobilenet", "geffnet", images.mobilenet),
+    to_edit("gemma4-claude-audio", "gemma4_pt_claude", sequences.gemma4_audio),
     to_edit("gemma4-codex-text", "gemma4_pt_codex", decoders.gemma4),
     to_edit("gpt-oss", "gpt_oss", decoders.gpt_oss),
     to_edit("groundingdino-encoder", "groundingdino", images.grounding_dino),
@@ -79,6 +87,8 @@ PORTS = (
     to_edit("llama-models-llama3", "llama_models", decoders.llama3, "llama_models.llama3"),
     to_edit("llm-foundry-mpt", "llmfoundry", languages.mpt),
     to_edit("llms-from-scratch-qwen3-moe", "llms_from_scratch", decoders.qwen3_moe),
+    to_edit("mamba-lens-mamba", "mamba_lens", sequences.hooked_mamba),
+    to_edit("mineru-hgnet", "mineru", pictures.hgnet, "mineru.model._internal.pytorchocr"),
     to_edit("mistral-pixtral-vision", "mistral_inference", images.pixtral_vision),
     to_edit("mmaction-timesformer", "mmaction", series.timesformer, "mmaction", *_MM),
     to_edit("mmdet-conditional-detr", "mmdet", images.conditional_detr, "mmdet", *_MM),
@@ -88,6 +98,7 @@ PORTS = (
     to_edit("monai-vit", "monai", images.monai_vit, "monai.networks"),
     to_edit("moshi-mimi", "moshi", sound.mimi, "moshi.models", "moshi.modules", "moshi.quantization"),
     to_edit("nemo-parakeet", "nemo", sound.parakeet, "nemo.collections.asr"),
+    to_edit("neucodec-decoder", "neucodec", sequences.neucodec),
     to_edit(
         "neuralforecast-patchtst", "neuralforecast", series.patchtst, "neuralforecast.models", "neuralforecast.common"
     ),
@@ -95,6 +106,7 @@ PORTS = (
     to_edit("olmo", "olmo", decoders.olmo),
     to_edit("olmo-core-olmo2", "olmo_core", decoders.olmo2, "olmo_core.nn"),
     to_edit("onmt-falcon", "onmt", decoders.falcon, "onmt.decoders", "onmt.modules"),
+    to_edit("open-moonvit", "open_moonvit", pictures.moonvit),
     to_edit(
         "parlai-blenderbot",
         "parlai",
@@ -116,6 +128,7 @@ PORTS = (
     to_edit("rwkv", "rwkv", decoders.rwkv),
     to_edit("s3prl-wav2vec2", "s3prl", sound.wav2vec2),
     to_edit("sam2-vision", "sam2", images.sam2_vision),
+    to_edit("sam3-vision", "sam3", pictures.sam3_vision),
     to_edit("sat-gpt-neo", "sat", languages.gpt_neo),
     to_edit("smp-segformer", "segmentation_models_pytorch", images.segformer),
     to_edit("sockeye-pegasus", "sockeye", encoders.pegasus_encoder),
@@ -132,6 +145,13 @@ PORTS = (
     to_edit("tape-bert", "tape", encoders.protein_bert),
     to_edit("texar-t5", "texar", encoders.texar_t5),
     to_edit("timesfm", "timesfm", series.timesfm),
+    to_edit(
+        "torch-timeseries-autoformer",
+        "torch_timeseries",
+        sequences.autoformer,
+        "torch_timeseries.nn",
+        "torch_timeseries.model",
+    ),
     to_edit("torchmamba-mamba", "torchmamba", languages.mamba),
     to_edit("torchmultimodal-flava", "torchmultimodal", images.flava),
     to_edit("torchscale-kosmos2", "torchscale", decoders.kosmos2_text),
@@ -142,4 +162,6 @@ PORTS = (
     to_edit("transformers1-xlnet", "pytorch_transformers", encoders.xlnet),
     to_edit("ultralytics-rt-detr", "ultralytics", images.rt_detr, "ultralytics.nn"),
     to_edit("vibevoice-acoustic", "vibevoice", signals.vibevoice, "vibevoice.modular"),
+    to_edit("vit-pytorch-cvt", "vit_pytorch", pictures.cvt),
+    to_edit("vjepa2", "vjepa2", pictures.vjepa2),
 )

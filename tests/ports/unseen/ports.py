@@ -5,6 +5,6 @@ None of them was used to build the tool. ``Port.reloaded`` names the packages wh
 
 from __future__ import annotations
 
-from unseen import pictures, sequences
+from unseen import sights, voices, words
 
-PORTS = (*pictures.PORTS, *sequences.PORTS)
+PORTS = (*sights.PORTS, *voices.PORTS, *words.PORTS)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
-from cases import Case, shaken, to_edit
+from cases import Case, shaken
 from conversion import carried, experienced, fused, picture
 from stubs import bare
 
@@ -461,16 +461,3 @@ def hgnet(load):
     pixels = picture(64)
     port = carried(port, reference, names)
     return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
-
-
-PORTS = (
-    to_edit("open-moonvit", "open_moonvit", moonvit),
-    to_edit("vjepa2", "vjepa2", vjepa2),
-    to_edit("efficient-loftr", "efficientloftr_inference", loftr),
-    to_edit("flagai-swinv2", "flagai", swinv2, "flagai.model.vision", "flagai.model.base_model"),
-    to_edit("vit-pytorch-cvt", "vit_pytorch", cvt),
-    to_edit("sam3-vision", "sam3", sam3_vision),
-    to_edit("attr-eomt", "eomt", eomt),
-    to_edit("mineru-hgnet", "mineru", hgnet, "mineru.model._internal.pytorchocr"),
-    to_edit("classy-regnet", "classy_vision", regnet),
-)

@@ -8,7 +8,7 @@ from io import StringIO
 from types import SimpleNamespace
 
 import torch
-from cases import Case, shaken, to_edit, tokens
+from cases import Case, shaken, tokens
 from conversion import carried, fused
 from stubs import bare, stubbed
 
@@ -323,16 +323,3 @@ def hooked_mamba(load):
     ids = tokens(64)
     port = carried(port, reference, [(r"^embeddings", "embedding")], cut)
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,))
-
-
-PORTS = (
-    to_edit("baby-bert", "babybert", baby_bert),
-    to_edit("gemma4-claude-audio", "gemma4_pt_claude", gemma4_audio),
-    to_edit("fairseq-fsmt", "fairseq", fsmt),
-    to_edit("mamba-lens-mamba", "mamba_lens", hooked_mamba),
-    to_edit(
-        "torch-timeseries-autoformer", "torch_timeseries", autoformer, "torch_timeseries.nn", "torch_timeseries.model"
-    ),
-    to_edit("diffsynth-engine-qwen25-vl", "diffsynth_engine", qwen25_vl, "diffsynth_engine.models"),
-    to_edit("neucodec-decoder", "neucodec", neucodec),
-)

@@ -1,0 +1,240 @@
+"""What looks at pictures."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import torch
+from cases import Case, shaken, to_edit
+from conversion import carried, experienced, fused, picture
+from stubs import bare
+
+
+def codebook(load):
+    from transformers.models.flava.configuration_flava import FlavaImageCodebookConfig
+    from transformers.models.flava.modeling_flava import FlavaImageCodebook
+
+    reference = shaken(FlavaImageCodebook(FlavaImageCodebookConfig(hidden_size=64, vocab_size=512)))
+    port = load("dall_e.encoder").Encoder(n_hid=64, vocab_size=512)
+    names = [
+        (r"\.(group|path)\.", "."),
+        (r"(input|conv\w*|id_path)\.weight$", r"\1.w"),
+        (r"(input|conv\w*|id_path)\.bias$", r"\1.b"),
+    ]
+    pixels = picture(16)
+    return Case(reference, carried(port, reference, names), (), {"pixel_values": pixels}, (pixels,))
+
+
+def vitpose(load):
+    from transformers import VitPoseBackboneConfig, VitPoseConfig, VitPoseForPoseEstimation
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "mlp_ratio": 2}
+    backbone = VitPoseBackboneConfig(image_size=[32, 24], patch_size=[8, 8], out_features=["stage3"], **sizes)
+    config = VitPoseConfig(backbone_config=backbone, use_simple_decoder=False, num_labels=5)
+    reference = experienced(shaken(VitPoseForPoseEstimation(config)))
+    bare("vitpose_infer")
+    body = load("vitpose_infer.builder.backbones.vit").ViT(
+        img_size=(32, 24), patch_size=8, embed_dim=32, depth=3, num_heads=4, mlp_ratio=2, qkv_bias=True
+    )
+    body.last_norm.eps = backbone.layer_norm_eps
+    for block in body.blocks:
+        block.norm1.eps = block.norm2.eps = backbone.layer_norm_eps
+    head = load("vitpose_infer.builder.heads.topdown_heatmap_simple_head").TopdownHeatmapSimpleHead(
+        32,
+        5,
+        num_deconv_layers=2,
+        num_deconv_filters=(256, 256),
+        num_deconv_kernels=(4, 4),
+        extra={"final_conv_kernel": 1},
+    )
+    names = [
+        (r"^backbone\.embeddings\.patch_embeddings\.projection", "0.patch_embed.proj"),
+        (r"^backbone\.embeddings\.position_embeddings", "0.pos_embed"),
+        (r"^backbone\.encoder\.layer\.", "0.blocks."),
+        (r"^backbone\.layernorm", "0.last_norm"),
+        (r"attention\.attention\.qkv", "attn.qkv"),
+        (r"attention\.output\.dense", "attn.proj"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"^head\.deconv(\d)", lambda m: f"1.deconv_layers.{3 * int(m[1]) - 3}"),
+        (r"^head\.batchnorm(\d)", lambda m: f"1.deconv_layers.{3 * int(m[1]) - 2}"),
+        (r"^head\.conv", "1.final_layer"),
+    ]
+
+    def cut(weights):
+        kinds = [f"attention.attention.{kind}" for kind in ("query", "key", "value")]
+        return fused(weights, kinds, "attention.attention.qkv")
+
+    pixels = picture(32)[..., :24]
+    port = carried(torch.nn.Sequential(body, head), reference, names, cut)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
+def convnextv2(load):
+    from transformers import ConvNextV2Config, ConvNextV2ForImageClassification
+
+    config = ConvNextV2Config(depths=[1, 2, 2, 1], hidden_sizes=[8, 16, 24, 32], num_labels=5, layer_norm_eps=1e-6)
+    reference = shaken(ConvNextV2ForImageClassification(config))
+    bare("libreyolo", "libreyolo.models", "libreyolo.models.convnextv2")
+    package = load("libreyolo.models.convnextv2.nn")
+    with patch.dict(package.ARCH_DEFS, {"tiny": ((1, 2, 2, 1), (8, 16, 24, 32))}):
+        port = package.ConvNeXtV2("tiny", 5)
+    names = [
+        (r"^classifier", "head"),
+        (r"^convnextv2\.embeddings\.patch_embeddings", "downsample_layers.0.0"),
+        (r"^convnextv2\.embeddings\.layernorm", "downsample_layers.0.1"),
+        (r"^convnextv2\.encoder\.stages\.(\d)\.downsampling_layer", r"downsample_layers.\1"),
+        (r"^convnextv2\.encoder\.stages\.(\d)\.layers", r"stages.\1"),
+        (r"^convnextv2\.layernorm", "norm"),
+        (r"layernorm", "norm"),
+        (r"grn\.weight", "grn.gamma"),
+        (r"grn\.bias", "grn.beta"),
+    ]
+    pixels = picture(64)
+    return Case(reference, carried(port, reference, names), (), {"pixel_values": pixels}, (pixels,))
+
+
+def sam_hq(load):
+    from transformers.models.sam_hq.configuration_sam_hq import SamHQMaskDecoderConfig
+    from transformers.models.sam_hq.modeling_sam_hq import SamHQTwoWayTransformer
+
+    config = SamHQMaskDecoderConfig(hidden_size=32, mlp_dim=48, num_attention_heads=4, layer_norm_eps=1e-5)
+    config._attn_implementation = "eager"
+    reference = shaken(SamHQTwoWayTransformer(config))
+    bare("segment_anything_hq", "segment_anything_hq.modeling")
+    package = load("segment_anything_hq.modeling.transformer")
+    port = carried(package.TwoWayTransformer(2, 32, 4, 48), reference, [(r"layer_norm", "norm")])
+    generator = torch.Generator().manual_seed(1)
+    seen, places = (torch.randn(2, 32, 6, 6, generator=generator) for _ in range(2))
+    points = torch.randn(2, 7, 32, generator=generator)
+    inputs = {"image_embeddings": seen, "image_positional_embeddings": places, "point_embeddings": points[:, None]}
+    inputs |= {"attention_similarity": None}
+    return Case(reference, port, (), inputs, (seen, places, points), arranged=lambda out: out[0][:, None])
+
+
+def table_transformer(load):
+    from transformers import ResNetConfig, TableTransformerConfig
+    from transformers.models.table_transformer.modeling_table_transformer import TableTransformerDecoder
+
+    config = TableTransformerConfig(
+        backbone_config=ResNetConfig(out_features=["stage4"]),
+        d_model=32,
+        decoder_layers=3,
+        decoder_attention_heads=4,
+        decoder_ffn_dim=48,
+    )
+    reference = shaken(TableTransformerDecoder(config))
+    inside = "table_transformer.detr.models"
+    bare("table_transformer", inside)
+    package = load(f"{inside}.transformer")
+    layer = package.TransformerDecoderLayer(32, 4, 48, normalize_before=True)
+    port = package.TransformerDecoder(layer, 3, norm=torch.nn.LayerNorm(32))
+    names = [
+        (r"self_attn_layer_norm", "norm1"),
+        (r"encoder_attn_layer_norm", "norm2"),
+        (r"final_layer_norm", "norm3"),
+        (r"^layernorm", "norm"),
+        (r"encoder_attn", "multihead_attn"),
+        (r"in_proj\.", "in_proj_"),
+        (r"fc(\d)", r"linear\1"),
+    ]
+
+    def cut(weights):
+        for attention in ("self_attn", "encoder_attn"):
+            fused(weights, [f"{attention}.{kind}_proj" for kind in "qkv"], f"{attention}.in_proj")
+        return weights
+
+    generator = torch.Generator().manual_seed(1)
+    asked, places = (torch.randn(2, 5, 32, generator=generator) for _ in range(2))
+    seen, grid = (torch.randn(2, 12, 32, generator=generator) for _ in range(2))
+    real = torch.ones(2, 12, dtype=torch.bool)
+    real[1, 8:] = False
+    inputs = {"inputs_embeds": asked, "encoder_hidden_states": seen, "encoder_attention_mask": real}
+    inputs |= {"object_queries": grid, "query_position_embeddings": places}
+    own = {"memory_key_padding_mask": ~real, "pos": grid.transpose(0, 1), "query_pos": places.transpose(0, 1)}
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        inputs,
+        (asked.transpose(0, 1), seen.transpose(0, 1)),
+        own,
+        arranged=lambda out: out[0].transpose(0, 1),
+    )
+
+
+class _Matched(torch.nn.Module):
+    """What matches the points of two pictures; both in one batch, one after the other."""
+
+    def __init__(self, matcher):
+        super().__init__()
+        self.places, self.layers = matcher.positional_encoder, matcher.transformer_layers
+        self.assign = matcher.match_assignment_layers[-1]
+
+    def forward(self, points, described):
+        places, mask = self.places(points)[0], points.new_zeros(len(points), 1, 1, points.shape[1])
+        for layer in self.layers:
+            described = layer(described, places, mask)[0]
+        return self.assign(described, None)
+
+
+class _Glued(torch.nn.Module):
+    """The same, of two batches."""
+
+    def __init__(self, matcher):
+        super().__init__()
+        self.posenc, self.layers, self.assign = matcher.posenc, matcher.transformers, matcher.log_assignment[-1]
+
+    def forward(self, first, second, described, other):
+        places = self.posenc(first), self.posenc(second)
+        for layer in self.layers:
+            described, other = layer(described, other, *places)
+        return self.assign(described, other)[0]
+
+
+def lightglue(load):
+    from transformers import LightGlueConfig, LightGlueForKeypointMatching
+
+    config = LightGlueConfig(descriptor_dim=32, num_hidden_layers=3, num_attention_heads=4)
+    reference = _Matched(shaken(LightGlueForKeypointMatching(config)))
+    for layer in reference.layers:  # the port asks and answers with the same weights
+        layer.cross_attention.k_proj.load_state_dict(layer.cross_attention.q_proj.state_dict())
+    inside = "vismatch.third_party.LightGlue.lightglue"
+    bare("vismatch", inside)
+    sizes = {"input_dim": 32, "descriptor_dim": 32, "n_layers": 3, "num_heads": 4}
+    port = _Glued(load(f"{inside}.lightglue").LightGlue(None, **sizes, flash=False))
+    names = [
+        (r"^places\.projector", "posenc.Wr"),
+        (r"self_attention\.o_proj", "self_attn.out_proj"),
+        (r"cross_attention\.o_proj", "cross_attn.to_out"),
+        (r"cross_attention\.q_proj", "cross_attn.to_qk"),
+        (r"cross_attention\.v_proj", "cross_attn.to_v"),
+        (r"self_attention", "self_attn"),
+        (r"(self|cross)_mlp\.fc1", r"\1_attn.ffn.0"),
+        (r"(self|cross)_mlp\.layer_norm", r"\1_attn.ffn.1"),
+        (r"(self|cross)_mlp\.fc2", r"\1_attn.ffn.3"),
+        (r"final_projection", "final_proj"),
+    ]
+
+    def cut(weights):  # the port has the three of each channel side by side
+        for name in [name for name in weights if "self_attention.q_proj" in name]:
+            parts = [weights.pop(name.replace("q_proj", f"{kind}_proj")) for kind in "qkv"]
+            weights[name.replace("q_proj", "Wqkv")] = torch.stack(parts, 1).flatten(0, 1)
+        return {name: each for name, each in weights.items() if "cross_attention.k_proj" not in name}
+
+    generator = torch.Generator().manual_seed(1)
+    points = torch.rand(2, 2, 9, 2, generator=generator) * 2 - 1
+    described = torch.randn(2, 2, 9, 32, generator=generator)
+    inputs = (*points.unbind(1), *described.unbind(1))
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (points.flatten(0, 1), described.flatten(0, 1)), {}, inputs)
+
+
+PORTS = (
+    to_edit("dall-e-codebook", "dall_e", codebook),
+    to_edit("vitpose-infer", "vitpose_infer", vitpose, "vitpose_infer.builder"),
+    to_edit("libreyolo-convnextv2", "libreyolo", convnextv2),
+    to_edit("sam-hq-two-way", "segment_anything_hq", sam_hq),
+    to_edit("table-transformer", "table_transformer", table_transformer),
+    to_edit("vismatch-lightglue", "vismatch", lightglue, "vismatch.third_party.LightGlue"),
+)
