@@ -94,6 +94,93 @@ def convnextv2(load):
     return Case(reference, carried(port, reference, names), (), {"pixel_values": pixels}, (pixels,))
 
 
+def lw_detr(load):
+    from transformers import LwDetrConfig, LwDetrForObjectDetection, LwDetrViTConfig
+
+    backbone = LwDetrViTConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        mlp_ratio=2,
+        image_size=64,
+        pretrain_image_size=32,
+        patch_size=8,
+        num_windows=16,
+        window_block_indices=[0, 1],
+        out_indices=[2, 3],
+    )
+    config = LwDetrConfig(
+        backbone_config=backbone,
+        projector_scale_factors=[1.0],
+        d_model=32,
+        decoder_ffn_dim=48,
+        decoder_n_points=2,
+        decoder_layers=2,
+        decoder_self_attention_heads=4,
+        decoder_cross_attention_heads=4,
+        num_queries=7,
+        group_detr=2,
+        num_labels=5,
+    )
+    reference = experienced(shaken(LwDetrForObjectDetection(config)))
+    bare("libreyolo", "libreyolo.models", "libreyolo.models.lwdetr")
+    package = load("libreyolo.models.lwdetr.nn")
+    shared = {"dec_layers": 2, "group_detr": 2, "dim_feedforward": 48}
+    shared |= {"patch_size": 8, "pretrain_img_size": 32, "mlp_ratio": 2.0}
+    tiny = {"encoder": "tiny", "vit_encoder_num_layers": 3, "window_block_indexes": (0, 1)}
+    tiny |= {"out_feature_indexes": (1, 2), "projector_scale": ("P4",), "hidden_dim": 32, "sa_nheads": 4}
+    tiny |= {"ca_nheads": 4, "dec_n_points": 2, "num_queries": 7, "num_select": 7}
+    with (
+        patch.dict(package._VIT_VARIANTS, {"tiny": (32, 4)}),
+        patch.dict(package._SHARED_CONFIG, shared),
+        patch.dict(package.LWDETR_CONFIGS, {"tiny": tiny}),
+    ):
+        port = package.LibreLWDETRModel("tiny", 5)
+    names = [
+        (r"^model\.backbone\.backbone\.embeddings\.position_embeddings", "backbone.0.encoder.pos_embed"),
+        (r"^model\.backbone\.backbone\.embeddings\.projection", "backbone.0.encoder.patch_embed.proj"),
+        (r"^model\.backbone\.backbone\.encoder\.layer", "backbone.0.encoder.blocks"),
+        (r"^model\.backbone\.projector\.scale_layers\.0\.projector_layer", "backbone.0.projector.stages.0.0"),
+        (r"^model\.backbone\.projector\.scale_layers\.0\.layer_norm", "backbone.0.projector.stages.0.1"),
+        (r"conv(\d)\.conv", r"cv\1.conv"),
+        (r"conv(\d)\.norm", r"cv\1.bn"),
+        (r"bottlenecks", "m"),
+        (r"attention\.([qv])_proj\.bias", r"attn.\1_bias"),
+        (r"attention\.qkv", "attn.qkv"),
+        (r"attention\.o_proj", "attn.proj"),
+        (r"intermediate", "mlp"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"^model\.reference_point_embed", "refpoint_embed"),
+        (r"^model\.query_feat", "query_feat"),
+        (r"^model\.", "transformer."),
+        (r"decoder\.layernorm", "decoder.norm"),
+        (r"self_attn_layer_norm", "norm1"),
+        (r"cross_attn_layer_norm", "norm2"),
+        (r"layer_norm", "norm3"),
+        (r"decoder\.layers\.(\d)\.mlp\.fc", r"decoder.layers.\1.linear"),
+        (r"in_proj\.", "in_proj_"),
+        (r"o_proj", "out_proj"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if name.endswith("attention.q_proj.weight")]:
+            parts = [weights.pop(name.replace("q_proj", f"{kind}_proj")) for kind in "qkv"]
+            weights[name.replace("q_proj", "qkv")] = torch.cat(parts)
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
+
+    pixels = picture(64)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"pixel_values": pixels},
+        (pixels,),
+        arranged=lambda out: out["pred_logits"],
+        main=lambda out: out.logits,
+    )
+
+
 def sam_hq(load):
     from transformers.models.sam_hq.configuration_sam_hq import SamHQMaskDecoderConfig
     from transformers.models.sam_hq.modeling_sam_hq import SamHQTwoWayTransformer
@@ -233,7 +320,8 @@ def lightglue(load):
 PORTS = (
     to_edit("dall-e-codebook", "dall_e", codebook),
     to_edit("vitpose-infer", "vitpose_infer", vitpose, "vitpose_infer.builder"),
-    to_edit("libreyolo-convnextv2", "libreyolo", convnextv2),
+    to_edit("libreyolo-convnextv2", "libreyolo", convnextv2, "libreyolo.models.convnextv2"),
+    to_edit("libreyolo-lw-detr", "libreyolo", lw_detr, "libreyolo.models.lwdetr", "libreyolo.kernels"),
     to_edit("sam-hq-two-way", "segment_anything_hq", sam_hq),
     to_edit("table-transformer", "table_transformer", table_transformer),
     to_edit("vismatch-lightglue", "vismatch", lightglue, "vismatch.third_party.LightGlue"),
