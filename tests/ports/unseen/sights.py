@@ -181,6 +181,51 @@ def lw_detr(load):
     )
 
 
+def qwen25_vl_vision(load):
+    from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLVisionConfig
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
+
+    config = Qwen2_5_VLVisionConfig(
+        depth=3,
+        hidden_size=64,
+        intermediate_size=96,
+        num_heads=2,
+        patch_size=4,
+        window_size=16,
+        out_hidden_size=48,
+        fullatt_block_indexes=[2],
+    )
+    reference = shaken(Qwen2_5_VisionTransformerPretrainedModel(config))
+    bare("litert_torch", "litert_torch.generative")
+    package = load("litert_torch.generative.examples.qwen_vl.image_encoder")
+    settings = package.get_image_encoder_config((24, 32))
+    settings.num_layers, settings.embedding_dim, settings.window_size = 3, 64, 16
+    settings.full_atten_block_indexes, settings.enable_hlfb, settings.image_embedding.patch_size = [2], False, 4
+    settings.final_norm_config.enable_hlfb = False  # that of all
+    block, merger = settings.block_config(0), settings.merger_config
+    block.attn_config.num_heads, block.attn_config.num_query_groups, block.attn_config.head_dim = 2, 2, 32
+    block.ff_config.intermediate_size = 96
+    merger.intermediate_size, merger.out_embedding_dim = 256, 48
+    names = [
+        (r"^patch_embed\.proj", "tok_embedding"),
+        (r"^merger\.ln_q", "final_norm"),
+        (r"^merger\.mlp\.0", "merger.w1"),
+        (r"^merger\.mlp\.2", "merger.w2"),
+        (r"^blocks", "transformer_blocks"),
+        (r"attn\.qkv", "atten_func.qkv_projection"),
+        (r"attn\.proj", "atten_func.output_projection"),
+        (r"norm1", "pre_atten_norm"),
+        (r"norm2", "post_atten_norm"),
+        (r"mlp\.gate_proj", "ff.w1"),
+        (r"mlp\.down_proj", "ff.w2"),
+        (r"mlp\.up_proj", "ff.w3"),
+    ]
+    patches = torch.randn(48, 96, generator=torch.Generator().manual_seed(1))
+    port = carried(package.QwenVLImageEncoder(settings), reference, names)
+    inputs = {"hidden_states": patches, "grid_thw": torch.tensor([[1, 6, 8]])}
+    return Case(reference, port, (), inputs, (patches,), main=lambda out: out.pooler_output)
+
+
 def sam_hq(load):
     from transformers.models.sam_hq.configuration_sam_hq import SamHQMaskDecoderConfig
     from transformers.models.sam_hq.modeling_sam_hq import SamHQTwoWayTransformer
@@ -322,6 +367,7 @@ PORTS = (
     to_edit("vitpose-infer", "vitpose_infer", vitpose, "vitpose_infer.builder"),
     to_edit("libreyolo-convnextv2", "libreyolo", convnextv2, "libreyolo.models.convnextv2"),
     to_edit("libreyolo-lw-detr", "libreyolo", lw_detr, "libreyolo.models.lwdetr", "libreyolo.kernels"),
+    to_edit("litert-qwen25-vl-vision", "litert_torch", qwen25_vl_vision, "litert_torch.generative"),
     to_edit("sam-hq-two-way", "segment_anything_hq", sam_hq),
     to_edit("table-transformer", "table_transformer", table_transformer),
     to_edit("vismatch-lightglue", "vismatch", lightglue, "vismatch.third_party.LightGlue"),
