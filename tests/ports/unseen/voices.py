@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import StringIO
+
 import torch
 from cases import Case, shaken, to_edit, tokens
 from conversion import carried, experienced
@@ -133,8 +136,41 @@ def whisper_decoder(load):
     return Case(reference, carried(port, reference, names, cut), (), inputs, (ids, heard))
 
 
+class _Loud(torch.nn.Module):
+    """A vocoder that is given logarithms of amplitudes, and hears decibels between -1 and 1."""
+
+    def __init__(self, vocoder):
+        super().__init__()
+        self.vocoder = vocoder
+
+    def forward(self, bands):
+        decibels = 20 * torch.log10(torch.exp(bands).clamp(min=10 ** (-115 / 20))) - 20
+        return self.vocoder((2 * (decibels + 115) / 115 - 1).clamp(-1, 1))
+
+
+def bigvgan(load):
+    from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniBigVGANConfig
+    from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniToken2WavBigVGANModel
+
+    sizes = {"upsample_initial_channel": 32, "resblock_kernel_sizes": [3, 5], "upsample_rates": [3, 2]}
+    sizes |= {"resblock_dilation_sizes": [[1, 3, 5], [1, 2, 3]], "upsample_kernel_sizes": [7, 4]}
+    reference = shaken(Qwen2_5OmniToken2WavBigVGANModel(Qwen2_5OmniBigVGANConfig(mel_dim=12, **sizes)))
+    bare("bigvgan")
+    settings = {"num_mels": 12, "resblock": "1", "activation": "snakebeta", "snake_logscale": True}
+    settings |= {"use_bias_at_final": False, "use_tanh_at_final": False}
+    port = load("bigvgan.bigvgan").BigVGAN(load("bigvgan.env").AttrDict(settings | sizes))
+    with redirect_stdout(StringIO()):  # it prints
+        port.remove_weight_norm()
+    with torch.no_grad():
+        reference.conv_post.weight.mul_(0.1)  # what is too loud is cut
+    bands = torch.randn(2, 12, 10, generator=torch.Generator().manual_seed(1))
+    port = carried(_Loud(port), reference, [(r"^", "vocoder.")])
+    return Case(reference, port, (), {"mel_spectrogram": bands}, (bands,), arranged=lambda out: out[:, 0])
+
+
 PORTS = (
     to_edit("nano-parakeet", "nano_parakeet", parakeet),
     to_edit("piper-vits-flow", "piper", vits_flow, "piper.train.vits"),
+    to_edit("bigvgan-qwen25-omni", "bigvgan", bigvgan),
     to_edit("firered-whisper-decoder", "fireredasr", whisper_decoder),
 )
