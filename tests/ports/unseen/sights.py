@@ -362,8 +362,73 @@ def lightglue(load):
     return Case(reference, port, (points.flatten(0, 1), described.flatten(0, 1)), {}, inputs)
 
 
+class _Guessed(torch.nn.Module):
+    """What guesses the patches that it does not see, and how far off it is."""
+
+    def __init__(self, guesser):
+        super().__init__()
+        self.guesser = guesser
+
+    def forward(self, pictures, noise):
+        hidden, mask, order = self.guesser.forward_encoder(pictures, 0.75, noise)
+        guessed = self.guesser.forward_decoder(hidden, order)
+        return self.guesser.forward_loss(pictures, guessed, mask), guessed, mask, order
+
+
+def vit_mae(load):
+    from transformers import ViTMAEConfig, ViTMAEForPreTraining
+
+    config = ViTMAEConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        decoder_hidden_size=24,
+        decoder_num_hidden_layers=2,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=48,
+        image_size=32,
+        patch_size=8,
+        norm_pix_loss=True,
+        layer_norm_eps=1e-5,
+    )
+    reference = shaken(ViTMAEForPreTraining(config))
+    bare("visionts")
+    port = load("visionts.models_mae").MaskedAutoencoderViT(32, 8, 3, 32, 2, 4, 24, 2, 2, 2, norm_pix_loss=True)
+    names = [
+        (r"^vit\.embeddings\.patch_embeddings\.projection", "patch_embed.proj"),
+        (r"^vit\.embeddings\.position_embeddings", "pos_embed"),
+        (r"^vit\.embeddings\.cls_token", "cls_token"),
+        (r"^vit\.layernorm", "norm"),
+        (r"^vit\.layers", "blocks"),
+        (r"^decoder\.decoder_layers", "decoder_blocks"),
+        (r"^decoder\.", ""),
+        (r"attention\.qkv", "attn.qkv"),
+        (r"attention\.o_proj", "attn.proj"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"^", "guesser."),
+    ]
+
+    def cut(weights):
+        return fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")
+
+    pixels, noise = picture(32), torch.rand(2, 16, generator=torch.Generator().manual_seed(2))
+    port = carried(_Guessed(port), reference, names, cut)
+    return Case(
+        reference,
+        port,
+        (),
+        {"pixel_values": pixels, "noise": noise},
+        (pixels, noise),
+        arranged=lambda out: torch.cat([out[0][None], out[1].flatten()]),
+        main=lambda out: torch.cat([out.loss[None], out.logits.flatten()]),
+    )
+
+
 PORTS = (
     to_edit("dall-e-codebook", "dall_e", codebook),
+    to_edit("visionts-vit-mae", "visionts", vit_mae),
     to_edit("vitpose-infer", "vitpose_infer", vitpose, "vitpose_infer.builder"),
     to_edit("libreyolo-convnextv2", "libreyolo", convnextv2, "libreyolo.models.convnextv2"),
     to_edit("libreyolo-lw-detr", "libreyolo", lw_detr, "libreyolo.models.lwdetr", "libreyolo.kernels"),
