@@ -69,6 +69,7 @@ STUBBED = (
     "litert_torch.hlfb",
     "lmdb",
     "loguru",
+    "loralib",
     "mamba_ssm",
     "matplotlib",
     "mmcv.ops",

@@ -218,9 +218,71 @@ def minimax_m2(load):
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,))
 
 
+def qwen3(load):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        tie_word_embeddings=False,
+    )
+    reference = shaken(Qwen3ForCausalLM(config))
+    package = load("fish_speech.models.text2semantic.llama")
+    settings = package.BaseModelArgs(
+        vocab_size=64,
+        n_layer=3,
+        n_head=4,
+        dim=32,
+        intermediate_size=48,
+        n_local_heads=2,
+        head_dim=8,
+        norm_eps=1e-6,
+        max_seq_len=16,
+        tie_word_embeddings=False,
+        attention_qk_norm=True,
+        codebook_size=4,
+        num_codebooks=1,
+    )
+    port = package.BaseTransformer(settings, SimpleNamespace(semantic_id_to_token_id={0: 63}))
+    turns = torch.outer(torch.arange(16.0), 1e4 ** (-torch.arange(0, 8, 2) / 8))
+    port.freqs_cis = torch.stack([turns.cos(), turns.sin()], -1)  # the port's are of half precision
+    names = [
+        (r"^model\.embed_tokens", "embeddings"),
+        (r"^lm_head", "output"),
+        (r"^model\.", ""),
+        (r"input_layernorm", "attention_norm"),
+        (r"post_attention_layernorm", "ffn_norm"),
+        (r"self_attn\.o_proj", "attention.wo"),
+        (r"self_attn", "attention"),
+        (r"mlp\.gate_proj", "feed_forward.w1"),
+        (r"mlp\.down_proj", "feed_forward.w2"),
+        (r"mlp\.up_proj", "feed_forward.w3"),
+    ]
+
+    def cut(weights):  # the port turns neighbours
+        order = torch.arange(8).view(2, 4).T.flatten()
+        for name in [name for name in weights if "q_proj" in name or "k_proj" in name]:
+            weights[name] = weights[name].unflatten(0, (-1, 8))[:, order].flatten(0, 1)
+        for name in [name for name in weights if "q_norm" in name or "k_norm" in name]:
+            weights[name] = weights[name][order]
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "attention.wqkv")
+
+    ids, mask = tokens(63), torch.ones(2, 12, dtype=torch.bool)
+    mask[1, 8:] = False
+    port = carried(port, reference, names, cut, kept=("codebook",))
+    inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+    return Case(reference, port, (), inputs, (torch.stack([ids, torch.zeros_like(ids)], 1), ~mask))
+
+
 PORTS = (
     to_edit("bert-pytorch-prelayernorm", "bert_pytorch", prelayernorm),
     to_edit("dolomite-bigcode", "instructlab", bigcode),
+    to_edit("fish-speech-qwen3", "fish_speech", qwen3, "fish_speech.models"),
     to_edit("voxcpm-granite", "voxcpm", granite, "voxcpm.modules.minicpm4"),
     to_edit("nystrom-attention", "nystrom_attention", nystromformer),
     to_edit("nanoclip", "nanoclip", clip),
