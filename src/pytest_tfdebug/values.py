@@ -156,6 +156,28 @@ class _Sums:
         return self._finite, mean, size, math.sqrt(second), root, fourth**0.25, self._low, self._high
 
 
+def join(parts: Iterable[Fingerprint]) -> Fingerprint:
+    """Return the fingerprint of tensors laid side by side, but for its axes: moments add up, no element is needed."""
+    elements, finite, mean, size, rms, third, fourth, low, high, _ = zip(*parts, strict=True)
+    count = max(sum(finite), 1)
+
+    def moment(numbers: Iterable[float], power: int = 1) -> float:
+        return sum(number**power * own for number, own in zip(numbers, finite, strict=True)) / count
+
+    cubes = moment(third, 3)
+    return Fingerprint(
+        sum(elements),
+        sum(finite),
+        moment(mean),
+        moment(size),
+        math.sqrt(moment(rms, 2)),
+        math.copysign(abs(cubes) ** (1 / 3), cubes),
+        moment(fourth, 4) ** 0.25,
+        min(low),
+        max(high),
+    )
+
+
 def distance(one: Fingerprint, other: Fingerprint) -> float:
     """Return how far two fingerprints are apart, as a share of the larger tensor's size; inf for what cannot be equal.
 

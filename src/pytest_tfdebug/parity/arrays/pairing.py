@@ -13,7 +13,7 @@ import torch
 
 from pytest_tfdebug.parity.values.matching import differences_from
 from pytest_tfdebug.parity.values.value_graph import Side
-from pytest_tfdebug.values import MOMENTS, Fingerprint, distance
+from pytest_tfdebug.values import MOMENTS, Fingerprint, distance, join
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ class ReferenceValues(Side):
     def __init__(self, table: Values) -> None:
         super().__init__(table)
         groups = self._groups()
-        prints = [value.print for value in table.values] + [joined([self.at(i).print for i in each]) for each in groups]
+        prints = [value.print for value in table.values] + [join([self.at(i).print for i in each]) for each in groups]
         #: What an array may be: each value by its index, then those that a runtime may hold as one tensor.
         self._members = [*((value.index,) for value in table.values), *groups]
         self._moments = np.array([each.moments for each in prints], dtype=np.float64).reshape(-1, MOMENTS)
@@ -174,25 +174,6 @@ def says(held: Fingerprint) -> bool:
     return not held.is_constant and held.elements >= FEW
 
 
-def joined(parts: Sequence[Fingerprint]) -> Fingerprint:
-    """Return the fingerprint of tensors laid side by side: moments add up, so that no element is needed."""
-    counts = np.array([each.finite for each in parts], dtype=np.float64)
-    powers = np.array([(p.mean, p.size, p.rms**2, p.third**3, p.fourth**4) for p in parts], dtype=np.float64)
-    count = max(counts.sum(), 1.0)
-    mean, size, second, third, fourth = (powers * counts[:, None]).sum(0) / count
-    return Fingerprint(
-        sum(each.elements for each in parts),
-        int(counts.sum()),
-        float(mean),
-        float(size),
-        math.sqrt(second),
-        math.copysign(abs(third) ** (1 / 3), third),
-        float(fourth**0.25),
-        min(each.low for each in parts),
-        max(each.high for each in parts),
-    )
-
-
 #: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
 #: it says nothing (constant, or of a few elements); or it has none.
 How = Literal["value", "joined", "part", "turn", "crop", "says nothing", ""]
@@ -259,7 +240,7 @@ def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
 
 def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:
     if all(array.is_open for array in some):
-        whole = joined([array.print for array in some])
+        whole = join([array.print for array in some])
         found, distance, share = reference.partners(whole, some[0].dtype)
         for array in some if found and reference.at(found[0]).print.elements == whole.elements else ():
             array.become(how, found, distance, share)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
-from pytest_tfdebug.parity.values.matching import Matches, axes_of, has_same_order
+from pytest_tfdebug.parity.values.matching import Matches, axes_of, has_same_order, match_pieces
 from pytest_tfdebug.parity.values.value_graph import Side
-from pytest_tfdebug.parity.values.weights import is_same_weight, join, pair_weights
-from pytest_tfdebug.values import distance
+from pytest_tfdebug.parity.values.weights import is_same_weight, pair_weights
+from pytest_tfdebug.values import distance, join
 
 if TYPE_CHECKING:
     from pytest_tfdebug.values import Value, Values
@@ -38,6 +38,8 @@ class ForwardPair:
         self.weights = pair_weights(port.parameters, reference.parameters)
         self.back = pair_weights(reference.parameters, port.parameters)
         self.matches, self.back_matches = Matches(self.port, self.reference), Matches(self.reference, self.port)
+        match_pieces(self.port, self.matches, self.reference, self.back_matches)
+        match_pieces(self.reference, self.back_matches, self.port, self.matches)
 
     def pair_results(self, tolerance: float) -> ResultPairs:
         """Pair the outputs of the two roots: by what they are, are parts of or are cut into, by form and name, by form.

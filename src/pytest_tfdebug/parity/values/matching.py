@@ -9,11 +9,13 @@ producers are all matched is where the forwards part.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pytest_tfdebug.parity.values.value_graph import kind_of
+from pytest_tfdebug.values import distance, join
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Fingerprint
 
     _Floats = npt.NDArray[np.float64]
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_tfdebug.parity.values.counterparts import Counterparts
     from pytest_tfdebug.values import Value
@@ -128,6 +130,12 @@ _KEPT = 48
 _ORDER = 1e-4
 
 
+#: Pieces laid side by side are a whole up to this distance.
+_SAME_PIECES = 4e-6
+#: Pieces that one call makes one after the other: query, key and value, say.
+_IN_TURN = (2, 3)
+
+
 class Partner(NamedTuple):
     """A value of the other forward that has nearly the same fingerprint."""
 
@@ -156,6 +164,45 @@ class Matches:
     def within(self, index: int, tolerance: float) -> list[int]:
         """Return the partners of a value that are no further than a tolerance."""
         return [partner.place for partner in self.partners[index] if partner.distance <= tolerance]
+
+
+def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> None:
+    """Add what one forward computes in pieces and the other at once: each piece is then a partner of the whole."""
+    whole: dict[int, list[Value]] = {}
+    for value in other.values:
+        if value.operator and back.distance(value.index) > _SAME_PIECES:
+            whole.setdefault(value.print.elements, []).append(value)
+    apart = [value for value in own.values if value.operator and matches.distance(value.index) > _SAME_PIECES]
+    for pieces in _pieces(own, apart):
+        alike = whole.get(sum(value.print.elements for value in pieces), ())
+        joined = join(value.print for value in pieces) if alike and len(pieces) > 1 else None
+        for value in alike if joined is not None else ():
+            far = distance(joined, value.print)
+            if far <= _SAME_PIECES:
+                back.partners[value.index] += [Partner(far, piece.index) for piece in pieces]
+                for piece in pieces:
+                    matches.partners[piece.index].insert(0, Partner(far, value.index))
+
+
+def _pieces(side: Side, values: Iterable[Value]) -> Iterator[Sequence[Value]]:
+    """Yield values that may be pieces of one: of the rows of a batch, say, by experts, or by parts of a fused weight.
+
+    They are made by one operator: on one line, by one module, in all of its calls or as often as in each; or one after
+    the other in one call.
+    """
+    groups: dict[object, list[Value]] = {}
+    in_turn: dict[object, list[Value]] = {}
+    seen = Counter[object]()
+    for value in values:
+        made = value.operator, tuple((line.file, line.line) for line in value.lines), side.call_of(value).path
+        groups.setdefault(made, []).append(value)
+        groups.setdefault((made, seen[made, value.call]), []).append(value)
+        in_turn.setdefault((value.operator, value.call), []).append(value)
+        seen[made, value.call] += 1
+    yield from groups.values()
+    for made_there in in_turn.values():
+        for count in _IN_TURN:
+            yield from (made_there[first : first + count] for first in range(len(made_there) - count + 1))
 
 
 class _Columns:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.tracing.record.modules import NUMBER
-from pytest_tfdebug.values import Fingerprint, distance
+from pytest_tfdebug.values import Fingerprint, distance, join
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -255,29 +255,6 @@ def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[F
             for start in range(len(names) - length + 1):
                 some = tuple(names[start : start + length])
                 yield some, (join([parameters[name][0] for name in some]), ())
-
-
-def join(prints: Sequence[Fingerprint]) -> Fingerprint:
-    """Return the fingerprint of several tensors laid one after the other, without its axes."""
-    count = sum(each.elements for each in prints)
-    finite = sum(each.finite for each in prints)
-
-    def mean(power: int, name: str) -> float:
-        total: float = sum(getattr(each, name) ** power * each.finite for each in prints)
-        return total / max(finite, 1)
-
-    third = mean(3, "third")
-    return Fingerprint(
-        count,
-        finite,
-        mean(1, "mean"),
-        mean(1, "size"),
-        mean(2, "rms") ** 0.5,
-        abs(third) ** (1 / 3) * (1 if third >= 0 else -1),
-        mean(4, "fourth") ** 0.25,
-        min(each.low for each in prints),
-        max(each.high for each in prints),
-    )
 
 
 #: The number of a layer in a name none of whose parts is one (``h0.attn``).
