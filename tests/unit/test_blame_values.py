@@ -1190,3 +1190,31 @@ def test_an_input_is_no_output_whose_halves_are_put_together_again(monkeypatch):
     place = report.culprit.reference
     assert "step(x.flip(-1))" in linecache.getline(place.file, place.first)
     assert "with flip left out" in report.culprit.proved
+
+
+class TakesAway(Layer):
+    def forward(self, x):
+        x = x + self.attention(self.before(x))
+        return x - self.feed(self.after(x))  # BUG
+
+
+class RowByRow(nn.Module):
+    """Runs a model for each row of a batch, and lays side by side what that gives."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, ids):
+        return torch.cat([self.inner(row[None])["last"] for row in ids])
+
+
+def test_what_is_computed_in_pieces_is_held_to_the_whole():
+    reference = fill(Reference().eval(), seed=0)
+    wrong = copy.deepcopy(reference)
+    wrong.layers[1].__class__ = TakesAway
+    ids = torch.arange(3, 27).reshape(2, 12)
+
+    report = compare(trace(reference, ids), trace(RowByRow(wrong).eval(), ids))
+
+    assert "# BUG" in linecache.getline(report.culprit.source.file, report.culprit.source.first)

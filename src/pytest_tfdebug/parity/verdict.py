@@ -118,9 +118,17 @@ def decide(
             seen = look.culprit if look is not None else None
             return Decided(verdict if seen is None else replace(verdict, culprit=seen), compared, look=look)
         return Decided(_in_lines(verdict, compared, look, fails=fails), compared)
-    if renamed is not None and is_named(renamed) and (inner := judge_calls(renamed)).culprit is not None:
+    inner = judge_calls(renamed) if renamed is not None and is_named(renamed) else Verdict()
+    if renamed is not None and inner.culprit is not None and not _is_given_pieces(inner.culprit, look):
         return Decided(_in_lines(inner, renamed, look, fails=fails), renamed, dict(rules))
     return _by_values(judged, look)
+
+
+def _is_given_pieces(culprit: Culprit, look: Explained | None) -> bool:
+    """Tell whether a module is blamed for what it was given, which has another shape: that of a row, say."""
+    first = culprit.divergence
+    is_shape = first is not None and (first.direction, first.comparison.problem) == ("input", "shape")
+    return is_shape and look is not None and look.culprit is not None
 
 
 def _by_values(judged: Judged, look: Explained | None) -> Decided:

@@ -149,6 +149,8 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
         here = pair.back_matches.within(meant, AGREE)
         call = _chooser(first, pair.back_matches.within(mend.change.other, AGREE), here, port)
         fault = "operand" if here or mend.change.kind not in SHORTENED else "left-out"
+    elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
+        return named
     else:
         first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)
