@@ -158,11 +158,14 @@ class _Sums:
 
 def join(parts: Iterable[Fingerprint]) -> Fingerprint:
     """Return the fingerprint of tensors laid side by side, but for its axes: moments add up, no element is needed."""
-    elements, finite, mean, size, rms, third, fourth, low, high, _ = zip(*parts, strict=True)
-    count = max(sum(finite), 1)
+    held = list(parts)
+    elements, finite, mean, size, rms, third, fourth, low, high, _ = zip(*held, strict=True)
+    shares = [each.finite / max(sum(finite), 1) for each in held]
 
-    def moment(numbers: Iterable[float], power: int = 1) -> float:
-        return sum(number**power * own for number, own in zip(numbers, finite, strict=True)) / count
+    def moment(numbers: Iterable[float], power: float = 1.0) -> float:
+        return math.fsum(
+            math.copysign(abs(number) ** power, number) * own for number, own in zip(numbers, shares, strict=True)
+        )
 
     cubes = moment(third, 3)
     return Fingerprint(

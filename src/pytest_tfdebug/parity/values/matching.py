@@ -174,9 +174,18 @@ def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> Non
             whole.setdefault(value.print.elements, []).append(value)
     apart = [value for value in own.values if value.operator and matches.distance(value.index) > _SAME_PIECES]
     for pieces in _pieces(own, apart):
-        alike = whole.get(sum(value.print.elements for value in pieces), ())
-        joined = join(value.print for value in pieces) if alike and len(pieces) > 1 else None
-        for value in alike if joined is not None else ():
+        low, high = min(value.print.low for value in pieces), max(value.print.high for value in pieces)
+        near = _SAME_PIECES * max(abs(low), abs(high))
+        total = sum(value.print.elements for value in pieces)
+        alike = [
+            value
+            for value in whole.get(total, ())
+            if abs(value.print.low - low) <= near and abs(value.print.high - high) <= near
+        ]
+        if len(pieces) == 1 or not alike:
+            continue
+        joined = join(value.print for value in pieces)
+        for value in alike:
             far = distance(joined, value.print)
             if far <= _SAME_PIECES:
                 back.partners[value.index] += [Partner(far, piece.index) for piece in pieces]
