@@ -27,7 +27,7 @@ from transformers.models.auto import modeling_auto
 import command
 import pytest_tfdebug
 from pytest_tfdebug import Trace
-from pytest_tfdebug.tracing.values.floors import measure_floors
+from pytest_tfdebug.tracing.values.precision import measure_floors
 
 Inputs = dict[str, torch.Tensor]
 

@@ -16,7 +16,7 @@ from bugs import BUGS, Bug
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.tracing.file.stored_tensors import sampled
-from pytest_tfdebug.tracing.values.floors import measure_floors
+from pytest_tfdebug.tracing.values.precision import measure_floors
 from pytest_tfdebug.tracing.values.rerun import Recorded
 
 

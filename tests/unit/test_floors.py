@@ -11,7 +11,7 @@ import pytest_tfdebug
 from pytest_tfdebug import TFDebugError, Trace
 from pytest_tfdebug.parity.tensors.tolerance import FLOORS
 from pytest_tfdebug.tracing.file.stored_tensors import sampled
-from pytest_tfdebug.tracing.values.floors import measure_floors
+from pytest_tfdebug.tracing.values.precision import measure_floors
 
 HIDDEN = torch.linspace(-1, 1, 4 * 16 * 64).view(4, 16, 64).sin()
 EPS = torch.finfo(torch.float32).eps

@@ -27,7 +27,7 @@ from pytest_tfdebug.tracing.file.stored_tensors import sampled, string_inputs
 from pytest_tfdebug.tracing.record.modules import nearest
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.digest import digest_of, summarize
-from pytest_tfdebug.tracing.values.floors import measure_floors, with_floors
+from pytest_tfdebug.tracing.values.precision import measure_floors, with_floors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -28,7 +28,7 @@ from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.trace import recorded_forward
-from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
+from pytest_tfdebug.tracing.values.precision import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.values import distance

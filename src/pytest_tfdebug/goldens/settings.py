@@ -15,7 +15,7 @@ from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
 from pytest_tfdebug.parity.verdict import Internal
 from pytest_tfdebug.tracing.record.modules import Level, checked
-from pytest_tfdebug.tracing.values.floors import checked_dtypes
+from pytest_tfdebug.tracing.values.precision import checked_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -46,7 +46,7 @@ from pytest_tfdebug.parity.verdict import (
 )
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
-from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
+from pytest_tfdebug.tracing.values.precision import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 

@@ -26,7 +26,7 @@ from pytest_tfdebug.sweeping.fields import Changes, Field, changed, fields, plai
 from pytest_tfdebug.sweeping.result import BlindSpot
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import NUMBER
-from pytest_tfdebug.tracing.values.floors import in_float64
+from pytest_tfdebug.tracing.values.precision import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

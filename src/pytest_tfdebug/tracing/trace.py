@@ -23,7 +23,7 @@ from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.state import Captures, preserved
 from pytest_tfdebug.tracing.values.digest import summarize
-from pytest_tfdebug.tracing.values.floors import checked_dtypes, with_floors
+from pytest_tfdebug.tracing.values.precision import checked_dtypes, with_floors
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_w
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.comparison import change_text
-from pytest_tfdebug.tracing.values.floors import in_float64
+from pytest_tfdebug.tracing.values.precision import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

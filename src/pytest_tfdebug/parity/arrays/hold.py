@@ -21,7 +21,7 @@ from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 from pytest_tfdebug.tracing.values.digest import places
-from pytest_tfdebug.tracing.values.floors import HalfPrecision, add_floors
+from pytest_tfdebug.tracing.values.precision import HalfPrecision, add_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.values import Fingerprint
 
