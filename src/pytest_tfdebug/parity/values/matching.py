@@ -182,7 +182,7 @@ def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> Non
             for value in whole.get(total, ())
             if abs(value.print.low - low) <= near and abs(value.print.high - high) <= near
         ]
-        if len(pieces) == 1 or not alike:
+        if not alike:
             continue
         joined = join(value.print for value in pieces)
         for value in alike:
@@ -208,10 +208,14 @@ def _pieces(side: Side, values: Iterable[Value]) -> Iterator[Sequence[Value]]:
         groups.setdefault((made, seen[made, value.call]), []).append(value)
         in_turn.setdefault((value.operator, value.call), []).append(value)
         seen[made, value.call] += 1
-    yield from groups.values()
-    for made_there in in_turn.values():
-        for count in _IN_TURN:
-            yield from (made_there[first : first + count] for first in range(len(made_there) - count + 1))
+    windows = (
+        values[first : first + count]
+        for values in in_turn.values()
+        for count in _IN_TURN
+        for first in range(len(values) - count + 1)
+    )
+    several = (some for some in (*groups.values(), *windows) if len(some) > 1)
+    yield from {tuple(value.index for value in some): some for some in several}.values()  # each once
 
 
 class _Columns:
