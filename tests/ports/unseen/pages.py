@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from cases import Case, shaken, to_edit, tokens
 from conversion import carried, fused
+from stubs import bare
 
 
 class _Plain(torch.nn.Module):
@@ -92,4 +95,93 @@ def deepseek_v4(load):
     return Case(reference, carried(port, reference, names, cut), (ids, places), {}, (ids, places))
 
 
-PORTS = (to_edit("nano-deepseek-v4", "nano_deepseek_v4", deepseek_v4),)
+def luke(load):
+    from transformers import BertConfig, LukeConfig, LukeModel
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 48, "max_position_embeddings": 32, "type_vocab_size": 2, "layer_norm_eps": 1e-6}
+    config = LukeConfig(**sizes, entity_vocab_size=20, entity_emb_size=16, pad_token_id=0, bos_token_id=1)
+    reference = shaken(LukeModel(config, add_pooling_layer=False))
+    bare("daluke")
+    port = load("daluke.model").DaLUKE(BertConfig(**sizes), 20, 16)
+    data = load("daluke.data")
+    names = [
+        (r"^embeddings", "word_embeddings"),
+        (r"^entity_embeddings\.entity_embeddings", "entity_embeddings.ent_embeds"),
+        (r"^entity_embeddings\.entity_embedding_dense", "entity_embeddings.ent_embeds_dense"),
+        (r"^entity_embeddings\.position_embeddings", "entity_embeddings.pos_embeds"),
+        (r"^entity_embeddings\.token_type_embeddings", "entity_embeddings.typ_embeds"),
+        (r"^entity_embeddings\.LayerNorm", "entity_embeddings.lnorm"),
+        (r"^encoder\.layer", "encoder"),
+        (r"self\.query", "Q_w"),
+        (r"self\.e2e_query", "Q_e"),
+        (r"self\.(w2e|e2w)_query", r"Q_\1"),
+        (r"self\.(key|value)", lambda m: m[1][0].upper()),
+        (r"attention\.output", "self_output"),
+    ]
+
+    def cut(weights):  # the port adds something there
+        return weights | {"entity_embeddings.entity_embedding_dense.bias": torch.zeros(32)}
+
+    ids, entities = tokens(64), tokens(20, length=4)
+    read, named = torch.ones_like(ids), torch.ones_like(entities)
+    read[1, 9:] = named[1, 3:] = 0
+    places = torch.full((2, 4, 3), -1)
+    for entity, (first, last) in enumerate(((1, 3), (4, 5), (5, 8), (2, 3))):
+        places[:, entity, : last - first] = torch.arange(first, last)
+    inputs = {"input_ids": ids, "attention_mask": read, "position_ids": torch.arange(12).expand(2, 12)}
+    inputs |= {"entity_ids": entities, "entity_attention_mask": named, "entity_position_ids": places}
+    words = data.Words(ids, read, 12, None)
+    of = data.Entities(entities, named, 4, None, places)
+    example = data.BatchedExamples(words, of)
+    return Case(reference, carried(port, reference, names, cut), (), inputs, (example,))
+
+
+def gated_delta(load):
+    from transformers import Qwen3NextConfig
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+    config = Qwen3NextConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        layer_types=["linear_attention"] * 2,
+        linear_num_value_heads=1,
+        linear_num_key_heads=1,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        linear_conv_kernel_dim=4,
+    )
+    reference = shaken(torch.nn.Sequential(*(Qwen3NextGatedDeltaNet(config, place) for place in range(2))))
+    with torch.no_grad():
+        for layer in reference:
+            layer.A_log.zero_()  # the port's decay is a sigmoid
+    package = load("opengdn.mixer")
+    with warnings.catch_warnings():  # that it is slow
+        warnings.simplefilter("ignore")
+        options = {"head_dim": 16, "norm_eps": 16e-6, "backend": "chunkwise", "chunk_size": 8}
+        port = torch.nn.Sequential(*(package.GatedDeltaMixer(32, 1, **options) for _ in range(2)))
+    names = [(r"\.norm\.", ".output_norm.")]
+
+    def cut(weights):
+        for place in range(2):
+            taken = weights.pop(f"{place}.in_proj_qkvz.weight").split(16)
+            beta, alpha = weights.pop(f"{place}.in_proj_ba.weight").split(1)
+            kernels = weights.pop(f"{place}.conv1d.weight").split(16)
+            given = dict(zip(("q_proj", "k_proj", "v_proj", "gate_proj"), taken, strict=True))
+            given |= {"beta_proj": beta, "alpha_proj": -alpha}
+            given |= dict(zip(("q_conv.conv", "k_conv.conv", "v_conv.conv"), kernels, strict=True))
+            weights |= {f"{place}.{name}.weight": each for name, each in given.items()}
+            weights |= {f"{place}.{name}.bias": each.new_zeros(len(each)) for name, each in given.items()}
+            weights[f"{place}.out_proj.bias"] = torch.zeros(32)
+            weights[f"{place}.alpha_proj.bias"] = -weights.pop(f"{place}.dt_bias")
+        return weights
+
+    hidden = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(1))
+    return Case(reference, carried(port, reference, names, cut), (hidden,), {}, (hidden,))
+
+
+PORTS = (
+    to_edit("daluke", "daluke", luke),
+    to_edit("nano-deepseek-v4", "nano_deepseek_v4", deepseek_v4),
+    to_edit("opengdn", "opengdn", gated_delta),
+)

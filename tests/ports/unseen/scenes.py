@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import torch
 from cases import Case, shaken, to_edit
-from conversion import experienced, named, picture
+from conversion import carried, experienced, fused, named, picture
 from stubs import bare
 
 
@@ -111,7 +111,207 @@ def superglue(load):
     return Case(_Pairs(reference), port, (points, described, scores), {}, (told,), arranged=both, main=both)
 
 
+class _Detected(torch.nn.Module):
+    """The layers that read a picture, and those that ask it."""
+
+    def __init__(self, encoder, decoder):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, seen, asked, grid, places, real):
+        seen = self.encoder(seen, real, grid).last_hidden_state
+        told = {"encoder_attention_mask": real, "spatial_position_embeddings": grid}
+        told |= {"encoder_hidden_states": seen, "object_queries_position_embeddings": places}
+        return self.decoder(asked, **told).last_hidden_state, seen
+
+
+def detr(load):
+    from transformers import DetrConfig, ResNetConfig
+    from transformers.models.detr.modeling_detr import DetrDecoder, DetrEncoder
+
+    config = DetrConfig(
+        backbone_config=ResNetConfig(out_features=["stage4"]),
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+    )
+    reference = shaken(_Detected(DetrEncoder(config), DetrDecoder(config)))
+    package = load("ane_transformers.reference.transformer")
+    port = package.AppleNeuralEngineTransformer(
+        embed_dim=32, ffn_dim=48, nb_enc_layers=2, nb_dec_layers=2, nb_attention_heads=4
+    )
+    names = [
+        (r"self_attn_layer_norm", "self_attn.norm"),
+        (r"encoder_attn_layer_norm", "multihead_attn.norm"),
+        (r"final_layer_norm", "ffn.rnorm"),
+        (r"decoder\.layernorm", "decoder.norm"),
+        (r"encoder_attn", "multihead_attn"),
+        (r"o_proj", "out_proj"),
+        (r"mlp\.fc1", "ffn.layers.0"),
+        (r"mlp\.fc2", "ffn.layers.3"),
+    ]
+
+    def cut(weights):
+        cut = {}
+        for name, each in weights.items():
+            if name.endswith("norm.bias"):  # the port scales what it has shifted
+                each = each / weights[name.replace("bias", "weight")]  # noqa: PLW2901 - step by step
+            cut[name] = each[..., None, None] if each.ndim == 2 else each
+        return cut
+
+    generator = torch.Generator().manual_seed(1)
+    seen, grid = (torch.randn(2, 12, 32, generator=generator) for _ in range(2))
+    asked, places = (torch.randn(2, 5, 32, generator=generator) for _ in range(2))
+    real = torch.ones(2, 12, dtype=torch.bool)
+    real[1, 8:] = False
+
+    def laid(each):
+        return each.transpose(1, 2)[:, :, None]
+
+    own = {"encoder_pos_embed": laid(grid), "decoder_pos_embed": laid(places)}
+    own |= {"encoder_k_mask": (~real)[..., None, None] * -1e4}
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (seen, asked, grid, places, real),
+        {},
+        (laid(seen), laid(asked)),
+        own,
+        arranged=lambda out: out[0][:, :, 0].transpose(1, 2),
+    )
+
+
+def pvt(load):
+    from transformers import PvtV2Config, PvtV2ForImageClassification
+
+    config = PvtV2Config(
+        image_size=64,
+        depths=[1, 2, 1],
+        num_encoder_blocks=3,
+        sr_ratios=[4, 2, 1],
+        hidden_sizes=[8, 16, 32],
+        patch_sizes=[7, 3, 3],
+        strides=[4, 2, 2],
+        num_attention_heads=[1, 2, 4],
+        mlp_ratios=[2, 2, 2],
+        layer_norm_eps=1e-5,
+        num_labels=5,
+    )
+    reference = shaken(PvtV2ForImageClassification(config))
+    bare("vformer", "vformer.models", "vformer.models.classification")
+    port = load("vformer.models.classification.pyramid").PVTClassificationV2(
+        img_size=64,
+        patch_size=[7, 3, 3],
+        n_classes=5,
+        embedding_dims=[8, 16, 32],
+        num_heads=[1, 2, 4],
+        mlp_ratio=[2, 2, 2],
+        qkv_bias=True,
+        qk_scale=8**-0.5,
+        depths=[1, 2, 1],
+        sr_ratios=[4, 2, 1],
+    )
+    port.decoder.decoder[0] = torch.nn.Identity()  # the reference has no norm there
+    names = [
+        (r"^classifier", "decoder.decoder.1"),
+        (r"^pvt_v2\.encoder\.layers\.(\d)\.patch_embedding", r"patch_embeds.\1.0"),
+        (r"^pvt_v2\.encoder\.layers\.(\d)\.layer_norm", r"norms.\1"),
+        (r"^pvt_v2\.encoder\.layers\.(\d)\.blocks\.(\d)", r"blocks.\1.0.encoder.\2"),
+        (r"^(patch.*)layer_norm", r"\1norm"),
+        (r"layer_norm_([12])", lambda m: f"{int(m[1]) - 1}.norm"),
+        (r"attention\.spatial_reduction", "0.fn.sr"),
+        (r"attention\.layer_norm", "0.fn.norm.norm"),
+        (r"attention\.proj", "0.fn.to_out.0"),
+        (r"attention\.query", "0.fn.q"),
+        (r"attention\.kv", "0.fn.kv"),
+        (r"mlp\.dense1", "1.fn.fc1"),
+        (r"mlp\.dwconv", "1.fn.dw_conv"),
+        (r"mlp\.dense2", "1.fn.to_out.2"),
+    ]
+
+    def cut(weights):
+        return fused(weights, ["attention.key", "attention.value"], "attention.kv")
+
+    pixels = picture(64)
+    port = carried(port, reference, names, cut, kept=("cls_token", "blocks.2.0.encoder.0.0.fn.norm"))
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
+def vivit(load):
+    from transformers import VivitConfig, VivitForVideoClassification
+
+    config = VivitConfig(
+        image_size=16,
+        num_frames=4,
+        tubelet_size=[2, 8, 8],
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        num_labels=5,
+    )
+    reference = shaken(VivitForVideoClassification(config))
+    settings = load("vit_prisma.configs.HookedViTConfig").HookedViTConfig(
+        n_layers=3,
+        d_model=32,
+        d_head=8,
+        d_mlp=48,
+        n_heads=4,
+        activation_name="gelu_fast",
+        patch_size=8,
+        image_size=16,
+        n_classes=5,
+        return_type="class_logits",
+        is_video_transformer=True,
+        video_tubelet_depth=2,
+        video_num_frames=4,
+    )
+    port = load("vit_prisma.models.base_vit").HookedViT(settings)
+    names = [
+        (r"^classifier\.weight", "head.W_H"),
+        (r"^classifier\.bias", "head.b_H"),
+        (r"^vivit\.embeddings\.cls_token", "cls_token"),
+        (r"^vivit\.embeddings\.position_embeddings", "pos_embed.W_pos"),
+        (r"^vivit\.embeddings\.patch_embeddings\.projection", "embed.proj"),
+        (r"^vivit\.layernorm\.(.).*", r"ln_final.\1"),
+        (r"^vivit\.layers", "blocks"),
+        (r"layernorm_before\.(.).*", r"ln1.\1"),
+        (r"layernorm_after\.(.).*", r"ln2.\1"),
+        (r"attention\.(.)_proj\.weight", lambda m: f"attn.W_{m[1].upper()}"),
+        (r"attention\.(.)_proj\.bias", lambda m: f"attn.b_{m[1].upper()}"),
+        (r"mlp\.fc1\.weight", "mlp.W_in"),
+        (r"mlp\.fc1\.bias", "mlp.b_in"),
+        (r"mlp\.fc2\.weight", "mlp.W_out"),
+        (r"mlp\.fc2\.bias", "mlp.b_out"),
+    ]
+
+    def cut(weights):
+        cut = {}
+        for name, each in weights.items():
+            if "position_embeddings" in name:
+                cut[name] = each[0]
+            elif "o_proj.weight" in name:
+                cut[name] = each.T.unflatten(0, (4, 8))
+            elif "_proj.weight" in name and "attention" in name:
+                cut[name] = each.unflatten(0, (4, 8)).transpose(1, 2)
+            elif "_proj.bias" in name and "o_proj" not in name:
+                cut[name] = each.unflatten(0, (4, 8))
+            else:
+                cut[name] = each.T if each.ndim == 2 else each
+        return cut
+
+    film = torch.randn(2, 4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": film}, (film,))
+
+
 PORTS = (
+    to_edit("ane-detr", "ane_transformers", detr),
+    to_edit("prisma-vivit", "vit_prisma", vivit),
+    to_edit("vformer-pvt-v2", "vformer", pvt),
     to_edit("superpoint", "superpoint_superglue", superpoint),
     to_edit("superglue", "superpoint_superglue", superglue),
 )
