@@ -41,6 +41,7 @@ STUBBED = (
     "fairseq.models.transformer.transformer_config",
     "fairseq2n",
     "fasttext",
+    "ffmpeg",
     "ffmpy",
     "flashy",
     "flatten_dict",

@@ -5,6 +5,6 @@ None of them was used to build the tool. ``Port.reloaded`` names the packages wh
 
 from __future__ import annotations
 
-from unseen import measures, pages, scenes, sights, tones, voices, words
+from unseen import measures, pages, scenes, tones
 
-PORTS = (*measures.PORTS, *pages.PORTS, *scenes.PORTS, *sights.PORTS, *tones.PORTS, *voices.PORTS, *words.PORTS)
+PORTS = (*measures.PORTS, *pages.PORTS, *scenes.PORTS, *tones.PORTS)

@@ -308,8 +308,84 @@ def vivit(load):
     return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": film}, (film,))
 
 
+def videomae(load):
+    from transformers import VideoMAEConfig, VideoMAEForPreTraining
+
+    config = VideoMAEConfig(
+        image_size=16,
+        patch_size=8,
+        num_frames=16,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        layer_norm_eps=1e-5,
+        decoder_hidden_size=24,
+        decoder_num_hidden_layers=2,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=48,
+        use_mean_pooling=False,
+    )
+    reference = shaken(VideoMAEForPreTraining(config))
+    bare("marlin_pytorch", "marlin_pytorch.model")
+    port = load("marlin_pytorch.model.marlin").Marlin(
+        img_size=16,
+        patch_size=8,
+        n_frames=16,
+        encoder_embed_dim=32,
+        encoder_depth=2,
+        encoder_num_heads=4,
+        decoder_embed_dim=24,
+        decoder_depth=2,
+        decoder_num_heads=2,
+        mlp_ratio=2.0,
+        qkv_bias=True,
+        qk_scale=None,
+        drop_rate=0.0,
+        attn_drop_rate=0.0,
+        norm_layer="LayerNorm",
+        init_values=0.0,
+        tubelet_size=2,
+        as_feature_extractor=False,
+    )
+    names = [
+        (r"^encoder_to_decoder", "enc_dec_proj"),
+        (r"^mask_token", "decoder.mask_token"),
+        (r"^decoder\.decoder_layers", "decoder.blocks"),
+        (r"^videomae\.embeddings\.patch_embeddings", "encoder.patch_embedding"),
+        (r"^videomae\.encoder\.layer\.", "encoder.blocks."),
+        (r"^videomae\.layernorm", "encoder.norm"),
+        (r"attention\.attention\.(q|v)\w+\.bias", r"attn.\1_bias"),
+        (r"attention\.attention\.qkv", "attn.qkv"),
+        (r"attention\.output\.dense", "attn.proj"),
+        (r"intermediate\.dense", "mlp.layers.0.linear"),
+        (r"output\.dense", "mlp.layers.1.linear"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if name.endswith("query.weight")]:
+            parts = [weights.pop(name.replace("query", kind)) for kind in ("query", "key", "value")]
+            weights[name.replace("query", "qkv")] = torch.cat(parts)
+        return weights
+
+    generator = torch.Generator().manual_seed(1)
+    film = torch.randn(2, 16, 3, 16, 16, generator=generator)
+    hidden = torch.rand(2, 32, generator=generator).argsort(1) < 20
+    return Case(
+        reference,
+        carried(port, reference, names, cut, kept=("pos_embedding",)),
+        (),
+        {"pixel_values": film, "bool_masked_pos": hidden},
+        (film.transpose(1, 2), ~hidden),
+        main=lambda out: out.logits,
+    )
+
+
 PORTS = (
     to_edit("ane-detr", "ane_transformers", detr),
+    to_edit("marlin-videomae", "marlin_pytorch", videomae),
     to_edit("prisma-vivit", "vit_prisma", vivit),
     to_edit("vformer-pvt-v2", "vformer", pvt),
     to_edit("superpoint", "superpoint_superglue", superpoint),

@@ -86,4 +86,63 @@ def xcodec2(load):
     return Case(reference, carried(port, reference, names, cut), (sound, meaning), {}, (sound, meaning))
 
 
-PORTS = (to_edit("xcodec2", "xcodec2", xcodec2),)
+def nemotron(load):
+    from transformers import NemotronAsrStreamingEncoder, NemotronAsrStreamingEncoderConfig
+
+    config = NemotronAsrStreamingEncoderConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=64,
+        subsampling_factor=4,
+        subsampling_conv_channels=8,
+        num_mel_bins=16,
+        conv_kernel_size=5,
+        sliding_window=5,
+        default_num_lookahead_tokens=1,
+    )
+    reference = shaken(NemotronAsrStreamingEncoder(config))
+    package = load("nemoasr2pytorch.models.asr.conformer")
+    settings = package.ConformerEncoderConfig(
+        feat_in=16,
+        n_layers=3,
+        d_model=32,
+        subsampling_factor=4,
+        subsampling_conv_channels=8,
+        causal_downsampling=True,
+        ff_expansion_factor=2,
+        n_heads=4,
+        att_context_size=[4, 1],
+        att_context_style="chunked_limited",
+        xscaling=True,
+        conv_kernel_size=5,
+        conv_norm_type="layer_norm",
+        conv_context_size=[4, 0],
+        use_bias=True,
+    )
+    names = [
+        (r"^subsampling\.conv_in", "pre_encode.conv.0"),
+        (r"^subsampling\.layers\.(\d)\.depthwise_conv", lambda m: f"pre_encode.conv.{3 * int(m[1]) + 2}"),
+        (r"^subsampling\.layers\.(\d)\.pointwise_conv", lambda m: f"pre_encode.conv.{3 * int(m[1]) + 3}"),
+        (r"^subsampling\.linear", "pre_encode.out"),
+        (r"bias_([uv])$", r"pos_bias_\1"),
+        (r"relative_k_proj", "linear_pos"),
+        (r"([qkvo])_proj", lambda m: f"linear_{'out' if m[1] == 'o' else m[1]}"),
+        (r"conv\.norm", "conv.batch_norm"),
+    ]
+    sound = torch.randn(2, 48, 16, generator=torch.Generator().manual_seed(1))
+    inputs = {"input_features": sound, "attention_mask": torch.ones(2, 48, dtype=torch.long)}
+    return Case(
+        reference,
+        carried(package.ConformerEncoder(settings), reference, names),
+        (),
+        inputs | {"num_lookahead_tokens": 1},
+        (sound.transpose(1, 2), torch.tensor([48, 48])),
+        arranged=lambda out: out[0].transpose(1, 2),
+    )
+
+
+PORTS = (
+    to_edit("nemoasr2pytorch-nemotron", "nemoasr2pytorch", nemotron),
+    to_edit("xcodec2", "xcodec2", xcodec2),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import torch
-from cases import Case, shaken, to_edit
+from cases import Case, shaken
 from conversion import carried, experienced, fused, picture
 from stubs import bare
 
@@ -424,22 +424,3 @@ def vit_mae(load):
         arranged=lambda out: torch.cat([out[0][None], out[1].flatten()]),
         main=lambda out: torch.cat([out.loss[None], out.logits.flatten()]),
     )
-
-
-PORTS = (
-    to_edit("dall-e-codebook", "dall_e", codebook),
-    to_edit("visionts-vit-mae", "visionts", vit_mae),
-    to_edit("vitpose-infer", "vitpose_infer", vitpose, "vitpose_infer.builder"),
-    to_edit("libreyolo-convnextv2", "libreyolo", convnextv2, "libreyolo.models.convnextv2"),
-    to_edit("libreyolo-lw-detr", "libreyolo", lw_detr, "libreyolo.models.lwdetr", "libreyolo.kernels"),
-    to_edit(
-        "litert-qwen25-vl-vision",
-        "litert_torch",
-        qwen25_vl_vision,
-        "litert_torch.generative.examples",
-        "litert_torch.generative.layers",
-    ),
-    to_edit("sam-hq-two-way", "segment_anything_hq", sam_hq),
-    to_edit("table-transformer", "table_transformer", table_transformer),
-    to_edit("vismatch-lightglue", "vismatch", lightglue, "vismatch.third_party.LightGlue"),
-)

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import torch
-from cases import Case, shaken, to_edit, tokens
+from cases import Case, shaken, tokens
 from conversion import carried, experienced
 from stubs import bare
 
@@ -166,11 +166,3 @@ def bigvgan(load):
     bands = torch.randn(2, 12, 10, generator=torch.Generator().manual_seed(1))
     port = carried(_Loud(port), reference, [(r"^", "vocoder.")])
     return Case(reference, port, (), {"mel_spectrogram": bands}, (bands,), arranged=lambda out: out[:, 0])
-
-
-PORTS = (
-    to_edit("nano-parakeet", "nano_parakeet", parakeet),
-    to_edit("piper-vits-flow", "piper", vits_flow, "piper.train.vits"),
-    to_edit("bigvgan-qwen25-omni", "bigvgan", bigvgan),
-    to_edit("firered-whisper-decoder", "fireredasr", whisper_decoder),
-)

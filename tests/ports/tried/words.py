@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
-from cases import Case, shaken, to_edit, tokens
+from cases import Case, shaken, tokens
 from conversion import carried, fused, picture
 from stubs import bare
 
@@ -283,23 +283,3 @@ def qwen3(load):
     port = carried(port, reference, names, cut, kept=("codebook",))
     inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
     return Case(reference, port, (), inputs, (torch.stack([ids, torch.zeros_like(ids)], 1), ~mask))
-
-
-PORTS = (
-    to_edit("bert-pytorch-prelayernorm", "bert_pytorch", prelayernorm),
-    to_edit("dolomite-bigcode", "instructlab", bigcode),
-    to_edit("fish-speech-qwen3", "fish_speech", qwen3, "fish_speech.models"),
-    to_edit("voxcpm-granite", "voxcpm", granite, "voxcpm.modules.minicpm4"),
-    to_edit("nystrom-attention", "nystrom_attention", nystromformer),
-    to_edit("nanoclip", "nanoclip", clip),
-    to_edit(
-        "nemo-automodel-minimax-m2",
-        "nemo_automodel",
-        minimax_m2,
-        "nemo_automodel.components.attention.utils",
-        "nemo_automodel.components.models.common",
-        "nemo_automodel.components.models.gpt_oss",
-        "nemo_automodel.components.models.minimax_m2",
-        "nemo_automodel.components.moe",
-    ),
-)
