@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import redirect_stdout
 from io import StringIO
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
@@ -383,11 +384,168 @@ def videomae(load):
     )
 
 
+def clipseg(load):
+    from transformers import CLIPSegConfig, CLIPSegForImageSegmentation
+
+    words = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
+    words |= {"num_attention_heads": 1, "max_position_embeddings": 8, "eos_token_id": 63, "bos_token_id": 1}
+    config = CLIPSegConfig(
+        text_config=words | {"pad_token_id": 0},
+        vision_config={"num_hidden_layers": 3},
+        extract_layers=[1, 2],
+        reduce_dim=32,
+    )
+    reference = shaken(CLIPSegForImageSegmentation(config))
+    bare("imaginairy", "imaginairy.vendored")
+    package = load("imaginairy.vendored.clipseg")
+    clip = load("imaginairy.vendored.clip")
+    towers = load("imaginairy.vendored.clip.model").CLIP(512, 224, 3, 768, 32, 8, 64, 64, 1, 1)
+    with patch.object(clip, "load", lambda *args, **kwargs: (towers, None)):  # it fetches them
+        port = package.CLIPDensePredT(extract_layers=(1, 2), reduce_dim=32)
+    names = [
+        (r"^clip\.vision_model", "model"),
+        (r"^clip\.visual_projection\.weight", "model.proj"),
+        (r"embeddings\.class_embedding", "class_embedding"),
+        (r"embeddings\.patch_embedding", "conv1"),
+        (r"embeddings\.position_embedding\.weight", "positional_embedding"),
+        (r"pre_layrnorm", "ln_pre"),
+        (r"post_layernorm", "ln_post"),
+        (r"encoder\.layers", "transformer.resblocks"),
+        (r"^(model.*)self_attn", r"\1attn"),
+        (r"^(model.*)layer_norm", r"\1ln_"),
+        (r"^(model.*)mlp\.fc1", r"\1mlp.c_fc"),
+        (r"^(model.*)mlp\.fc2", r"\1mlp.c_proj"),
+        (r"^decoder\.layers", "blocks"),
+        (r"^decoder\.transposed_convolution", "trans_conv"),
+        (r"^decoder\.", ""),
+        (r"^(blocks.*)layer_norm", r"\1norm"),
+        (r"^(blocks.*)mlp\.fc", r"\1linear"),
+        (r"in_proj\.", "in_proj_"),
+    ]
+
+    def cut(weights):
+        weights["clip.visual_projection.weight"] = weights["clip.visual_projection.weight"].T
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
+
+    port = carried(port, reference, names, cut, kept=("clip_model.", "reduce."))
+    pixels, asked = picture(224), torch.randn(2, 512, generator=torch.Generator().manual_seed(2))
+    inputs = {"pixel_values": pixels, "conditional_embeddings": asked}
+    main = lambda out: out.logits  # noqa: E731
+    return Case(reference, port, (), inputs, (pixels, asked), arranged=lambda out: out[0][:, 0], main=main)
+
+
+def rf_detr(load):
+    from transformers import RfDetrConfig, RfDetrForObjectDetection
+    from transformers.models.rf_detr.configuration_rf_detr import RfDetrDinov2Config
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "mlp_ratio": 2}
+    places = {"image_size": 48, "patch_size": 8}
+    backbone = RfDetrDinov2Config(**sizes, **places, num_windows=2, out_features=["stage2", "stage3"])
+    config = RfDetrConfig(
+        backbone_config=backbone,
+        d_model=32,
+        decoder_ffn_dim=48,
+        decoder_n_points=2,
+        decoder_layers=2,
+        decoder_self_attention_heads=4,
+        decoder_cross_attention_heads=4,
+        num_queries=7,
+        group_detr=2,
+        num_labels=5,
+    )
+    reference = shaken(RfDetrForObjectDetection(config))
+    bare("rfdetr", "rfdetr.models")
+    body, package = load("rfdetr.models.backbone.dinov2"), load("rfdetr.models.lwdetr")
+    body.logger.disabled = True  # it says that it has other sizes than were trained
+    settings = SimpleNamespace(
+        num_classes=4,
+        device="cpu",
+        encoder="dinov2_windowed_tiny",
+        vit_encoder_num_layers=3,
+        pretrained_encoder=None,
+        window_block_indexes=None,
+        drop_path=0.0,
+        hidden_dim=32,
+        out_feature_indexes=[2, 3],
+        projector_scale=["P4"],
+        use_cls_token=True,
+        position_embedding="sine",
+        freeze_encoder=False,
+        layer_norm=True,
+        resolution=64,
+        rms_norm=False,
+        backbone_lora=False,
+        force_no_pretrain=True,
+        gradient_checkpointing=False,
+        pretrain_weights="",
+        patch_size=8,
+        num_windows=2,
+        positional_encoding_size=6,
+        dual_projector=False,
+        encoder_only=False,
+        backbone_only=False,
+        segmentation_head=False,
+        num_queries=7,
+        aux_loss=False,
+        group_detr=2,
+        two_stage=True,
+        lite_refpoint_refine=True,
+        bbox_reparam=True,
+        sa_nheads=4,
+        ca_nheads=4,
+        dropout=0.0,
+        dim_feedforward=48,
+        dec_layers=2,
+        dec_n_points=2,
+        decoder_norm="LN",
+    )
+    with patch.dict(body.size_to_width, {"tiny": 32}), patch.object(body, "get_config", lambda *args: sizes | places):
+        port = package.build_model(settings)
+    names = [
+        (r"^model\.backbone\.backbone", "backbone.0.encoder.encoder"),
+        (r"^model\.backbone\.projector\.projector_layer", "backbone.0.projector.stages.0.0"),
+        (r"^model\.backbone\.projector\.layer_norm", "backbone.0.projector.stages.0.1"),
+        (r"conv(\d)\.conv", r"cv\1.conv"),
+        (r"conv(\d)\.norm", r"cv\1.bn"),
+        (r"bottlenecks", "m"),
+        (r"attention\.q_proj", "attention.attention.query"),
+        (r"attention\.k_proj", "attention.attention.key"),
+        (r"attention\.v_proj", "attention.attention.value"),
+        (r"attention\.o_proj", "attention.output.dense"),
+        (r"^model\.reference_point_embed", "refpoint_embed"),
+        (r"^model\.query_feat", "query_feat"),
+        (r"^model\.", "transformer."),
+        (r"decoder\.layernorm", "decoder.norm"),
+        (r"self_attn_layer_norm", "norm1"),
+        (r"cross_attn_layer_norm", "norm2"),
+        (r"(decoder\.layers\.\d)\.layer_norm", r"\1.norm3"),
+        (r"decoder\.layers\.(\d)\.mlp\.fc", r"decoder.layers.\1.linear"),
+        (r"in_proj\.", "in_proj_"),
+        (r"self_attn\.o_proj", "self_attn.out_proj"),
+    ]
+
+    def cut(weights):
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.in_proj")
+
+    pixels = picture(64)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"pixel_values": pixels},
+        (pixels,),
+        arranged=lambda out: out["pred_logits"],
+        main=lambda out: out.logits,
+    )
+
+
 PORTS = (
     to_edit("ane-detr", "ane_transformers", detr),
+    to_edit("imaginairy-clipseg", "imaginairy", clipseg, "imaginairy.vendored.clipseg", "imaginairy.vendored.clip"),
     to_edit("marlin-videomae", "marlin_pytorch", videomae),
     to_edit("prisma-vivit", "vit_prisma", vivit),
     to_edit("vformer-pvt-v2", "vformer", pvt),
+    to_edit("rfdetr", "rfdetr", rf_detr, "rfdetr.models", "rfdetr.utilities.tensors"),
     to_edit("superpoint", "superpoint_superglue", superpoint),
     to_edit("superglue", "superpoint_superglue", superglue),
 )
