@@ -146,6 +146,11 @@ class HeadroomRecord:
     is_square: bool = False  # the value is a square, as a norm computes it
     is_culprit: bool = False  # the verdict names this tensor
 
+    @property
+    def ratio(self) -> float:
+        """How many times larger the value could be."""
+        return self.limit / self.value if self.value else math.inf
+
 
 @dataclass(frozen=True)
 class LoadRecord:

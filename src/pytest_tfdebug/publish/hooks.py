@@ -208,7 +208,7 @@ class Pages:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._cards: dict[str, dict[str, Any]] = {}
+        self._cards: dict[str, CheckRecord] = {}
         for file in files("pytest_tfdebug.report").joinpath("static").iterdir():
             write_text(folder / "assets" / file.name, [file.read_text(encoding="utf-8")])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from math import isfinite, log10
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from pytest_tfdebug.check_record import CallRecord, CheckRecord, HeadroomRecord, SourceText, ValueRecord
+    from pytest_tfdebug.check_record import CallRecord, CheckRecord, ValueRecord
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.report.check_text import CheckText
 
@@ -47,66 +48,33 @@ _SIDES = {
     "overflow_free": ("Here", ""),
 }
 _OTHER_SIDES = ("Made again", "As the test called it")
-#: What the index shows of a check as it is.
-_SHOWN_AS_THEY_ARE = ("test", "status", "model", "headline", "culprit", "coverage", "worst", "repeats", "name")
 #: Calls as columns: a page of 5,000 calls stays small.
 _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "max_abs", "allowed", "relative_l2")
 
 
-def card(check: CheckRecord) -> dict[str, Any]:
-    """Return what the index shows of a check."""
+def card(check: CheckRecord) -> CheckRecord:
+    """Return what the index shows of a check: its record without what fills its page."""
+    return replace(check, id=check.slug, forward=None, text="", headroom=(), loads=(), fields=(), blind=())
+
+
+def _title(check: CheckRecord) -> str:
     file, _, name = check.test.partition("::")
-    coverage = check.coverage
+    return (name or file).replace("::", " › ") + (f" · {check.name}" if check.name else "")
+
+
+def _kind(check: CheckRecord) -> str:
+    return KINDS.get(check.check, check.check)
+
+
+def _data(forward: ForwardRecord) -> dict[str, Any]:
+    """Return what the scripts of a page draw."""
     return {
-        **{key: getattr(check, key) for key in _SHOWN_AS_THEY_ARE},
-        "id": check.slug,
-        "file": file,
-        "title": (name or file).replace("::", " › ") + (f" · {check.name}" if check.name else ""),
-        "kind": KINDS.get(check.check, check.check),
-        "covered": coverage.share if coverage is not None and coverage.expected else None,
-    }
-
-
-def _index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the head of the index says about all checks."""
-    states, promises = Counter(each["status"] for each in cards), dict[str, dict[str, Any]]()
-    for each in cards:
-        if each["kind"] == KINDS["conformance"]:
-            promises.setdefault(each["model"], {})[each["name"].rpartition(" ")[2]] = each
-    environment = {name: as_text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
-    return {
-        "failed": states["failed"],
-        "passed": states["passed"],
-        "promises": promises,
-        "kinds": sorted(Counter(each["kind"] for each in cards).items()),
-        "command": shlex.join(run["command"]),
-        "environment": environment,
-    }
-
-
-def _page(check: CheckRecord) -> dict[str, Any]:
-    """Return what the page of a check shows beside the record itself."""
-    forward = check.forward or ForwardRecord()
-    values = [forward.values, forward.reference_values]
-    command = f"pytest {shlex.quote(check.test)}"
-    return {
-        "command": command,
-        "sides": _SIDES.get(check.check, _OTHER_SIDES),
-        "rename": rename_argument(check.rename),
-        "issue": issue(check, command),
-        "codes": [_code(source) for source in forward.sources],
-        "near": list(_side_by_side(*values)),
-        "shown": [[row.index for row in rows] for rows in values],
-        "has_values": any(values),
-        "headroom": [_headroom(row) for row in check.headroom],
-        "data": {
-            "measure": forward.measure,
-            "culprit": forward.culprit,
-            "own": plain(_columns(forward.own)) if forward.own else None,
-            "reference": plain(_columns(forward.reference)),
-            "pairs": [[pair.own, pair.reference, pair.by] for pair in forward.pairs],
-            "elements": plain(msgspec.to_builtins(forward.elements)),
-        },
+        "measure": forward.measure,
+        "culprit": forward.culprit,
+        "own": plain(_columns(forward.own)) if forward.own else None,
+        "reference": plain(_columns(forward.reference)),
+        "pairs": [[pair.own, pair.reference, pair.by] for pair in forward.pairs],
+        "elements": plain(msgspec.to_builtins(forward.elements)),
     }
 
 
@@ -142,25 +110,6 @@ def _rounded(value: object) -> object:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def _code(source: SourceText | None) -> dict[str, Any] | None:
-    if source is None:
-        return None
-    marked, text = source.marked, list(source.text)
-    while text and not text[-1].strip():
-        text.pop()
-    lines = [
-        (number, line, marked is not None and marked.first <= number <= marked.last)
-        for number, line in enumerate(text, source.first)
-    ]
-    return {"file": source.file, "line": marked.first if marked else source.first, "lines": lines}
-
-
-def _headroom(row: HeadroomRecord) -> dict[str, Any]:
-    used = row.value / row.limit if row.limit else 1.0
-    ratio = row.limit / row.value if row.value else float("inf")
-    return {"row": row, "ratio": ratio, "used": _on_log_scale(used), "fits": ratio > 1}
-
-
 def _on_log_scale(used: float) -> float:
     """Return a share of a range as a length from 0 to 1 on a logarithmic scale that begins at 1e-6."""
     decades = 6.0
@@ -174,56 +123,50 @@ def _share(value: float) -> str:
 
 def issue(check: CheckRecord, command: str) -> str:
     """Return a check as the text of an issue."""
-    return "\n".join(_lines(check, command)) + "\n"
+    return fill_template("issue.md", check=check, forward=check.forward or ForwardRecord(), command=command) + "\n"
 
 
-def _lines(check: CheckRecord, command: str) -> Iterator[str]:
-    yield f"**{check.headline}**"
-    culprit, forward = check.culprit, check.forward
-    if culprit is not None and culprit.explanation:
-        yield f"\n{culprit.explanation}"
-    if check.diagnosis:
-        yield f"\n{check.diagnosis}"
-    for title, source in zip(("Here", "Reference"), forward.sources if forward else (), strict=False):
-        if source is not None and source.marked is not None:
-            text = source.text[source.marked.first - source.first : source.marked.last - source.first + 1]
-            fence = "~~~~" if any("```" in line for line in text) else "```"
-            yield from (f"\n{title}, `{source.marked}`\n", f"{fence}python", *text, fence)
-    if culprit is not None and culprit.figures:
-        yield f"\n{culprit.tensor}"
-        yield from (f"- {figure}" for figure in culprit.figures)
-    for title, lines in (
-        ("Changed since the golden was recorded", check.changed),
-        ("Weights that are not the recorded ones", check.weights),
-    ):
-        if lines:
-            yield f"\n{title}: {', '.join(lines)}"
-    yield f"\n```\n{command}\n```"
-
-
-def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
+def render_index(cards: Sequence[CheckRecord], run: Mapping[str, Any]) -> str:
     """Return the index of a run."""
-    return fill_template("index.html", root="", cards=cards, run=run, index=_index(cards, run))
+    promises: dict[str, dict[str, CheckRecord]] = {}
+    for each in cards:
+        if each.check == "conformance":
+            promises.setdefault(each.model, {})[each.name.rpartition(" ")[2]] = each
+    environment = {name: as_text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
+    kinds = sorted(Counter(map(_kind, cards)).items())
+    failed = sum(each.status == "failed" for each in cards)
+    counts = {"failed": failed, "passed": len(cards) - failed, "kinds": kinds}
+    told = {"promises": promises, "environment": environment, "command": shlex.join(run["command"])}
+    return fill_template("index.html", root="", cards=cards, **counts, **told)
 
 
 def render_check(check: CheckRecord) -> str:
     """Return the page of one check of ``--tf-json``."""
-    return fill_template("check.html", root="../", check=check, card=card(check), view=_page(check))
+    forward, command = check.forward or ForwardRecord(), f"pytest {shlex.quote(check.test)}"
+    shown = {"forward": forward, "near": list(_side_by_side(forward.values, forward.reference_values))}
+    texts = {"command": command, "rename": rename_argument(check.rename), "issue": issue(check, command)}
+    sides = _SIDES.get(check.check, _OTHER_SIDES)
+    return fill_template("check.html", root="../", check=check, sides=sides, data=_data(forward), **shown, **texts)
 
 
 def fill_template(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever a template shows
-    """Return a template with values in it, all of them escaped."""
+    """Return a template with values in it, all of them escaped where it is HTML."""
     return _environment().get_template(template).render(**values)
 
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    loader = PackageLoader("pytest_tfdebug.report")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=PackageLoader("pytest_tfdebug.report"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    made.filters["share"] = _share
+    made.filters.update(share=_share, title_of=_title, kind_of=_kind, on_log_scale=_on_log_scale)
     return made
 
 
