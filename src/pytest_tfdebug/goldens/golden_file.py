@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 
 from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.environment import as_text, environment, git_state
 from pytest_tfdebug.errors import GoldenError, TFDebugError, counted, listed
+from pytest_tfdebug.goldens.session import GoldenOutcome
 from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.compare import compare
@@ -22,7 +21,6 @@ from pytest_tfdebug.records import Call, Digest, LeafComparison, TensorRecord, W
 from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
-from pytest_tfdebug.tracing.file.document import outline
 from pytest_tfdebug.tracing.file.stored_tensors import sampled, string_inputs
 from pytest_tfdebug.tracing.record.modules import nearest
 from pytest_tfdebug.tracing.trace import Trace
@@ -33,16 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.parity.result import ParityReport
-
-
-@dataclass(frozen=True)
-class Written:
-    """What an update did to one golden."""
-
-    # ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone
-    status: Literal["new", "changed", "unchanged"]
-    review: tuple[str, ...] = ()  # what changed, a line each
-    size: int = 0  # bytes of the file
 
 
 def load(path: Path) -> TraceFile:
@@ -73,7 +61,7 @@ def save(
     kept: Kept | None = None,
     weights: dict[str, str] | None = None,
     blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
-) -> Written:
+) -> GoldenOutcome:
     """Write a golden unless the file holds these very tensors."""
     if not trace.has_tensors():
         raise GoldenError(f"The forward of {trace.model_class} has no tensors: there is nothing to record in {path}.")
@@ -91,7 +79,7 @@ def save(
     except GoldenError as error:
         old, problem = None, str(error)
     if old is not None and is_same(old, trace, extra):
-        return Written("unchanged", size=path.stat().st_size)
+        return GoldenOutcome(str(path), test, "unchanged", (), size=path.stat().st_size)
     existed = path.exists()
     review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
@@ -101,7 +89,7 @@ def save(
     size = write(path, sampled(trace) if kept.store == "values" else trace, extra, values, max_size=kept.max_size)
     texts = ", ".join(string_inputs(trace))
     told = [shown_size(size), *([f"it holds the text of {texts}, readable by anyone"] if texts else [])]
-    return Written("changed" if existed else "new", (*review, *told, *floors), size)
+    return GoldenOutcome(str(path), test, "changed" if existed else "new", (*review, *told, *floors), size=size)
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:
@@ -256,8 +244,6 @@ def _told(leaf: LeafComparison) -> str:
 _ROUNDING = 1e-6
 #: Entries beside the tensors that must be the same.
 _EXTRA = ("test", "weights", "kept")
-#: Fields of a call that hold lines of source, which may have moved.
-_PLACES = ("site", "inner_site", "source")
 
 
 def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
@@ -268,7 +254,7 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
     """
     if any(old.extra.get(key) != extra[key] for key in _EXTRA):
         return False
-    if _tree(old.trace) != _tree(trace):
+    if vars(_tree(old.trace)) != vars(_tree(trace)):
         return False
     known: dict[tuple[int, int], bool] = {}
     for one, other in zip(old.trace.records(), trace.records(), strict=True):
@@ -280,11 +266,11 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
     return True
 
 
-def _tree(trace: Trace) -> str:
-    """Return the calls of a trace without what may change and without its tensors, as text."""
-    document = msgspec.to_builtins(outline(trace))
-    calls = [{key: value for key, value in call.items() if key not in _PLACES} for call in document["calls"]]
-    return json.dumps({**document, "calls": calls})
+def _tree(trace: Trace) -> Trace:
+    """Return a trace without its tensors, and without the lines of source, which may have moved."""
+    bare = (call.with_records(lambda record, _: TensorRecord(record.leaf, (), "", None)) for call in trace.calls)
+    calls = [replace(call, site=None, inner_site=None, source=None) for call in bare]
+    return replace(trace, calls=calls, again=None)
 
 
 def _is_same_record(one: TensorRecord, other: TensorRecord) -> bool:

@@ -16,7 +16,7 @@ import torch
 
 from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError, listed
-from pytest_tfdebug.goldens.golden_file import Written, save
+from pytest_tfdebug.goldens.golden_file import save
 from pytest_tfdebug.goldens.place import shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.weights import hash_of
@@ -84,13 +84,12 @@ def record(
     weights = None if group is None else fingerprint_on_ranks(model, group)
     recorded = recorded if group is None else gathered(recorded, group)
 
-    def write() -> Written:
+    def write() -> GoldenOutcome:
         with place.staged() as file:
             return save(file, recorded, model, item.nodeid, kept=settings.kept, weights=weights, blind=blind)
 
-    written = once(group, write)
-    outcome = GoldenOutcome(str(place), item.nodeid, written.status, written.review)
-    GoldenSession.of(item.config).outcomes.append(outcome)
+    written = replace(once(group, write), path=str(place))
+    GoldenSession.of(item.config).outcomes.append(written)
     if written.size > _LARGE:
         told = f"{shown(str(place), item.config)} takes {shown_size(written.size)}: large for a file to commit"
         warnings.warn(GoldenSizeWarning(f"{told}; {_SMALLER[settings.kept.store]}."), stacklevel=3)

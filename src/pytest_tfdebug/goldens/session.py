@@ -53,13 +53,14 @@ class GoldenOutcome:
 
     path: str
     test: str  # node id of the test
-    status: str  # ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``
+    status: str  # ``new``, ``changed``, ``unchanged`` (such a file is left alone), ``checked`` or ``failed``
     review: tuple[str, ...]  # what changed, in lines
     note: str = ""  # how the port was called, where that is not how its reference is; a sentence
     coverage: Coverage | None = None  # how much of the golden a check compared
     worst: Worst | None = None  # the tensor that agrees and comes closest to its tolerance
     outputs: str = ""  # how each output of the reference was compared
     blind: tuple[BlindRecord, ...] = ()  # what the golden cannot see
+    size: int = 0  # bytes of the file that was written or left alone
 
 
 @dataclass

@@ -24,8 +24,6 @@ from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write,
 from pytest_tfdebug.tracing.file.stored_tensors import TensorEntry, TensorReader, TensorWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Version of the document; a reader refuses another one.
@@ -128,32 +126,24 @@ def encode(trace: Trace, extra: dict[str, Any] | None = None) -> tuple[dict[str,
             'Record fewer modules (level="layers", include=, exclude=) or fewer forwards.'
         )
     writer = TensorWriter()
-    document = outline(trace, writer.place)
-    document.tensors, document.extra = writer.entries, extra or {}
-    if any(floor is not None for floor in writer.floors):
-        document.floors = writer.floors
-    if writer.placements:  # of a forward on several ranks
-        document.placements = writer.placements
-    return writer.finish(), document
-
-
-def outline(trace: Trace, place: Callable[[TensorRecord, str], int] = lambda _record, _name: 0) -> Document:
-    """Return a document without the table of tensors."""
-    return Document(
+    document = Document(
         model_class=trace.model_class,
         notes=tuple(trace.notes),
         aliases=trace.aliases,
         modules=trace.modules,
         unrecorded=trace.unrecorded,
-        calls=[_encode_call(call, place) for call in trace.calls],
-        tensors=[],
-        extra={},
+        calls=[_encode_call(call, writer) for call in trace.calls],
+        tensors=writer.entries,
+        floors=UNSET if writer.floors.count(None) == len(writer.floors) else writer.floors,
+        placements=writer.placements or UNSET,  # of a forward on several ranks
+        extra=extra or {},
     )
+    return writer.finish(), document
 
 
-def _encode_call(call: Call, place: Callable[[TensorRecord, str], int]) -> CallEntry:
+def _encode_call(call: Call, writer: TensorWriter) -> CallEntry:
     def leaf(record: TensorRecord, direction: str) -> _Leaf:
-        return record.leaf, place(record, f"{call.path}#{call.call}.{direction}{record.leaf}")
+        return record.leaf, writer.place(record, f"{call.path}#{call.call}.{direction}{record.leaf}")
 
     def at(site: Site | None) -> Any:  # noqa: ANN401 - a place
         return site and (portable(site.file), *site[1:6])
