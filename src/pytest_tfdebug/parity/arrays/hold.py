@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,7 +21,7 @@ from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 from pytest_tfdebug.tracing.values.digest import places
-from pytest_tfdebug.tracing.values.precision import HalfPrecision, add_floors
+from pytest_tfdebug.tracing.values.precision import HALF_PRECISION, add_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.values import Fingerprint
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.trace import Trace
 
 
-_HALF = get_args(HalfPrecision)
 #: Roundings of the reference in half precision that an output may be from it, by norm; ports come to 1.3 at most.
 _ROUNDINGS = 1.75
 #: Axes of a tensor of which every order is tried.
@@ -85,7 +84,7 @@ class Output:
         dtype = str(tensor.dtype).removeprefix("torch.")
         share = _ROUNDINGS * self.floors[dtype][self.place] if dtype in self.floors else 0.0
         if not share:
-            return tolerances.of("", dtype if dtype in _HALF else self.record.dtype, self.record.floor)
+            return tolerances.of("", dtype if dtype in HALF_PRECISION else self.record.dtype, self.record.floor)
         return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)
 
     def differs_from(self, place: int, tolerances: Tolerances) -> bool:
@@ -185,7 +184,7 @@ def hold_arrays(
     outputs = [Output(records[leaf], index, values.floors, at) for at, (leaf, index) in results if leaf in records]
     for place, (label, tensor) in enumerate(labelled(arrays)):
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
+        if dtype in HALF_PRECISION and dtype not in values.floors and isinstance(expected.again, Rerun):
             add_floors(expected, values, dtype)
         held.append(Array(label, Fingerprint.of(tensor), tuple(tensor.shape), dtype))
         near = reference.partners(held[-1].print, dtype)[0]

@@ -228,10 +228,8 @@ def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()
     return _ADDRESS.sub("at 0xXXXXXXXX", safe(_text(value)))
 
 
-@lru_cache(maxsize=4096)  # the same few texts are handed from layer to layer
-def safe(text: str) -> str:
-    """Return a text of a forward without secrets."""
-    return redact(text)
+#: Returns a text of a forward without secrets; the same few are handed from layer to layer.
+safe = lru_cache(maxsize=4096)(redact)
 
 
 def _parts(value: object) -> dict[str, object] | None:

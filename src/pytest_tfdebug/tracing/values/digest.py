@@ -115,19 +115,12 @@ def top_places(tensor: torch.Tensor, rows: int, each: int) -> torch.Tensor:
     return (chosen[:, None] * width + columns).flatten().cpu()
 
 
-def signed_sums(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the sums of a tensor's elements with seeded signs, float64.
-
-    Element ``i`` goes into bucket ``i % 32`` with the sign of row ``i // 32``. Whole numbers and truth values, which
-    are equal or not, go into four buckets, each row times a seeded odd number, modulo 2**64: int64.
-    """
-    return sums_and_norm(tensor)[0]
-
-
 def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
-    """Return a tensor's signed sums, and the root of the sum of the squares of its finite elements.
+    """Return the sums of a tensor's elements with seeded signs, and the root of the sum of the squares of the finite.
 
-    The norm is a float64, and 0 for whole numbers.
+    Element ``i`` goes into bucket ``i % 32`` with the sign of row ``i // 32``, as float64. Whole numbers and truth
+    values, which are equal or not, go into four buckets, each row times a seeded odd number, modulo 2**64: int64. Their
+    norm is 0.
     """
     flat = _flat(tensor)
     if not tensor.is_floating_point() and not tensor.is_complex():

@@ -14,7 +14,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,7 +27,7 @@ from pytest_tfdebug.tracing.record.leaves import Leaf, duplicate, replaced, walk
 from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.state import kept, preserved
-from pytest_tfdebug.tracing.values.digest import signed_sums, sums_and_norm
+from pytest_tfdebug.tracing.values.digest import sums_and_norm
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.values import MOMENTS, differences
@@ -55,19 +55,11 @@ _GROUPED = getattr(torch.ops.aten, "_grouped_mm", None) and torch.ops.aten._grou
 @contextmanager
 def in_float64(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[torch.nn.Module, Inputs]]:
     """Yield a copy of a model and of its inputs, inside of a block in which everything is computed in float64."""
-    copied = duplicate(model).double()
-    with preserved(copied), torch.no_grad(), uncompiled(copied), all_in_float64():
-        yield copied, replaced(inputs, _widened)
-
-
-@contextmanager
-def all_in_float64() -> Iterator[None]:
-    """Run a block in which every operator computes in float64, whatever dtype it is given or asked for."""
-    default = torch.get_default_dtype()
+    copied, default = duplicate(model).double(), torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what whole numbers become where they are divided
     try:
-        with _Float64():  # type: ignore[no-untyped-call] # of torch
-            yield
+        with preserved(copied), torch.no_grad(), uncompiled(copied), _Float64():  # type: ignore[no-untyped-call] # torch's
+            yield copied, replaced(inputs, _widened)
     finally:
         torch.set_default_dtype(default)
 
@@ -210,7 +202,7 @@ def _floor(record: TensorRecord, wide: torch.Tensor) -> float:
     sums = None if record.digest is None else record.digest.sums
     wide_sums, norm = sums_and_norm(wide)
     if not (wide.is_floating_point() or wide.is_complex()):
-        known = sums if record.tensor is None else signed_sums(record.tensor)
+        known = sums if record.tensor is None else sums_and_norm(record.tensor)[0]
         return 0.0 if known is not None and torch.equal(known.cpu(), wide_sums.cpu()) else math.inf
     if record.tensor is not None:
         off = (record.tensor.to(wide.device) - wide).flatten()
@@ -232,15 +224,15 @@ def _most(dtype: str) -> float:
 
 
 #: The dtypes that floors are measured in.
-HalfPrecision = Literal["bfloat16", "float16"]
+HALF_PRECISION = ("bfloat16", "float16")
 
 
 def checked_dtypes(dtypes: object) -> tuple[str, ...]:
     """Return names of dtypes in half precision."""
     given = several(dtypes or ())
     for dtype in given:
-        if dtype not in get_args(HalfPrecision):
-            raise TFDebugError(f"dtypes={dtype!r} is not one of {', '.join(map(repr, get_args(HalfPrecision)))}.")
+        if dtype not in HALF_PRECISION:
+            raise TFDebugError(f"dtypes={dtype!r} is not one of {', '.join(map(repr, HALF_PRECISION))}.")
     return given
 
 
