@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import msgspec
 import torch
 from torch._tensor_str import printoptions
 
@@ -28,6 +27,7 @@ from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.file.document import (
     FORMAT,
+    Document,
     TooLargeError,
     check_header,
     decode,
@@ -83,7 +83,7 @@ def write(
 
     try:
         tensors, document = encode(trace, extra)
-        tensors[_DOCUMENT] = packed(msgspec.to_builtins(document))
+        tensors[_DOCUMENT] = packed(document)
         tensors |= {} if values is None else encode_values(values)
         told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
         header = with_checksums({"format": FORMAT, "extra": told}, tensors)
@@ -116,11 +116,11 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     text, tensors = _open(file)
     _check_header(file, text, tensors)
     try:
-        document = unpacked(tensors.pop(_DOCUMENT))
+        document = unpacked(tensors.pop(_DOCUMENT), Document)
         values = decode_values(tensors)
-        trace, extra = decode(document, tensors, kind)
+        trace = decode(document, tensors, kind)
         trace.again = None if values is None else Recorded(values)
-        return TraceFile(trace, extra)
+        return TraceFile(trace, document.extra)
     except GoldenError as error:
         raise GoldenError(f"{file}: {error}") from error
     except _DAMAGED as error:

@@ -13,7 +13,7 @@ import sys
 import zlib
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import msgspec
 import torch
@@ -37,6 +37,7 @@ LONGEST_HEADER = 8_000_000
 #: Calls that a file may hold: more take longer to read than anyone waits for a golden.
 MOST_CALLS = 20_000
 
+_Kind = TypeVar("_Kind")
 #: A leaf path, and the place of its tensor in the table.
 _Leaf = tuple[str, int]
 _Lines = tuple[str, int, int]
@@ -89,18 +90,18 @@ class TooLargeError(ValueError):
 
 def packed(document: object) -> torch.Tensor:
     """Return a document as compressed JSON, uint8."""
-    text = json.dumps(document, separators=(",", ":")).encode()
+    text = json.dumps(msgspec.to_builtins(document), separators=(",", ":")).encode()
     _check_document(text)
     return torch.frombuffer(bytearray(zlib.compress(text, 9)), dtype=torch.uint8)
 
 
-def unpacked(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - JSON
-    """Return the document that a tensor holds."""
+def unpacked(tensor: torch.Tensor, kind: type[_Kind]) -> _Kind:
+    """Return the document of a kind that a tensor holds."""
     if tensor.dtype != torch.uint8:
         raise TypeError("a document has another dtype")
     text = zlib.decompressobj().decompress(tensor.numpy().tobytes(), LONGEST_DOCUMENT + 1)
     _check_document(text)
-    return json.loads(text)
+    return msgspec.convert(json.loads(text), kind)
 
 
 def _check_document(text: bytes) -> None:
@@ -160,19 +161,18 @@ def _encode_call(call: Call, writer: TensorWriter) -> CallEntry:
     return CallEntry(**{**own, **told})
 
 
-def decode(document: Any, tensors: dict[str, torch.Tensor], kind: type[Trace]) -> tuple[Trace, dict[str, Any]]:  # noqa: ANN401 - JSON
-    """Return the trace that a document and its tensors describe, and what else the document holds."""
-    if len(document["calls"]) > MOST_CALLS:
-        raise GoldenError(f"it holds {len(document['calls']):,} calls; up to {MOST_CALLS:,} are read.")
-    read = msgspec.convert(document, Document)
-    reader = TensorReader(read, tensors)
-    calls = [_decode_call(entry, reader) for entry in read.calls]
+def decode(document: Document, tensors: dict[str, torch.Tensor], kind: type[Trace]) -> Trace:
+    """Return the trace that a document and its tensors describe."""
+    if len(document.calls) > MOST_CALLS:
+        raise GoldenError(f"it holds {len(document.calls):,} calls; up to {MOST_CALLS:,} are read.")
+    reader = TensorReader(document, tensors)
+    calls = [_decode_call(entry, reader) for entry in document.calls]
     for position, call in enumerate(calls):
         if call.index != position or (call.parent is not None and not 0 <= call.parent < position):
             raise GoldenError(f"the call tree is not in order at call {position}.")
         call.depth = 0 if call.parent is None else calls[call.parent].depth + 1
-    trace = kind(read.model_class, calls, read.notes, read.aliases, read.modules, read.unrecorded)
-    return trace, read.extra
+    own = document.notes, document.aliases, document.modules, document.unrecorded
+    return kind(document.model_class, calls, *own)
 
 
 def _decode_call(entry: CallEntry, reader: TensorReader) -> Call:

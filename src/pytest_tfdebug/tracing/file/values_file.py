@@ -111,7 +111,7 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
         for dtype, held in values.floors.items()
     }
     try:
-        packed_table = packed(msgspec.to_builtins(table))
+        packed_table = packed(table)
     except TooLargeError:
         return {}
     return {TABLE: packed_table, NUMBERS: torch.tensor(numbers, dtype=torch.float32), **floors}
@@ -140,7 +140,7 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
         return None
     if numbers.dtype != torch.float32:
         raise TypeError("the table of values has another dtype")
-    found = _decode(msgspec.convert(unpacked(document), Table), iter(numbers.tolist()))
+    found = _decode(unpacked(document, Table), iter(numbers.tolist()))
     count = MOMENTS * len(found.values) + len(found.results)
     for name, held in floors.items():
         if held.dtype != torch.uint8:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from unittest.mock import patch
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.records import Call, SourceRange
+from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.record.leaves import CacheWatch, Leaf, caches_among, walk, walk_inputs
 from pytest_tfdebug.tracing.record.modules import (
     Selection,
@@ -70,11 +72,7 @@ class Consumer(Protocol):
 class _Hooked(NamedTuple):
     """What is the same in every call of a module."""
 
-    path: str
-    class_name: str
-    source: SourceRange | None
-    parameters: tuple[str, ...]
-    has_children: bool
+    call: Call  # its calls, but for their numbers and where they stand
     codes: dict[int, CodeType]
 
 
@@ -170,14 +168,10 @@ class Recorder:
 
     def _hook(self, path: str, module: torch.nn.Module) -> None:
         own = bare(module)
-        hooked = _Hooked(
-            path,
-            class_of(own).__name__,
-            forward_source(own),
-            positional_parameters(cast("type", type(own))),
-            next(own.children(), None) is not None,
-            codes_of(own),
-        )
+        call = Call(-1, path, class_of(own).__name__, -1, None, 0, source=forward_source(own))
+        call.parameters = positional_parameters(cast("type", type(own)))
+        call.has_children = next(own.children(), None) is not None
+        hooked = _Hooked(call, codes_of(own))
         if is_compiled_in_place(module):  # torch would compile its hooks
             compiled = module.__dict__["_compiled_call_impl"]
             module.__dict__["_compiled_call_impl"] = self._around(hooked, compiled)
@@ -218,8 +212,8 @@ class Recorder:
         if method == "forward":
             return self.model(*args, **kwargs)
         own, function = bare(self.model), method_of(self.model, method)
-        name, source = self.root_name, source_of(function)
-        hooked = _Hooked(name, name, source, parameters_of(function), has_children=True, codes=codes_of(own))
+        call = Call(-1, self.root_name, self.root_name, -1, None, 0, source=source_of(function), has_children=True)
+        hooked = _Hooked(replace(call, parameters=parameters_of(function)), codes_of(own))
         self._is_in_method = True
         try:
             return self._around(hooked, function)(*args, **kwargs)
@@ -233,9 +227,9 @@ class Recorder:
             try:
                 output = call(*args, **kwargs)
             except BaseException:
-                self._end(hooked.path, None)
+                self._end(hooked.call.path, None)
                 raise
-            self._end(hooked.path, output)
+            self._end(hooked.call.path, output)
             return output
 
         return recorded
@@ -243,12 +237,11 @@ class Recorder:
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._runner not in (None, threading.get_ident()):
             return
-        stack = self._thread.stack
-        if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method:
+        stack, path = self._thread.stack, hooked.call.path
+        if stack and path == self.root_name and not is_inside_a_call() and not self._is_in_method:
             self._abandon(stack)
         caller = stack[-1] if stack else None
-        call = Call(-1, hooked.path, hooked.class_name, -1, None, 0, source=hooked.source)
-        call.parameters, call.has_children = hooked.parameters, hooked.has_children
+        call = replace(hooked.call, skeleton={})
         if caller is None:
             self._thread.watch = CacheWatch()
         else:
@@ -259,8 +252,8 @@ class Recorder:
         leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
         with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
             call.index, self._next_index = self._next_index, self._next_index + 1
-            call.call = self._counter.get(hooked.path, 0)
-            self._counter[hooked.path] = call.call + 1
+            call.call = self._counter.get(path, 0)
+            self._counter[path] = call.call + 1
             self._look(caller, caches if caller is None else (*caller.caches, *caches), call.index)
             self._consumer.enter(call, leaves, args, kwargs)
 
@@ -319,8 +312,5 @@ def intercept_outermost(interceptor: Interceptor) -> Iterator[None]:
         finally:
             inside.a_call = False
 
-    torch.nn.Module.__call__ = call  # type: ignore[method-assign] # put back below
-    try:
+    with patch.object(torch.nn.Module, "__call__", call):
         yield
-    finally:
-        torch.nn.Module.__call__ = original  # type: ignore[method-assign]
