@@ -111,6 +111,7 @@ STUBBED = (
     "torchdata",
     "torchlibrosa",
     "torchmetrics",
+    "torchsummary",
     "torchtitan.distributed.minimal_async_ep",
     "torchvision",
     "trainer",

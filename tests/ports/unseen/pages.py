@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from copy import deepcopy
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import torch
 from cases import Case, shaken, to_edit, tokens
@@ -180,8 +184,118 @@ def gated_delta(load):
     return Case(reference, carried(port, reference, names, cut), (hidden,), {}, (hidden,))
 
 
+class _Offloaded(torch.nn.Module):
+    """What a device computes with weights that it is given."""
+
+    def __init__(self, backend, vocabulary, width, inner, layers, heads):
+        super().__init__()
+        backend.fix_recursive_import()
+        self.device, self.held, self.heads = backend.TorchDevice("cpu"), backend.TorchTensor.create_from_torch, heads
+        self.words, self.places = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(18, width)
+        self.norm = torch.nn.LayerNorm(width)
+        linear, norm = torch.nn.Linear, torch.nn.LayerNorm
+        kinds = {"q": linear(width, width), "k": linear(width, width), "v": linear(width, width)}
+        kinds |= {"out": linear(width, width), "before": norm(width), "after": norm(width)}
+        kinds |= {"up": linear(width, inner), "down": linear(inner, width)}
+        self.layers = torch.nn.ModuleList(deepcopy(torch.nn.ModuleDict(kinds)) for _ in range(layers))
+
+    def forward(self, ids, read):
+        def given(*modules):
+            return [self.held(each, self.device) for part in modules for each in (part.weight, part.bias)]
+
+        kept = [False] * 4
+        words, places = (self.held(each.weight, self.device) for each in (self.words, self.places))
+        read = self.held(read, self.device)
+        hidden = self.device.opt_input_embed(self.held(ids, self.device), read, words, places, 1, kept)
+        for layer in self.layers:
+            attention = given(*(layer[kind] for kind in ("q", "k", "v", "out", "before")))
+            hidden = self.device.mha(hidden, read, *attention, self.heads, kept, False, None)[0]  # noqa: FBT003
+            hidden = self.device.mlp(hidden, *given(layer["up"], layer["down"], layer["after"]), kept)
+        return self.norm(hidden.data)
+
+
+def opt(load):
+    from transformers import OPTConfig, OPTModel
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3, "ffn_dim": 48, "num_attention_heads": 4}
+    config = OPTConfig(**sizes, max_position_embeddings=16, word_embed_proj_dim=32, bos_token_id=2, eos_token_id=2)
+    reference = shaken(OPTModel(config))
+    bare("flexgen")
+    port = _Offloaded(load("flexgen.pytorch_backend"), 64, 32, 48, 3, 4)
+    names = [
+        (r"^decoder\.embed_tokens", "words"),
+        (r"^decoder\.embed_positions", "places"),
+        (r"^decoder\.final_layer_norm", "norm"),
+        (r"^decoder\.", ""),
+        (r"self_attn_layer_norm", "before"),
+        (r"final_layer_norm", "after"),
+        (r"self_attn\.(\w+)_proj", r"\1"),
+        (r"fc1", "up"),
+        (r"fc2", "down"),
+    ]
+    ids, read = tokens(64), torch.ones(2, 12, dtype=torch.bool)
+    ids[1, 9:], read[1, 9:] = 1, False
+    inputs = {"input_ids": ids, "attention_mask": read.long(), "use_cache": False}
+    return Case(reference, carried(port, reference, names), (), inputs, (ids, read))
+
+
+class _Windowed(torch.nn.Module):
+    """A layer of an encoder around the attention that looks at neighbours, and at some from everywhere."""
+
+    def __init__(self, package, settings, place):
+        super().__init__()
+        self.attention = package.LongformerSelfAttention(settings, place)
+        self.merge, self.inner, self.outer = torch.nn.Linear(32, 32), torch.nn.LayerNorm(32), torch.nn.LayerNorm(32)
+        self.up, self.down = torch.nn.Linear(32, 48), torch.nn.Linear(48, 32)
+
+    def forward(self, hidden, mask):
+        hidden = self.inner(self.merge(self.attention(hidden, mask)[0]) + hidden)
+        return self.outer(self.down(torch.nn.functional.gelu(self.up(hidden))) + hidden)
+
+
+class _Long(torch.nn.Module):
+    def __init__(self, package, settings):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(_Windowed(package, settings, place) for place in range(3))
+
+    def forward(self, hidden, mask):
+        for layer in self.layers:
+            hidden = layer(hidden, mask[:, None, None])
+        return hidden
+
+
+def longformer(load):
+    from transformers import LongformerConfig
+    from transformers.models.longformer.modeling_longformer import LongformerEncoder
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_probs_dropout_prob": 0.0}
+    config = LongformerConfig(
+        **sizes, num_hidden_layers=3, intermediate_size=48, attention_window=[4, 8, 4], layer_norm_eps=1e-5
+    )
+    reference = shaken(LongformerEncoder(config))
+    bare("longformer")
+    with patch.object(sys.modules["transformers"], "AdamW", torch.optim.AdamW, create=True):  # its trainer's
+        package = load("longformer.longformer")
+    settings = {"output_attentions": False, "attention_mode": "sliding_chunks", "autoregressive": False}
+    port = _Long(package, SimpleNamespace(**sizes, **settings, attention_window=[2, 4, 2]))
+    names = [
+        (r"^layer", "layers"),
+        (r"attention\.self", "attention"),
+        (r"attention\.output\.dense", "merge"),
+        (r"attention\.output\.LayerNorm", "inner"),
+        (r"intermediate\.dense", "up"),
+        (r"output\.dense", "down"),
+        (r"output\.LayerNorm", "outer"),
+    ]
+    hidden, mask = torch.randn(2, 24, 32, generator=torch.Generator().manual_seed(1)), torch.zeros(2, 24)
+    mask[:, 0], mask[0, 13], mask[1, 20:] = 1e4, 1e4, -1e4
+    return Case(reference, carried(port, reference, names), (hidden, mask), {}, (hidden, mask))
+
+
 PORTS = (
     to_edit("daluke", "daluke", luke),
+    to_edit("flexgen-opt", "flexgen", opt, "flexgen.pytorch_backend", "flexgen.compression"),
+    to_edit("longformer-chinese", "longformer", longformer),
     to_edit("nano-deepseek-v4", "nano_deepseek_v4", deepseek_v4),
     to_edit("opengdn", "opengdn", gated_delta),
 )

@@ -539,8 +539,44 @@ def rf_detr(load):
     )
 
 
+def deit(load):
+    from transformers import DeiTConfig, DeiTForImageClassificationWithTeacher
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
+    config = DeiTConfig(image_size=16, patch_size=4, **sizes, num_labels=5, layer_norm_eps=1e-5)
+    reference = shaken(DeiTForImageClassificationWithTeacher(config))
+    bare("glasses", "glasses.models", "glasses.models.classification")
+    package = load("glasses.models.classification.deit")
+    options = {"img_size": 16, "depth": 3, "num_heads": 4, "n_classes": 5, "qkv_bias": True}
+    port = package.DeiT(patch_size=4, emb_size=32, **options)
+    names = [
+        (r"^cls_classifier", "head.head"),
+        (r"^distillation_classifier", "head.dist_head"),
+        (r"^deit\.embeddings\.cls_token", "embedding.tokens.cls"),
+        (r"^deit\.embeddings\.distillation_token", "embedding.tokens.dist"),
+        (r"^deit\.embeddings\.position_embeddings", "embedding.positions"),
+        (r"^deit\.embeddings\.patch_embeddings\.projection", "embedding.projection.0"),
+        (r"^deit\.layernorm", "encoder.norm"),
+        (r"^deit\.layers", "encoder.layers"),
+        (r"layernorm_before", "0.fn.0"),
+        (r"layernorm_after", "1.fn.0"),
+        (r"attention\.qkv", "0.fn.1.qkv"),
+        (r"attention\.o_proj", "0.fn.1.projection.0"),
+        (r"mlp\.fc1", "1.fn.1.0"),
+        (r"mlp\.fc2", "1.fn.1.3"),
+    ]
+
+    def cut(weights):
+        weights["deit.embeddings.position_embeddings"] = weights["deit.embeddings.position_embeddings"][0]
+        return fused(weights, [f"attention.{kind}_proj" for kind in "qkv"], "attention.qkv")
+
+    pixels = picture(16)
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
+
+
 PORTS = (
     to_edit("ane-detr", "ane_transformers", detr),
+    to_edit("glasses-deit", "glasses", deit, "glasses.models.classification.deit", "glasses.models.classification.vit"),
     to_edit("imaginairy-clipseg", "imaginairy", clipseg, "imaginairy.vendored.clipseg", "imaginairy.vendored.clip"),
     to_edit("marlin-videomae", "marlin_pytorch", videomae),
     to_edit("prisma-vivit", "vit_prisma", vivit),
