@@ -187,7 +187,7 @@ def gated_delta(load):
 class _Offloaded(torch.nn.Module):
     """What a device computes with weights that it is given."""
 
-    def __init__(self, backend, vocabulary, width, inner, layers, heads):
+    def __init__(self, backend, vocabulary, width, *, inner, layers, heads):
         super().__init__()
         backend.fix_recursive_import()
         self.device, self.held, self.heads = backend.TorchDevice("cpu"), backend.TorchTensor.create_from_torch, heads
@@ -221,7 +221,7 @@ def opt(load):
     config = OPTConfig(**sizes, max_position_embeddings=16, word_embed_proj_dim=32, bos_token_id=2, eos_token_id=2)
     reference = shaken(OPTModel(config))
     bare("flexgen")
-    port = _Offloaded(load("flexgen.pytorch_backend"), 64, 32, 48, 3, 4)
+    port = _Offloaded(load("flexgen.pytorch_backend"), 64, 32, inner=48, layers=3, heads=4)
     names = [
         (r"^decoder\.embed_tokens", "words"),
         (r"^decoder\.embed_positions", "places"),

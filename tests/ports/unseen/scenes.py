@@ -452,6 +452,7 @@ def rf_detr(load):
         num_queries=7,
         group_detr=2,
         num_labels=5,
+        layer_norm_eps=1e-6,
     )
     reference = shaken(RfDetrForObjectDetection(config))
     bare("rfdetr", "rfdetr.models")
@@ -574,8 +575,68 @@ def deit(load):
     return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
 
 
+def dpt(load):
+    from transformers import DPTConfig, DPTForDepthEstimation
+
+    config = DPTConfig(
+        image_size=64,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=64,
+        layer_norm_eps=1e-6,
+        backbone_out_indices=[0, 1, 2, 3],
+        neck_hidden_sizes=[8, 16, 24, 32],
+        neck_ignore_stages=[],
+        fusion_hidden_size=16,
+    )
+    reference = shaken(DPTForDepthEstimation(config))
+    reference.head.head[4].bias.data.add_(1)  # else much is cut off at zero
+    inside = "controlnet_aux.midas.midas"
+    bare("controlnet_aux", "controlnet_aux.midas", inside)
+    body = load("timm.models.vision_transformer").VisionTransformer(
+        64, 16, embed_dim=32, depth=4, num_heads=4, mlp_ratio=2, num_classes=0
+    )
+    sizes = {"features": [8, 16, 24, 32], "size": [64, 64], "hooks": [0, 1, 2, 3], "vit_features": 32}
+    made = load(f"{inside}.vit")._make_vit_b16_backbone(body, **sizes, use_readout="project")
+    scratch = load(f"{inside}.blocks")._make_scratch([8, 16, 24, 32], 16, groups=1, expand=False)
+    package = load(f"{inside}.dpt_depth")
+    with patch.object(package, "_make_encoder", lambda *args, **kwargs: (made, scratch)):  # the sizes are its own
+        port = package.DPTDepthModel(backbone="vitb16_384", features=16)
+    names = [
+        (r"^head\.head", "scratch.output_conv"),
+        (r"^dpt\.embeddings\.cls_token", "pretrained.model.cls_token"),
+        (r"^dpt\.embeddings\.position_embeddings", "pretrained.model.pos_embed"),
+        (r"^dpt\.embeddings\.patch_embeddings\.projection", "pretrained.model.patch_embed.proj"),
+        (r"^dpt\.layernorm", "pretrained.model.norm"),
+        (r"^dpt\.encoder\.layer", "pretrained.model.blocks"),
+        (r"attention\.attention\.qkv", "attn.qkv"),
+        (r"attention\.output\.dense", "attn.proj"),
+        (r"intermediate\.dense", "mlp.fc1"),
+        (r"output\.dense", "mlp.fc2"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"^neck\.convs\.(\d)", lambda m: f"scratch.layer{int(m[1]) + 1}_rn"),
+        (r"^neck\.fusion_stage\.layers\.(\d)", lambda m: f"scratch.refinenet{4 - int(m[1])}"),
+        (r"residual_layer(\d)\.convolution", r"resConfUnit\1.conv"),
+        (r"^(scratch.*)projection", r"\1out_conv"),
+        (r"^neck\.\w+\.layers\.(\d)\.projection", lambda m: f"pretrained.act_postprocess{int(m[1]) + 1}.3"),
+        (r"^neck\.\w+\.layers\.(\d)\.resize", lambda m: f"pretrained.act_postprocess{int(m[1]) + 1}.4"),
+        (r"^neck\.\w+\.readout_projects\.(\d)", lambda m: f"pretrained.act_postprocess{int(m[1]) + 1}.0.project"),
+    ]
+
+    def cut(weights):
+        kinds = [f"attention.attention.{kind}" for kind in ("query", "key", "value")]
+        return fused(weights, kinds, "attention.attention.qkv")
+
+    pixels = picture(64)
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,), main=lambda out: out.predicted_depth)
+
+
 PORTS = (
     to_edit("ane-detr", "ane_transformers", detr),
+    to_edit("controlnet-aux-dpt", "controlnet_aux", dpt, "controlnet_aux.midas"),
     to_edit("glasses-deit", "glasses", deit, "glasses.models.classification.deit", "glasses.models.classification.vit"),
     to_edit("imaginairy-clipseg", "imaginairy", clipseg, "imaginairy.vendored.clipseg", "imaginairy.vendored.clip"),
     to_edit("marlin-videomae", "marlin_pytorch", videomae),
