@@ -23,7 +23,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -32,6 +31,11 @@ from typing import Any, NamedTuple
 import torch
 
 import command
+
+# isort: split
+from editing import EditedFile
+from judging import compared, seeded
+
 from pytest_tfdebug import Trace
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.values.slicing import is_statement
@@ -45,29 +49,17 @@ _NARROW = 3
 VERDICTS = ("line", "use", "reference", "module", "unsure", "wrong", "missed", "error")
 #: A file and a line.
 Place = tuple[str, int]
-#: File -> line -> the modules that ran it, by identity, and whether they were being made.
-Ran = dict[str, dict[int, set[tuple[int, bool]]]]
 
 
 class Edit(NamedTuple):
-    """A line of a file, from 1, and the text that takes its place."""
+    """A line of a module's file, from 1, and the text that takes its place."""
 
+    file: str
     line: int
     text: str
-    file: str = ""
-
-    def of(self, text: str) -> str:
-        """Return the text of the file with this edit."""
-        lines = text.splitlines()
-        lines[self.line - 1] = self.text
-        return "\n".join(lines) + "\n"
-
-    def told(self, text: str) -> str:
-        """Return the line before and after the edit."""
-        return f"{self.file}:{self.line}: {text.splitlines()[self.line - 1].strip()}  ->  {self.text.strip()}"
 
 
-def edits_of(text: str, ran: Collection[int], file: str = "") -> Iterator[Edit]:
+def edits_of(text: str, ran: Collection[int], file: str) -> Iterator[Edit]:
     """Yield every edit of the lines that ran."""
     lines = text.splitlines()
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
@@ -81,7 +73,7 @@ def edits_of(text: str, ran: Collection[int], file: str = "") -> Iterator[Edit]:
             for new in _changed(node, lambda part: ast.get_source_segment(text, part) or ""):
                 edited = (line[: where.col_offset] + new.encode() + line[where.end_col_offset :]).decode()
                 if edited.strip() != lines[number - 1].strip():
-                    yield Edit(number, edited, file)
+                    yield Edit(file, number, edited)
 
 
 def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
@@ -107,66 +99,82 @@ def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
         yield "pass"
 
 
-class Wrong(NamedTuple):
-    """A model with an edit: its file, what is changed there, the report on it, and the reference's lines for it."""
-
-    path: Path
-    lines: frozenset[int]
-    compare: Callable[[], Any]
-    places: Callable[[], set[Place]]
-
-
 class Subject(NamedTuple):
-    """What is edited: the lines that run, by file, with the paths of the modules that run them."""
+    """A port that is edited, and the lines that it runs: by module, with the paths of the modules that run each."""
 
-    name: str
-    texts: dict[str, str]
+    port: Any  # as tests/ports has it: it is built from modules that are imported anew
+    case: Any  # the port without an edit beside its reference
     lines: dict[str, dict[int, set[str]]]
-    infect: Callable[[Edit], Wrong | None]  # None where no output changes
-    compare: Callable[[], Any]  # the report on the model without an edit
     draw: random.Random
+    is_changed: Callable[[Any], bool]  # whether an output of a pair of models differs
+    places: Callable[[Edit, Any], set[Place]]  # the reference's lines for an edit, which a pair of models has
 
 
 def measure(subjects: Iterable[Subject], options: argparse.Namespace) -> None:
-    """Edit each of some models ``--edits`` times, and print how the reports are judged."""
+    """Edit each of some ports ``--edits`` times, and print how the reports are judged."""
     table = command.Table("edits of", "bugs", *VERDICTS, "proved", "alarm", "s each")
     for subject in subjects:
-        begun, counts = time.monotonic(), Counter[str]()
-        clean = subject.compare()
+        name, begun, counts = subject.port.name, time.monotonic(), Counter[str]()
+        clean = compared(subject.case)
         if clean.culprit is not None:
             counts["alarm"] += 1
-            print(f"{subject.name}: ALARM without an edit\n{clean}", flush=True)
-        found = [each for name, text in subject.texts.items() for each in edits_of(text, subject.lines[name], name)]
-        for edit, wrong in infected(found, options.edits, subject.draw, subject.infect):
+            print(f"{name}: ALARM without an edit\n{clean}", flush=True)
+        for edit, before, edited, case in infected(subject, options.edits):
             culprit: Culprit | None = None
             try:
-                report = wrong.compare()
+                report = compared(case)
                 culprit, told = report.culprit, str(report)
-                verdict = judged(culprit, wrong, edit.line, subject.lines[edit.file][edit.line])
+                verdict = judged(culprit, subject, edit, edited, case)
             except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
                 verdict, told = "error", f"{type(error).__name__}: {error}"
-            counts[verdict] += 1
+            counts.update(["bugs", verdict])
             counts["proved"] += culprit is not None and bool(culprit.proved)
             if options.show and verdict != "line":
-                print(f"{subject.name}: {verdict.upper()}: {edit.told(subject.texts[edit.file])}")
+                print(f"{name}: {verdict.upper()}: {edit.file}:{edit.line}: {before}  ->  {edit.text.strip()}")
                 print(head(told, 14), flush=True)
-        bugs = sum(counts[verdict] for verdict in VERDICTS)
-        table.add(subject.name, {**counts, "bugs": bugs, "s each": (time.monotonic() - begun) / max(bugs, 1)})
+        table.add(name, {**counts, "s each": (time.monotonic() - begun) / max(counts["bugs"], 1)})
     table.total()
 
 
-def judged(culprit: Culprit | None, wrong: Wrong, line: int, owners: set[str]) -> str:
-    """Return what a report is worth; ``owners`` are the modules that run the edited line."""
+def infected(subject: Subject, count: int) -> Iterator[tuple[Edit, str, Any, Any]]:
+    """Yield so many random edits of different lines: what was there, the edited file, and both models."""
+    texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(subject.lines)}
+    edits = [each for name, text in texts.items() for each in edits_of(text, subject.lines[name], name)]
+    subject.draw.shuffle(edits)
+    used: set[Place] = set()
+    for edit in edits:
+        if len(used) == count:
+            return
+        if (edit.file, edit.line) in used:  # another edit of a line that was judged says little more
+            continue
+        text = texts[edit.file]
+        lines = text.splitlines()
+        before, lines[edit.line - 1] = lines[edit.line - 1].strip(), edit.text
+        try:
+            new = "\n".join(lines) + "\n"
+            edited = EditedFile(edit.file, text, new, after="", reloaded=subject.port.reloaded)
+            with edited.in_place():
+                case = seeded(subject.port)
+            is_changed = subject.is_changed(case)
+        except Exception:  # noqa: BLE001, S112 - most wrong lines do not run at all
+            continue
+        if is_changed:
+            used.add((edit.file, edit.line))
+            yield edit, before, edited, case
+
+
+def judged(culprit: Culprit | None, subject: Subject, edit: Edit, edited: Any, case: Any) -> str:
+    """Return what a report on a pair of models is worth."""
     if culprit is None:
         return "missed"
-    if names(culprit.source, wrong.path, {line, *wrong.lines}):
+    if names(culprit.source, edited.path, {edit.line, *edited.lines}):
         return "line"
-    if names(culprit.source, wrong.path, uses_of(wrong.path, line)):
+    if names(culprit.source, edited.path, uses_of(edited.path, edit.line)):
         return "use"
-    if any(names(culprit.reference, file, {number}) for file, number in wrong.places()):
+    if any(names(culprit.reference, file, {number}) for file, number in subject.places(edit, case)):
         return "reference"
     caller = culprit.path.rpartition(".")[0] if culprit.kind in ("not-called", "extra-call") else culprit.path
-    if owners.intersection((culprit.path, caller)):
+    if subject.lines[edit.file][edit.line].intersection((culprit.path, caller)):
         return "module"
     return "wrong" if culprit.certain else "unsure"
 
@@ -194,55 +202,40 @@ def _holds(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def infected(
-    edits: list[Edit], count: int, draw: random.Random, infect: Callable[[Edit], Any]
-) -> Iterator[tuple[Edit, Any]]:
-    """Yield so many random edits of different lines, each with the model that has it."""
-    draw.shuffle(edits)
-    used: set[tuple[str, int]] = set()
-    for edit in edits:
-        if len(used) == count:
-            return
-        if (edit.file, edit.line) in used:  # another edit of a line that was judged says little more
-            continue
-        try:
-            wrong = infect(edit)
-        except Exception:  # noqa: BLE001, S112 - most wrong lines do not run at all
-            continue
-        if wrong is not None:
-            used.add((edit.file, edit.line))
-            yield edit, wrong
+def lines_of(package: str, run: Callable[[], torch.nn.Module]) -> dict[str, dict[int, set[str]]]:
+    """Return which lines of a package run, by module, and the paths of the modules of the returned model that run each.
 
-
-@contextmanager
-def watched(files: Collection[str]) -> Iterator[Ran]:
-    """Note which lines of these files run in a block, and the module whose method runs each."""
-    seen: Ran = {}
+    A line that makes a module is one of all modules within it.
+    """
+    files = {
+        str(getattr(module, "__file__", "")): name
+        for name, module in list(sys.modules.items())
+        if f"{name}.".startswith(f"{package}.")
+    }
+    seen: dict[str, dict[int, set[tuple[int, bool]]]] = {}
 
     def traced(frame: FrameType, event: str, _argument: object) -> Any:
         if frame.f_code.co_filename not in files:
             return None
         if event == "line":
-            seen.setdefault(frame.f_code.co_filename, {}).setdefault(frame.f_lineno, set()).add(_owner(frame))
+            lines = seen.setdefault(files[frame.f_code.co_filename], {})
+            lines.setdefault(frame.f_lineno, set()).add(_owner(frame))
         return traced
 
     before = sys.gettrace()
     sys.settrace(traced)
     try:
-        yield seen
+        model = run()
     finally:
         sys.settrace(before)
+    paths = {id(module): path for path, module in model.named_modules()}
 
+    def owned(owners: set[tuple[int, bool]]) -> set[str]:
+        own = {(paths[owner], is_made) for owner, is_made in owners if owner in paths}
+        inside = {path for path in paths.values() if any(made and path.startswith(f"{at}.") for at, made in own)}
+        return {path or type(model).__name__ for path in {*inside, *(path for path, _ in own)}}
 
-def owned(ran: dict[int, set[tuple[int, bool]]], model: torch.nn.Module) -> dict[int, set[str]]:
-    """Return of lines that ran the paths of the modules that ran each; all within one that was being made."""
-    named = {id(module): path for path, module in model.named_modules()}
-    lines = {}
-    for line, owners in ran.items():
-        paths = {(named[owner], is_made) for owner, is_made in owners if owner in named}
-        inside = {path for path in named.values() if any(made and path.startswith(f"{at}.") for at, made in paths)}
-        lines[line] = {path or type(model).__name__ for path in {*inside, *(path for path, _ in paths)}}
-    return lines
+    return {name: {line: owned(owners) for line, owners in lines.items()} for name, lines in seen.items()}
 
 
 def _owner(frame: FrameType | None) -> tuple[int, bool]:

@@ -14,38 +14,22 @@ from __future__ import annotations
 import importlib
 import random
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import command
 
 # isort: split
-from editing import EditedFile, imported
 from judging import built, is_installed, relative_l2
 
-from edits import DIFFERS, Edit, Place, Subject, Wrong, measure, owned, watched
-from pytest_tfdebug import compare, trace
+from edits import DIFFERS, Edit, Place, Subject, lines_of, measure
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.values import Fingerprint, Value, Values, distance
 
 #: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
 _SAME, _FAR = 1e-5, 12
-
-
-def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:
-    """Return the lines of a port's package that its forward runs, by module, with the paths of those modules."""
-    files = {
-        str(getattr(module, "__file__", "")): name
-        for name, module in list(sys.modules.items())
-        if name.partition(".")[0] == port.package
-    }
-    with watched(files) as seen:
-        case.port_output()
-    return {files[file]: owned(lines, case.port) for file, lines in seen.items()}
 
 
 class Equivalents:
@@ -137,30 +121,18 @@ def _lines_of(table: Values, *, is_all: bool) -> list[set[Place]]:
 def subject(port: Any, seed: int) -> Subject:
     """Return a port, to be edited."""
     case = built(port)
-    lines, equivalents = ran_in(port, case), Equivalents(case)
-    texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(lines)}
+    equivalents = Equivalents(case)
 
-    def infect(edit: Edit) -> Wrong | None:
-        edited = EditedFile(edit.file, texts[edit.file], edit.of(texts[edit.file]), after="", reloaded=port.reloaded)
-        with edited.in_place(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            wrong = port.build(imported)
-        if relative_l2(wrong) < DIFFERS:
-            return None
+    def run() -> Any:
+        case.port_output()
+        return case.port
 
-        def places() -> set[Place]:
-            table = values_of(wrong.port, "forward", wrong.port_args, wrong.port_kwargs)
-            return equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
+    def places(edit: Edit, wrong: Any) -> set[Place]:
+        table = values_of(wrong.port, "forward", wrong.port_args, wrong.port_kwargs)
+        return equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
 
-        return Wrong(edited.path, edited.lines, lambda: _compared(wrong), places)
-
-    draw = random.Random(f"{seed}{port.name}")  # noqa: S311 - the same edits every time
-    return Subject(port.name, texts, lines, infect, lambda: _compared(case), draw)
-
-
-def _compared(case: Any) -> Any:
-    expected = trace(case.reference, *case.reference_args, **case.reference_kwargs)
-    return compare(expected, trace(case.port, *case.port_args, **case.port_kwargs))
+    lines, draw = lines_of(port.package, run), random.Random(f"{seed}{port.name}")  # noqa: S311 - the same edits every time
+    return Subject(port, case, lines, draw, lambda wrong: not relative_l2(wrong) < DIFFERS, places)
 
 
 def main() -> None:

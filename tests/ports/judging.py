@@ -59,7 +59,7 @@ def built(port: Port) -> Case:
     Raises:
         AssertionError: If they do not.
     """
-    case = _seeded(port)
+    case = seeded(port)
     difference = relative_l2(case)
     assert difference < AGREES, f"{port.name}: the clean port differs by {difference:.1e}."
     return case
@@ -71,14 +71,14 @@ def infected(port: Port, bug: Bug) -> tuple[Case, EditedFile | None]:
     Raises:
         AssertionError: If it does not.
     """
-    case = _seeded(port)
+    case = seeded(port)
     edited = None
     if bug.change is not None:
         bug.change(case.port.get_submodule(port.layer) if bug.in_layer else case.port)
     else:
         edited = EditedFile(bug.module, bug.old, bug.new, after=bug.after, reloaded=port.reloaded)
         with edited.in_place():
-            wrong = _seeded(port).port
+            wrong = seeded(port).port
         if bug.in_layer:
             case.port.set_submodule(port.layer, wrong.get_submodule(port.layer))
         else:
@@ -88,7 +88,8 @@ def infected(port: Port, bug: Bug) -> tuple[Case, EditedFile | None]:
     return case, edited
 
 
-def _seeded(port: Port) -> Case:
+def seeded(port: Port) -> Case:
+    """Return the pair of models with the same random numbers in every process."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return port.build(imported)
