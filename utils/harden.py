@@ -10,22 +10,33 @@ python utils/harden.py --only llama,bert --checks 300
 
 from __future__ import annotations
 
+import pickle
+import random
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import numpy as np
+import pytest
 import torch
 
 import command
 import padding_models
+import pytest_tfdebug
 from architectures import FAMILIES, small
+from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.tracing.record.state import random_state_kept
 from safety.goldens import play_interrupts, play_kills, play_many, play_two_updates
 from safety.large_files import play_large
-from safety.left_as_it_was import CHECKS, RAISED, InThread, play
 
 #: What is tried, what tries it so often in a folder and says in a line each what went wrong, and how often.
 Row = tuple[str, Callable[[Path, int], list[str]], int]
@@ -35,6 +46,134 @@ llama mistral qwen2 qwen3 gemma2 phi3 gpt2 gpt_neox gptj opt bloom falcon mixtra
 distilbert electra deberta-v2 t5 bart wav2vec2 vit
 """.split()  # noqa: SIM905 - a table to read
 _WAYS = [*product((False, True), repeat=2)]
+Inputs = dict[str, Any]
+#: What a forward may raise.
+RAISED = (ValueError, KeyboardInterrupt, pytest.skip.Exception, SystemExit)
+#: What a failed check of ours raises: it is no matter here whether a check passes.
+_OURS = (AssertionError, pytest_tfdebug.TFDebugError)
+_INVARIANCES = ("padding", "batch", "cache", "attention", "save_load", "dtype")
+_GLOBAL_HOOKS = [name for name in vars(torch.nn.modules.module) if name.startswith("_global_") and "hooks" in name]
+
+
+class InThread(torch.nn.Module):
+    """A model that runs in a thread."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:
+        """Run the model."""
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(self.model, **inputs).result()
+
+
+def _golden(model: torch.nn.Module, inputs: Inputs, folder: Path) -> object:
+    recorded = pytest_tfdebug.trace(model, **inputs)
+    save(folder / "golden.safetensors", recorded, model, "test_it.py::test_it")
+    return pytest_tfdebug.compare(load(folder / "golden.safetensors").trace, pytest_tfdebug.trace(model, **inputs))
+
+
+def _overflow(model: torch.nn.Module, inputs: Inputs, _folder: Path) -> None:
+    with random_state_kept(), torch.no_grad(), pytest_tfdebug.overflow_guard(model, dtype="float16"):
+        model(**inputs)  # the block is the user's: his forward draws random numbers
+
+
+def _invariance(name: str, model: torch.nn.Module, inputs: Inputs, _folder: Path) -> object:
+    return pytest_tfdebug.assert_invariant(model, inputs, name)
+
+
+#: Name -> a check of a model with these inputs, which may write to a directory.
+CHECKS: dict[str, Callable[[torch.nn.Module, Inputs, Path], object]] = {
+    "trace": lambda model, inputs, _: pytest_tfdebug.trace(model, **inputs),
+    "golden": _golden,
+    "overflow": _overflow,
+    **{name.replace("_", " "): partial(_invariance, name) for name in _INVARIANCES},
+}
+
+
+def play(
+    check: str, model: torch.nn.Module, inputs: Inputs, folder: Path, error: type[BaseException] | None
+) -> list[str]:
+    """Make a check in an empty folder, its forward raising an error in the middle; return what is not as before."""
+    caught = kept = None
+    with _raising(model, inputs, error) if error is not None else nullcontext():
+        before = _state(model)
+        try:
+            # as a test keeps its trace, which may share memory with the model
+            kept = CHECKS[check](model, inputs, folder)
+        except (*_OURS, *RAISED) as raised:
+            caught = raised
+        after = _state(model)
+    found = [f"{name} changed" for name, value in after.items() if before.pop(name, None) != value]
+    found += [f"{name} is gone" for name in before]
+    del kept
+    if error is not None and not isinstance(caught, error):
+        found.append(f"{error.__name__} became {caught!r:.80}")
+    return found
+
+
+@contextmanager
+def _raising(model: torch.nn.Module, inputs: Inputs, error: type[BaseException]) -> Iterator[None]:
+    """Let the module that is called in the middle of a forward raise."""
+    called: list[torch.nn.Module] = []
+    leaves = [module for module in model.modules() if not list(module.children())]
+    hooks = [module.register_forward_pre_hook(lambda module, _: called.append(module)) for module in leaves]
+    with random_state_kept(), torch.no_grad():
+        model(**inputs)
+    for hook in hooks:
+        hook.remove()
+
+    def forward(*_: object, **__: object) -> None:
+        raise error("in the middle")
+
+    with patch.object(called[len(called) // 2], "forward", forward):
+        yield
+
+
+def _state(model: torch.nn.Module) -> dict[str, Any]:
+    """Return all that may not change, by name."""
+    numbers = torch.get_rng_state().tolist(), random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002 - what models draw from
+    found: dict[str, Any] = {"random numbers": numbers, "flags": _flags()}
+    for path, module in model.named_modules(remove_duplicate=False):
+        found |= {f"{path}.{name}": _held(value) for name, value in vars(module).items()}
+        found[f"{path}: class"] = type(module)
+    return found
+
+
+def _held(value: Any) -> Any:
+    """Return of a value what ``==`` can compare: of a tensor its place and bytes, and which one an object is."""
+    if isinstance(value, torch.Tensor):
+        held = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
+        where = value.untyped_storage().data_ptr()
+        return id(value), where, value._version, value.requires_grad, _held(value.grad), held  # noqa: SLF001
+    if isinstance(value, dict):
+        return [(key, _held(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [_held(item) for item in value]
+    return value if isinstance(value, (int, float, str, bytes, type(None))) else (id(value), value)
+
+
+def _flags() -> list[Any]:
+    """Return what holds for the whole process."""
+    return [
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_anomaly_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+        str(torch.get_default_dtype()),
+        str(torch.get_default_device()),
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        str(torch._tensor_str.PRINT_OPTS),  # noqa: SLF001 - torch shows them nowhere else
+        torch.nn.Module.__call__,
+        torch.nn.Module.__setattr__,
+        list(warnings.filters),
+        sys.gettrace(),
+        sys.getprofile(),
+        *(_held(getattr(torch.nn.modules.module, name)) for name in _GLOBAL_HOOKS),
+    ]
 
 
 def rows(wanted: list[str], checks: int) -> Iterator[Row]:
@@ -93,7 +232,7 @@ def _over(wanted: list[str], check: str, folder: Path, _count: int, *, is_raisin
     return problems
 
 
-def built(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+def built(kind: str) -> tuple[torch.nn.Module, Inputs]:
     """Return a small seeded model of an architecture, and inputs that its forward takes."""
     if kind not in ("wav2vec2", "vit"):
         return small(kind, reversed(FAMILIES))

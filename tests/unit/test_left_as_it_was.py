@@ -5,8 +5,7 @@ from itertools import product
 
 import pytest
 
-from harden import built
-from safety.left_as_it_was import CHECKS, RAISED, InThread, play
+from harden import CHECKS, RAISED, InThread, built, play
 
 #: Weight norm, buffers that are inputs of modules, and random masks of NumPy.
 KINDS = ("bert", "wav2vec2")
