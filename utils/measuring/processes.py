@@ -8,13 +8,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from measuring.figures import Figure, alternate, stopwatch
 from scan_tree import generate
 
+#: A run of this Python, to which ``partial`` gives more arguments.
+Run = partial[str]
 _PEAK = (
     "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True);"
     "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
@@ -36,48 +38,33 @@ _LIMITS = {
 }
 
 
-@dataclass(frozen=True)
-class Python:
-    """A run of this Python: its arguments, where it runs, and what it finds as the user's cache directory."""
+def python(*arguments: str, at: Path, cache: Path) -> str:
+    """Run this Python at a place, with a directory for the user's cache, and return what it prints.
 
-    arguments: tuple[str, ...]
-    directory: Path
-    cache: Path
+    A run that fails ends the benchmark.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+    environment["XDG_CACHE_HOME"] = str(cache)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=at, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise SystemExit(f"{arguments} exited with {done.returncode}:\n{done.stdout}{done.stderr[-2000:]}")
+    return done.stdout
 
-    def __call__(self) -> str:
-        """Run it and return what it prints; a run that fails ends the benchmark."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
-        done = subprocess.run(  # noqa: S603 - what this benchmark compares
-            [sys.executable, *self.arguments],
-            cwd=self.directory,
-            env={**environment, "XDG_CACHE_HOME": str(self.cache)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"{self.arguments} exited with {done.returncode}:\n{done.stdout}{done.stderr[-2000:]}")
-        return done.stdout
 
-    def on(self, *more: str) -> Python:
-        """Return the run with more arguments."""
-        return replace(self, arguments=(*self.arguments, *more))
+def megabytes(run: Run) -> float:
+    """Run a Python again and return its peak memory.
 
-    def megabytes(self) -> float:
-        """Run it and return its peak memory.
-
-        A small process starts it: the memory that a process had before it became another counts as the other's.
-        """
-        run = replace(self, arguments=("-c", _PEAK, sys.executable, *self.arguments))
-        return float(run().split()[-1]) / 1024
+    A small process starts it: the memory that a process had before it became another counts as the other's.
+    """
+    return float(python("-c", _PEAK, sys.executable, *run.args, **run.keywords).split()[-1]) / 1024
 
 
 def measure_idle(rounds: int) -> Iterator[Figure]:
     """Yield the time of the import beside that of pytest, and the heavy modules that it brings."""
     with tempfile.TemporaryDirectory() as name:
-        run = Python(("-c", _IMPORT), Path(name), Path(name))
-        outputs = [run().split() for _ in range(3 * rounds + 1)]
+        outputs = [python("-c", _IMPORT, at=Path(name), cache=Path(name)).split() for _ in range(3 * rounds + 1)]
     pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
     heavy = sorted(HEAVY & set(outputs[0][2:]))
     share, note = median(100 * own / other for own, other in pairs), f"{median(own for own, _ in pairs) * 1e3:.1f} ms"
@@ -104,26 +91,27 @@ def measure_scanner(rounds: int) -> Iterator[Figure]:
             yield Figure("scanner, growth", work, name, grown, "x linear growth", 1.25, reason)
 
 
-def _ways(tree: Path, folder: Path) -> dict[str, Python]:
+def _ways(tree: Path, folder: Path) -> dict[str, Run]:
     """Return a scan without a cache and one with; both ran once, so that the cache is full."""
-    warm = Python(("-m", "pytest_tfdebug.scan", "--output_dir", str(folder)), tree, folder / "cache")
-    ways = {"scan, cold": warm.on("--no_cache"), "scan, warm": warm}
+    warm = partial(python, "-m", "pytest_tfdebug.scan", "--output_dir", str(folder), at=tree, cache=folder / "cache")
+    ways = {"scan, cold": partial(warm, "--no_cache"), "scan, warm": warm}
     for run in ways.values():
         run()
     return ways
 
 
 def _beside_the_script(tree: Path, folder: Path, rounds: int) -> Iterator[Figure]:
-    ways, base = _ways(tree, folder), Python((str(SCRIPT), "--output_dir", str(folder / "other")), tree, folder)
+    ways = _ways(tree, folder)
+    base = partial(python, str(SCRIPT), "--output_dir", str(folder / "other"), at=tree, cache=folder)
     base()
     report = json.loads((folder / "all_tests_scan_result.json").read_text(encoding="utf-8"))
     one = ("--test_method_name", max(report, key=lambda test: len(report[test]["tests"])))  # as a user would ask about
     pairs = [(base, {"regex script": base, **ways})]
-    pairs += [(base.on(*one), {"scan of one test, cold": ways["scan, cold"].on(*one)})]
+    pairs += [(partial(base, *one), {"scan of one test, cold": partial(ways["scan, cold"], *one)})]
     for script, candidates in pairs:
         for name, times in alternate(script, candidates, rounds).items():
             limit, reason = _LIMITS.get(name, (None, ""))
             yield Figure("scanner", f"{_MODELS} files", name, times.ratio, "x regex script", limit, reason, times.note)
             limit, reason = (300.0, "a process keeps what it has read of its models") if limit else (None, "")
-            memory = f"{name}: memory", candidates[name].megabytes(), "MB"
+            memory = f"{name}: memory", megabytes(candidates[name]), "MB"
             yield Figure("scanner", f"{_MODELS} files", *memory, limit, reason)
