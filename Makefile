@@ -56,7 +56,7 @@ test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to tra
 
 runtimes: $(VENV)/.runtimes  ## how many ports of mlx-lm are quiet, and how many random edits are named
 	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/mlx_corpus.py
-	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/mlx_mutants.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/mlx_corpus.py --edits 100
 	PYTHONPATH=$(abspath $(VENV))/runtimes:utils $(BIN)/python utils/runtimes/onnx_mutants.py
 
 test-cuda: $(VENV)/.installed  ## models on a CUDA device; CUDA_PYTHON= of an environment whose torch was built for it
