@@ -98,7 +98,7 @@ fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, a
 
 nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/accuracy.py
-	$(BIN)/python utils/copies.py
+	$(BIN)/python utils/first_try.py --set copies --edits 10
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
 

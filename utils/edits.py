@@ -40,8 +40,6 @@ from pytest_tfdebug import Trace
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
-#: Relative L2 difference of an output from which an edit is a bug.
-DIFFERS = 1e-4
 _OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 _COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
 #: A range of so many lines, or of one statement, names a line.
@@ -202,8 +200,8 @@ def _holds(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def lines_of(package: str, run: Callable[[], torch.nn.Module]) -> dict[str, dict[int, set[str]]]:
-    """Return which lines of a package run, by module, and the paths of the modules of the returned model that run each.
+def lines_of(package: str, make: Callable[[], Any]) -> dict[str, dict[int, set[str]]]:
+    """Return which lines of a package run while a port is made and called, by module, and the paths that run each.
 
     A line that makes a module is one of all modules within it.
     """
@@ -225,9 +223,11 @@ def lines_of(package: str, run: Callable[[], torch.nn.Module]) -> dict[str, dict
     before = sys.gettrace()
     sys.settrace(traced)
     try:
-        model = run()
+        case = make()
+        case.port_output()
     finally:
         sys.settrace(before)
+    model = case.port
     paths = {id(module): path for path, module in model.named_modules()}
 
     def owned(owners: set[tuple[int, bool]]) -> set[str]:

@@ -7,24 +7,35 @@ computed in the clean port, or the first value after it that both have, or the f
 line of a call that returns such a value; and that of what an edited line hands on which computes nothing.
 The first run on new ports is the figure of docs/evidence.md. After it they may be looked at: they go to
 ``tests/ports/tried`` (``--set tried``), and new ones come.
+
+``--set copies``: the commonest port, with the reference's own names. A modeling file of transformers is copied, one
+line that runs is edited at random (in a forward, an ``__init__`` or a helper such as ``rotate_half``), the copy takes
+the reference's weights, and both are compared. The same line of the reference counts as ``reference``.
 """
 
 from __future__ import annotations
 
-import importlib
 import random
 import sys
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+import torch
 
 import command
 
 # isort: split
-from judging import built, is_installed, relative_l2
+from cases import Case, to_edit
+from judging import DIFFERS, built, is_installed, relative_l2
 
-from edits import DIFFERS, Edit, Place, Subject, lines_of, measure
+from edits import Edit, Place, Subject, lines_of, measure
+from models import ARCHITECTURES, DECODER, build
+from padding_models import _of
 from pytest_tfdebug.parity.values.matching import reordered_axes
+from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.values import Fingerprint, Value, Values, distance
 
@@ -123,28 +134,78 @@ def subject(port: Any, seed: int) -> Subject:
     case = built(port)
     equivalents = Equivalents(case)
 
-    def run() -> Any:
-        case.port_output()
-        return case.port
-
     def places(edit: Edit, wrong: Any) -> set[Place]:
         table = values_of(wrong.port, "forward", wrong.port_args, wrong.port_kwargs)
         return equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
 
-    lines, draw = lines_of(port.package, run), random.Random(f"{seed}{port.name}")  # noqa: S311 - the same edits every time
+    lines, draw = lines_of(port.package, lambda: case), random.Random(f"{seed}{port.name}")  # noqa: S311 - the same edits every time
     return Subject(port, case, lines, draw, lambda wrong: not relative_l2(wrong) < DIFFERS, places)
+
+
+_DECODERS: dict[str, dict[str, Any]] = {
+    "Mistral": {"sliding_window": 4},
+    "Gemma2": {"head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 24},
+    "Phi": {"partial_rotary_factor": 0.5},
+    "Qwen2": {"use_sliding_window": False},
+    "Falcon": {"alibi": False, "new_decoder_architecture": False, "multi_query": True},
+    "OPT": {"ffn_dim": 96, "word_embed_proj_dim": 64},
+}
+for _name, _more in _DECODERS.items():
+    _make = partial(_of, f"{_name}ForCausalLM", f"{_name}Config", **{**DECODER, **_more})
+    ARCHITECTURES[_name.lower()] = _make, ARCHITECTURES["llama"][1]
+
+
+def copies(name: str, seed: int) -> Subject:
+    """Return the copies of an architecture's file."""
+    reference, inputs = build(name)
+    reference.set_attn_implementation("eager")  # the helper that is written out
+    kind = type(reference)
+    file = str(import_module(kind.__module__).__file__)
+
+    def pair(_: object = None) -> Case:
+        port = getattr(import_module(kind.__module__), kind.__name__)(reference.config)
+        port.load_state_dict(reference.state_dict(), strict=True)
+        return Case(reference, port.eval(), (), inputs, (), inputs)
+
+    with torch.no_grad():
+        right = reference(**inputs)
+    return Subject(
+        to_edit(name, kind.__module__, pair),
+        pair(),
+        lines_of(kind.__module__, pair),
+        random.Random(seed),  # noqa: S311 - the same edits every time
+        lambda case: differs(right, case),
+        lambda edit, _: {(file, edit.line)},
+    )
+
+
+@torch.no_grad()
+def differs(right: object, case: Any) -> bool:
+    """Tell whether an output of floating point differs."""
+    pairs = zip(walk(right), walk(case.port(**case.port_kwargs)), strict=False)
+    floats = [(one.tensor, other.tensor) for one, other in pairs if one.tensor.is_floating_point()]
+    return any(one.shape != other.shape or not (one - other).norm() <= DIFFERS * one.norm() for one, other in floats)
+
+
+def chosen(options: Any) -> Iterator[Subject]:
+    """Yield what is edited."""
+    if options.set == "copies":
+        yield from (copies(name, options.seed) for name in options.only or ARCHITECTURES)
+        return
+    for port in import_module(f"{options.set}.ports").PORTS:
+        if port.name in (options.only or port.name) and is_installed(port):
+            yield subject(port, options.seed)
 
 
 def main() -> None:
     """Print the table."""
     parser = command.parser(__doc__, "edits", "seed", "only", "show", edits=17)
-    parser.add_argument("--set", choices=("unseen", "tried"), default="unseen", help="which ports (default unseen)")
+    sets = ("unseen", "tried", "copies")
+    parser.add_argument("--set", choices=sets, default=sets[0], help="which ports (default %(default)s)")
     options = parser.parse_args()
     command.quiet()
     command.only_work_counts()
-    ports = importlib.import_module(f"{options.set}.ports").PORTS
-    chosen = (port for port in ports if port.name in (options.only or port.name) and is_installed(port))
-    measure((subject(port, options.seed) for port in chosen), options)
+    measure(chosen(options), options)
 
 
 if __name__ == "__main__":
