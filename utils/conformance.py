@@ -32,7 +32,7 @@ from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 
 #: Promise -> class of the model -> why it does not keep the promise by design.
-_VARIES = Path(__file__).with_name("conformance_varies.json")
+_VARIES = json.loads(Path(__file__).with_name("conformance_varies.json").read_text(encoding="utf-8"))
 
 
 def cases(checkout: Path, kinds: list[str]) -> Iterator[tuple[str, Any]]:
@@ -90,19 +90,15 @@ class Judged:
 
     def show(self) -> None:
         """Print the groups of failures, the states by promise, and the time."""
-        known = json.loads(_VARIES.read_text(encoding="utf-8")).items()
-        listed = {(promise, model) for promise, models in known for model in models}
-        unused = listed & {(row["promise"], row["model"]) for row in self.rows}
+        kept = {(row["promise"], row["model"]) for row in self.rows if row["model"] in _VARIES.get(row["promise"], ())}
         groups = defaultdict[tuple[str, str], list[str]](list)
-        for row in (row for row in self.rows if row["state"] == "fails"):
-            pair = row["promise"], row["model"]
-            if pair in listed:
-                row["state"] = "varies"
-                unused.discard(pair)
-            else:
+        for row in self.rows:
+            if row["state"] == "varies":
+                kept.discard((row["promise"], row["model"]))
+            elif row["state"] == "fails":
                 groups[row["promise"], row["why"][:150]].append(f"{row['model']} [{row['culprit'] or '?'}]")
-        for promise, model in sorted(unused):
-            print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
+        for promise, model in sorted(kept):
+            print(f"{model} keeps {promise}: take it out of conformance_varies.json")
         for (promise, why), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
             print(f"{promise}: {len(members)} × {why}\n    {', '.join(dict.fromkeys(members))}")
         table = command.Table("promise", "passes", "does not apply", "varies", "fails", "seconds")
@@ -122,6 +118,8 @@ def verdict(subject: Subject, promise: Promise) -> dict[str, Any]:
         found = judge(subject, promise)
     except ConformanceError as error:
         found, culprit = error.verdict, error.culprit
+        if found.model in _VARIES.get(found.promise, ()):
+            found = found._replace(state="varies")
         text = re.sub(r"^\S+:\d+ in .*\): |\d+", "#", found.text.replace(found.model, "the model"))
         why, at = error.finding.diagnosis or text, f"{culprit.class_name} ({culprit.kind})" if culprit else ""
     return {**found._asdict(), "why": why, "culprit": at, "seconds": time.process_time() - began}

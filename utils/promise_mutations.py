@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from transformers import Cache, PreTrainedModel
 
 from pytest_tfdebug.conform.subject import Subject
@@ -118,21 +119,12 @@ def _named(signature: inspect.Signature, module: object, args: tuple[Any, ...], 
     return flat
 
 
-def _first_of(output: Any) -> Any:
-    if isinstance(output, dict):  # a ModelOutput
-        return next(iter(output.values()), None)
-    return output[0] if isinstance(output, (tuple, list)) and output else output
-
-
 def _with_first(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return an output with its first tensor changed."""
-    first = _first_of(output)
-    if not isinstance(first, torch.Tensor):
+    """Return an output with its first tensor changed, where that comes first."""
+    leaves, form = tree_flatten(output)
+    if not leaves or not isinstance(leaves[0], torch.Tensor):
         return output
-    if isinstance(output, dict):
-        output[next(iter(output))] = change(first)
-        return output
-    return type(output)([change(first), *output[1:]]) if first is not output else change(first)
+    return tree_unflatten([change(leaves[0]), *leaves[1:]], form)
 
 
 def seen_in(subject: Subject) -> list[Seen]:
@@ -143,11 +135,9 @@ def seen_in(subject: Subject) -> list[Seen]:
     def note(module: Any, args: tuple[Any, ...], kwargs: Given, output: Any) -> None:
         kind = type(module)
         if kind not in found and kind.__module__.startswith("transformers.models."):
-            first = _first_of(output)
-            own = first if isinstance(first, torch.Tensor) else None
-            found[kind] = Seen(
-                kind, _named(inspect.signature(kind.forward), module, args, kwargs), own, module, model, inputs
-            )
+            given, leaves = _named(inspect.signature(kind.forward), module, args, kwargs), tree_leaves(output)
+            first = leaves[0] if leaves and isinstance(leaves[0], torch.Tensor) else None
+            found[kind] = Seen(kind, given, first, module, model, inputs)
 
     hooks = [module.register_forward_hook(note, with_kwargs=True) for module in model.modules()]
     try:
