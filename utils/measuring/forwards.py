@@ -89,15 +89,11 @@ def measure_growth(rounds: int) -> Iterator[Figure]:
 def measure_memory(_rounds: int) -> Iterator[Figure]:
     """Yield what is alive at most beyond the forward, in layers of the 8-layer Llama."""
     work = WORKS["llama"]()
-    layer, bare = _bytes_of_a_layer(work), peak(work.forward)
+    calls = [call for call in traced(work) if f"{call.path}.".startswith("model.layers.1.")]
+    records = [record for call in calls for record in (*call.inputs, *(call.outputs or ()))]
+    tensors = {id(record.tensor): record.tensor.nbytes for record in records if record.tensor is not None}
+    layer, bare = sum(tensors.values()), peak(work.forward)  # what goes in and out of the calls of one layer
     for kind in (kind for kind in KINDS if kind.section == "memory"):
         with tempfile.TemporaryDirectory() as folder:
             layers = (peak(kind.make(work, Path(folder))) - bare) / layer
         yield Figure("memory", work.name, kind.name, layers, "layers of tensors", kind.limit, kind.reason)
-
-
-def _bytes_of_a_layer(work: Work) -> int:
-    """Return the bytes of the distinct tensors that go in and out of the calls of the second layer."""
-    calls = [call for call in traced(work) if f"{call.path}.".startswith("model.layers.1.")]
-    records = (record for call in calls for record in (*call.inputs, *(call.outputs or ())))
-    return sum(tensor.nbytes for tensor in {id(r.tensor): r.tensor for r in records if r.tensor is not None}.values())
