@@ -642,7 +642,7 @@ PORTS = (
     to_edit("marlin-videomae", "marlin_pytorch", videomae),
     to_edit("prisma-vivit", "vit_prisma", vivit),
     to_edit("vformer-pvt-v2", "vformer", pvt),
-    to_edit("rfdetr", "rfdetr", rf_detr, "rfdetr.models", "rfdetr.utilities.tensors"),
+    to_edit("rfdetr", "rfdetr", rf_detr, "rfdetr.models", "rfdetr.utilities"),
     to_edit("superpoint", "superpoint_superglue", superpoint),
     to_edit("superglue", "superpoint_superglue", superglue),
 )
