@@ -7,18 +7,15 @@ skips. Only the list at the end shows these trials: they change neither a report
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
-from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import leaving
-from pytest_tfdebug.run_skipped.trial import Lifting, Row, reason_of, try_test
+from pytest_tfdebug.run_skipped.trial import Lifting, Row, reason_of, tear_down, try_test
 from pytest_tfdebug.running import hand_over, handed_over
 
 if TYPE_CHECKING:
@@ -52,7 +49,6 @@ class RunSkipped:
         self._skipped: dict[pytest.Item, str] = {}  # and why
         self._rows: list[Row] = []
         self._lost: list[str] = []
-        self._reports: list[pytest.TestReport] = []
         patch = pytest.MonkeyPatch()
         self._lifting.install(patch)
         config.add_cleanup(patch.undo)
@@ -90,24 +86,10 @@ class RunSkipped:
             terminal.ensure_newline()
             terminal.write_line(f"tfdebug: {len(items)} skipped, run once more without the skips")
         for item, following in zip_longest(items, items[1:]):
-            run = partial(self._run, following=following)
-            self._rows.append(try_test(item, self._skipped[item], self._lifting, run))
+            self._rows.append(try_test(item, self._skipped[item], self._lifting, following))
             del self._skipped[item]
-        _tear_down(session, None)
+        tear_down(session, None)
         return result
-
-    def _run(self, item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
-        _tear_down(item.session, item)
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        return self._reports
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Run a test that is tried; what wraps the protocol (timeouts, filters of warnings) holds for it too."""
-        if not self._lifting.is_on:
-            return None
-        self._reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        return True
 
     def pytest_sessionfinish(self) -> None:
         """Hand a worker's part to the controller."""
@@ -130,12 +112,6 @@ class RunSkipped:
         terminalreporter.section("tfdebug skipped tests, run without their skips")
         for line in lines or ["No test was skipped."]:
             terminalreporter.write_line(leaving(line))
-
-
-def _tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
-    """End the fixtures that the next test does not share, as another test may have been expected next."""
-    with suppress(Exception):  # an error of theirs belongs to no test
-        session._setupstate.teardown_exact(following)  # noqa: SLF001 - as pytest does after each test
 
 
 #: What to do about a skip; the first that fits.

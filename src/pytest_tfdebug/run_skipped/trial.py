@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import unittest
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,16 +97,7 @@ def _place() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def _noting(create: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(create)
-    def create_here(mark: pytest.Mark, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as a mark takes them
-        create(mark, *args, **kwargs)
-        object.__setattr__(mark, _PLACE, _place())  # a mark is frozen
-
-    return create_here
-
-
-def of_marks(item: pytest.Item) -> Iterator[tuple[pytest.Mark, Skip]]:
+def of_marks(item: pytest.Item) -> Iterator[Skip]:
     """Yield the ``skip`` marks of a test, and the ``skipif`` marks whose condition holds."""
     from _pytest.skipping import evaluate_condition
 
@@ -116,7 +108,7 @@ def of_marks(item: pytest.Item) -> Iterator[tuple[pytest.Mark, Skip]]:
         if not conditions or any(evaluate_condition(item, mark, condition)[0] for condition in conditions):
             reason = mark.kwargs.get("reason") or (mark.args[0] if mark.args and is_always else "")
             file, line = getattr(mark, _PLACE, ("", 0))
-            yield mark, Skip(file, line, str(reason), bool(conditions))
+            yield Skip(file, line, str(reason), bool(conditions))
 
 
 def of_decorators(test_item: Any) -> tuple[Skip, ...]:  # noqa: ANN401 - a function or a class
@@ -179,8 +171,8 @@ class Row(NamedTuple):
     text: str = ""
 
 
-class Quiet:
-    """The hooks during a trial: nothing is logged, and only pytest itself makes the reports."""
+class _Quiet:
+    """The hooks during a trial: nothing is logged, no debugger opens, and only pytest itself makes the reports."""
 
     def __init__(self, hooks: Any, manager: pytest.PytestPluginManager) -> None:  # noqa: ANN401 - pluggy's relay
         others = [plugin for name, plugin in manager.list_name_plugin() if plugin and name not in _REPORTING]
@@ -188,26 +180,25 @@ class Quiet:
         self.reports: list[pytest.TestReport] = []
         self.pytest_runtest_makereport = manager.subset_hook_caller("pytest_runtest_makereport", others)
         self.pytest_warning_recorded = SimpleNamespace(call_historic=lambda **_: None)
+        self.pytest_runtest_logstart = self.pytest_runtest_logfinish = lambda **_: None
+        self.pytest_exception_interact = lambda **_: None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep a report, such as that of a subtest."""
+        """Keep a report, also that of a subtest."""
         self.reports.append(report)
-
-    def pytest_exception_interact(self, **_: object) -> None:
-        """Open no debugger."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a hook
         return getattr(self._hooks, name)
 
 
-def try_test(item: pytest.Item, reason: str, lifting: Lifting, run: Callable[[pytest.Item], Any]) -> Row:
-    """Run a test that was skipped, for a reason that pytest gave."""
+def try_test(item: pytest.Item, reason: str, lifting: Lifting, following: pytest.Item | None) -> Row:
+    """Run a test that was skipped, for a reason that pytest gave, before another one."""
     if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "decided", (), reason)
     trial = _Attempt(item, reason, lifting)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            return trial.prepare(patch) or trial.run(patch, run)
+            return trial.prepare(patch) or trial.run(patch, following)
     except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
         return trial.row("fails", f"{type(error).__name__}: {error}".partition("\n")[0])
 
@@ -248,7 +239,7 @@ class _Attempt:
         return None
 
     def _of(self, function: Any) -> list[Skip]:  # noqa: ANN401 - a function
-        return [*(skip for _, skip in of_marks(self._item)), *of_decorators(function)]
+        return [*of_marks(self._item), *of_decorators(function)]
 
     def _clear(self, patch: pytest.MonkeyPatch, holder: Any, function: Any) -> None:  # noqa: ANN401 - and its owner
         """Let the item find a function without its skips."""
@@ -264,19 +255,18 @@ class _Attempt:
         for owner in (bare, item.cls):
             if getattr(owner, "__unittest_skip__", False):
                 patch.setattr(owner, "__unittest_skip__", False)
-        lifted = [id(mark) for mark, _ in of_marks(self._item)]
-        for node in self._item.listchain():
-            patch.setattr(node, "own_markers", [mark for mark in node.own_markers if id(mark) not in lifted])
+        patch.setattr("_pytest.skipping.evaluate_skip_marks", lambda _: None)  # each of them is one to lift
 
-    def run(self, patch: pytest.MonkeyPatch, run: Callable[[pytest.Item], Any]) -> Row:
-        session = self._item.session
-        quiet = Quiet(self._item.ihook, session.config.pluginmanager)
+    def run(self, patch: pytest.MonkeyPatch, following: pytest.Item | None) -> Row:
+        item, session = self._item, self._item.session
+        quiet = _Quiet(item.ihook, session.config.pluginmanager)
         patch.setattr(session, "gethookproxy", lambda _: quiet)
         patch.setattr(session.config.option, "tbstyle", "line")  # only the first line of a failure is shown
         patch.setattr(self._lifting, "is_on", True)
-        made = run(self._item)
-        failed = next((each for each in (*quiet.reports, *made) if each.failed or hasattr(each, "wasxfail")), None)
-        skipped = next((report for report in made if report.skipped), None)
+        tear_down(session, item)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)  # which timeouts and filters wrap
+        failed = next((each for each in quiet.reports if each.failed or hasattr(each, "wasxfail")), None)
+        skipped = next((each for each in quiet.reports if each.skipped and type(each) is pytest.TestReport), None)
         if failed is not None:
             return self.row("fails", _first_line(failed))
         return self.row("passes", self._behind) if skipped is None else self.row("decided", reason_of(skipped))
@@ -285,6 +275,12 @@ class _Attempt:
         root = f"{self._item.config.rootpath}{os.sep}"
         found = (each._replace(file=each.file.removeprefix(root)) for each in self._skips if self._lifting.lifts(each))
         return Row(self._item.nodeid, outcome, tuple(dict.fromkeys(found)), text)
+
+
+def tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
+    """End the fixtures that the next test does not share, as another test may have been expected next."""
+    with suppress(Exception):  # an error of theirs belongs to no test
+        session._setupstate.teardown_exact(following)  # noqa: SLF001 - as pytest does after each test
 
 
 def reason_of(report: pytest.TestReport) -> str:
