@@ -164,7 +164,7 @@ def _aligned(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 #: A narrow dtype, and where to go from there.
-_NARROW, _WIDER = "float16", "bfloat16 or float32"
+NARROW, WIDER = "float16", "bfloat16 or float32"
 #: Inputs of this size overflow a narrow dtype when they are multiplied or summed up.
 _LARGE = 1e2
 
@@ -209,18 +209,11 @@ def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
     near = [item for item in fault.frames if item.path == fault.frame.path and item is not fault.frame]
     seen = [frame.extremes.abs_max for frame in near or fault.frames[-4:]]
     before = max(filter(isfinite, seen), default=0.0)
-    if dtype == _NARROW and before >= _LARGE:
+    if dtype == NARROW and before >= _LARGE:
         yield (
-            f"{dtype} ends at {largest(dtype):.2e}, and the inputs reach {before:.2e}: compute this part in {_WIDER}, "
+            f"{dtype} ends at {largest(dtype):.2e}, and the inputs reach {before:.2e}: compute this part in {WIDER}, "
             "or scale the values down before it."
         )
-
-
-def gradient_hints(fault: Fault) -> Iterator[str]:
-    """Yield what may be behind a gradient that is not finite."""
-    dtype = fault.frame.extremes.dtype
-    if dtype == _NARROW:
-        yield f"{dtype} ends at {largest(dtype):.2e}: scale the loss down, or use {_WIDER}."
 
 
 _TO_FLOAT32 = re.compile(r"float32|float64|\.float\(|\.double\(")

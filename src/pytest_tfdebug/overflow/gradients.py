@@ -9,15 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.overflow.extremes import Reducer, details, gradient_hints
+from pytest_tfdebug.overflow.extremes import NARROW, WIDER, Reducer, details
 from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame
+from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame, largest
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, MutableMapping
     from typing import TypeAlias
 
     from pytest_tfdebug.overflow.records import FaultKind
@@ -40,8 +41,8 @@ class Gradients:
         self._history: deque[Frame] = deque(maxlen=watch.settings.frames)
         self._events: list[tuple[Frame, Roles]] = []  # gradients that came by; no roles for that of a parameter
         self._details: Details | None = None
-        self._followed: dict[int, tuple[weakref.ref[torch.Tensor], Roles]] = {}
-        self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
+        self._followed: MutableMapping[torch.Tensor, Roles] = WeakTensorKeyDictionary()
+        self._parameters: MutableMapping[torch.Tensor, Frame] = WeakTensorKeyDictionary()
         self._handles: list[Any] = []
         self._is_queued = False
         self._is_removed = False
@@ -50,24 +51,24 @@ class Gradients:
         """Watch the gradient of a tensor of the forward; it may be one call's output and another's input."""
         if not torch.is_grad_enabled() or isinstance(tensor, torch.nn.Parameter):
             return
-        known = self._followed.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            known[1].append((frame, call))
+        roles = self._followed.get(tensor)
+        if roles is not None:
+            roles.append((frame, call))
             return
-        roles: Roles = [(frame, call)]
-        self._followed[id(tensor)] = (weakref.ref(tensor), roles)
+        self._followed[tensor] = roles = [(frame, call)]
         tensor.register_hook(lambda gradient: self._see(frame, roles, gradient))  # type: ignore[no-untyped-call]
 
-    def follow_parameters(self, root: torch.nn.Module) -> None:
-        """Watch the gradients of a model's parameters; those that are watched already stay as they are."""
+    def begin(self, root: torch.nn.Module, number: int) -> None:
+        """A forward begins, with tensors of its own: watch the gradients of all parameters that are not watched yet."""
+        self.settle()
+        self.forward, self._followed = number, WeakTensorKeyDictionary()
         root_name = type(root).__name__
         for path, module in modules_by_path(root).items():
             for name, parameter in module.named_parameters(recurse=False):
-                known = self._parameters.get(id(parameter))
-                if not parameter.requires_grad or (known is not None and known() is parameter):
+                if not parameter.requires_grad or parameter in self._parameters:
                     continue
-                self._parameters[id(parameter)] = weakref.ref(parameter)
                 frame = Frame(0, path or root_name, type(module).__name__, "gradient", name, Extremes("", 0.0, 0.0))
+                self._parameters[parameter] = frame
                 self._handles.append(parameter.register_post_accumulate_grad_hook(partial(self._see_grad, frame)))  # type: ignore[no-untyped-call]
 
     def settle(self) -> None:
@@ -84,10 +85,6 @@ class Gradients:
                 self._watch.headroom.see(None, [frame])
             elif self.fault is None and self._is_bad(frame):
                 self._blame(frame, roles, [later for later, uses in events[position:] if not uses])
-
-    def forget_tensors(self) -> None:
-        """A forward has ended: forget its tensors, for the next one has others."""
-        self._followed = {}
 
     def reset(self) -> None:
         """Forget the fault; the next backward is judged afresh."""
@@ -139,7 +136,9 @@ class Gradients:
         frames = tuple(self._history)
         fault = Fault(frame, kind, frame.path, frame.class_name, source, frames, found, called_at=called_at)
         fault.facts.extend(_facts(parameters))
-        fault.hints.extend(gradient_hints(fault))
+        dtype = frame.extremes.dtype
+        if dtype == NARROW:
+            fault.hints.append(f"{dtype} ends at {largest(dtype):.2e}: scale the loss down, or use {WIDER}.")
         self.fault = fault
 
 

@@ -44,9 +44,9 @@ class _Open:
 class Pass:
     """One outermost call under watch. On the CPU a fault is found as its call ends, with the tensors still in hand."""
 
-    def __init__(self, watch: Watch, number: int, root: torch.nn.Module) -> None:
+    def __init__(self, watch: Watch, number: int, root: torch.nn.Module, *, is_root: bool) -> None:
         self.number = number
-        self.root = root
+        self.root, self.is_root = root, is_root  # whether the call is of the root, and not of a module inside it
         #: The first value that is not finite, if there is one; not known before :meth:`settle` off the CPU.
         self.fault: Fault | None = None
         self.history: deque[Frame] = deque(watch.history, maxlen=watch.settings.frames)
@@ -64,18 +64,12 @@ class Pass:
             entered.inputs = self._frames(call, "input", leaves)
             self._tell(lambda: self._judge_inputs(entered))
 
-    def leave(self, call: Call, leaves: list[Leaf]) -> None:
-        """A call has returned."""
+    def leave(self, call: Call, leaves: list[Leaf] | None) -> None:
+        """A call has returned, or an exception left it, and there are no leaves."""
         if self.fault is None:
-            frames = self._frames(call, "output", leaves)
+            frames = None if leaves is None else self._frames(call, "output", leaves)
             ended = self._ended(call)
             self._tell(lambda: self._judge_outputs(ended, call, frames))
-
-    def fail(self, call: Call) -> None:
-        """An exception left a call."""
-        if self.fault is None:
-            ended = self._ended(call)
-            self._tell(lambda: self._close(ended))
 
     def settle(self) -> None:
         """Read back the numbers that wait on a device, and judge by them."""
@@ -131,9 +125,12 @@ class Pass:
             source = glue_lines(parent.call, before, entered.call, parent.children)
             self._blame(bad, "glue", parent.call, source, entered.inputs)
 
-    def _judge_outputs(self, ended: list[_Open], call: Call, frames: list[Frame]) -> None:
-        self._close(ended)
-        if self.fault is not None or not ended or ended[-1].call is not call:
+    def _judge_outputs(self, ended: list[_Open], call: Call, frames: list[Frame] | None) -> None:
+        for each in ended:
+            if each.parent is not None:
+                each.parent.children.append(each.call)
+                each.parent.holds_ignored |= each.holds_ignored
+        if frames is None or self.fault is not None or not ended or ended[-1].call is not call:
             return
         own = ended[-1]
         shown = [*own.inputs, *frames]
@@ -150,12 +147,6 @@ class Pass:
         else:
             kind: FaultKind = "module" if all(item.extremes.is_finite for item in own.inputs) else "excused"
             self._blame(bad, kind, call, call.source, shown)
-
-    def _close(self, ended: list[_Open]) -> None:
-        for each in ended:
-            if each.parent is not None:
-                each.parent.children.append(each.call)
-                each.parent.holds_ignored |= each.holds_ignored
 
     def _first_bad(self, frames: list[Frame], around: _Open | None) -> Frame | None:
         if self.fault is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,21 +14,17 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.overflow.records import OverflowSettings, Tight, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
 from pytest_tfdebug.parity.text.text_differences import source_text
-from pytest_tfdebug.publish.reports import calling_line, note, raised, wants_details
+from pytest_tfdebug.publish.reports import note, raised, wants_details
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 from pytest_tfdebug.repro import write_repro
-from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    import torch
-
     from pytest_tfdebug.errors import CheckError
     from pytest_tfdebug.overflow.records import Fault
     from pytest_tfdebug.records import SourceRange
-    from pytest_tfdebug.report.check_text import CheckText
 
 
 _NAME = "overflow_free"
@@ -43,53 +39,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marked(item, _NAME, OverflowSettings)
 
 
-class _Calls:
-    """Keeps the line of the first call and, with ``--tf-repro``, the latest call, for the repro."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
-        self._latest: Rerun | None = None
-        self.at: SourceRange | None = None
-
-    def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep a call in place of the one before it."""
-        self.at = self.at or calling_line()
-        if Options.of(self._item.config).repro:
-            self._latest = Rerun(model, args, kwargs)
-
-    def with_repro(self, report: CheckText | None) -> CheckText | None:
-        """Return a report with where its repro is."""
-        call = self._latest
-        if report is None or call is None:
-            return report
-        return report.with_repro(write_repro(self._item, _NAME, call.model, *call.inputs()))
-
-
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Watch the modules that run inside a marked test."""
     settings = marked(item, _NAME, OverflowSettings)
     if settings is None:
         return (yield)
-    watch, calls, has_failed = Watch(settings, raises=False), _Calls(item), True
+    watch, has_failed = Watch(settings, raises=False), True
+    roots = Roots(watch, keeps_calls=bool(Options.of(item.config).repro))
     watch.headroom.is_complete = wants_details(item.config)
     try:
-        with Roots(watch, calls.keep).watching():
+        with roots.watching():
             result = yield
         has_failed = bool(
             getattr(item, "_excinfo", None)
         )  # a unittest.TestCase keeps its failure instead of raising it
     finally:
-        report = calls.with_repro(watch.verdict())
+        report, call = watch.verdict(), roots.latest
+        if report is not None and call is not None:
+            report = report.with_repro(write_repro(item, _NAME, call.model, *call.inputs()))
         if has_failed and report is not None:  # beside a failure of the test's own
             item.add_report_section("call", _NAME, str(report))
     if has_failed:
         return result
     message = report or watch.emptiness(_NAME, _ADVICE)
     error = None if message is None else watch.error(message)
-    note(item, _record(item, watch, error, calls.at))
+    note(item, _record(item, watch, error, roots.at))
     if error is not None:
-        raise raised(item, error, calls.at)
+        raise raised(item, error, roots.at)
     return result
 
 

@@ -19,25 +19,32 @@ from pytest_tfdebug.overflow.extremes import Headroom, Reducer, details
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.records import Fault, Frame
+from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
 from pytest_tfdebug.tracing.record.modules import modules_by_path, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder, intercept_outermost
 from pytest_tfdebug.tracing.record.signatures import is_mask_name
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.overflow.records import OverflowSettings
-    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.tracing.record.leaves import Leaf
-
-    Keep = Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None]
 
 DATA_PARALLEL = (
     "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"
     "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
 )
+
+
+class _Thread(threading.local):
+    """What one thread does."""
+
+    running: Pass | None = None  # the outermost call under watch
+    hooks: ModelHooks | None = None  # those that are to watch it
 
 
 class ModelHooks:
@@ -52,7 +59,7 @@ class ModelHooks:
         self._watch = watch
         self._is_wanted = is_wanted
         self._parts = {id(module) for module in root.modules()}
-        self._local = threading.local()
+        self._local = _Thread()
         watch.notes.update(dict.fromkeys(self.recorder.notes))
         watch.hooks.add(self)
 
@@ -66,32 +73,24 @@ class ModelHooks:
             is_root = call.path == self.recorder.root_name
             is_wanted = self._is_wanted(self)
             self._local.running = self._watch.begin(self.recorder.model, is_root=is_root) if is_wanted else None
-        running = self._running()
-        if running is not None:
-            running.enter(call, leaves)
+        if self._local.running is not None:
+            self._local.running.enter(call, leaves)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
         """A call has returned."""
-        running = self._running()
-        if running is not None:
-            running.leave(call, leaves)
-            self._end(running, call, has_failed=False)
+        self._end(call, leaves)
 
     def fail(self, call: Call) -> None:
         """An exception left a call."""
-        running = self._running()
+        self._end(call, None)
+
+    def _end(self, call: Call, leaves: list[Leaf] | None) -> None:
+        running = self._local.running
         if running is not None:
-            running.fail(call)
-            self._end(running, call, has_failed=True)
-
-    def _running(self) -> Pass | None:
-        running: Pass | None = getattr(self._local, "running", None)
-        return running
-
-    def _end(self, running: Pass, call: Call, *, has_failed: bool) -> None:
-        if call.depth == 0:
-            self._local.running = None
-            self._watch.end(running, is_root=call.path == self.recorder.root_name, has_failed=has_failed)
+            running.leave(call, leaves)
+            if call.depth == 0:
+                self._local.running = None
+                self._watch.end(running, has_failed=leaves is None)
 
 
 class Roots:
@@ -100,10 +99,12 @@ class Roots:
     Models are held weakly: a test may build and drop as many as it likes.
     """
 
-    def __init__(self, watch: Watch, keep: Keep | None = None) -> None:
-        self._watch, self._keep = watch, keep
+    def __init__(self, watch: Watch, *, keeps_calls: bool = False) -> None:
+        self._watch, self._keeps_calls = watch, keeps_calls
+        self.at: SourceRange | None = None  # the line that made the first call
+        self.latest: Rerun | None = None  # the call that was made last, or in which something went wrong, if kept
         self._known: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[ModelHooks]] = weakref.WeakKeyDictionary()
-        self._running = threading.local()
+        self._local = _Thread()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -119,13 +120,14 @@ class Roots:
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
     ) -> Any:  # noqa: ANN401
         __tracebackhide__ = True
-        if self._keep is not None and not self._watch.is_wrong:
-            self._keep(module, args, kwargs)
-        self._running.hooks = self._hooks(module)
+        self.at = self.at or calling_line()
+        if self._keeps_calls and not self._watch.is_wrong:
+            self.latest = Rerun(module, args, kwargs)
+        self._local.hooks = self._hooks(module)
         try:
             return proceed()
         finally:
-            self._running.hooks = None
+            self._local.hooks = None
 
     def _hooks(self, module: torch.nn.Module) -> ModelHooks:
         """Return the hooks that see a module and all modules in it; hook the module if there are none."""
@@ -133,7 +135,7 @@ class Roots:
             known = self._known.get(module, lambda: None)()
             if known is not None and known.sees_all(module):
                 return known
-            hooks = ModelHooks(self._watch, module, lambda hooks: getattr(self._running, "hooks", None) is hooks)
+            hooks = ModelHooks(self._watch, module, lambda hooks: self._local.hooks is hooks)
             hooks.recorder.__enter__()
             for part in module.modules():
                 self._known[part] = weakref.ref(hooks)
@@ -172,13 +174,11 @@ class Watch:
         if not is_root:
             number = max(0, number - 1)
         if self.settings.gradients:
-            self.gradients.settle()
-            self.gradients.forward = number
-            self.gradients.follow_parameters(root)
+            self.gradients.begin(root, number)
         self._check_weights(root)
-        return Pass(self, number, root)
+        return Pass(self, number, root, is_root=is_root)
 
-    def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
+    def end(self, ended: Pass, *, has_failed: bool) -> None:
         """An outermost call has ended: raise what has to be raised, unless the call raised itself."""
         ended.settle()
         with self._lock:
@@ -186,10 +186,9 @@ class Watch:
             self.tensors += ended.tensors
             self.skipped.update(ended.reducer.skipped)
             self.fault = self.fault or ended.fault
-            if is_root:
+            if ended.is_root:
                 self._numbers[ended.root] = ended.number + 1
             self.history = ended.history
-        self.gradients.forget_tensors()
         if not has_failed:
             self.conclude()
 
