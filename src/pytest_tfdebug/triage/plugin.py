@@ -92,12 +92,8 @@ def classify(failure: Failure) -> Classification | None:
 
     The outermost exception that a rule knows decides. If several rules know it, the first one of the table does.
     """
-    for position in range(len(failure.links)):
-        for rule in RULES:
-            finding = _apply(rule, failure, position)
-            if finding is not None:
-                return finding
-    return None
+    tried = (_apply(rule, failure, position) for position in range(len(failure.links)) for rule in RULES)
+    return next((finding for finding in tried if finding is not None), None)
 
 
 def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification | None:

@@ -178,11 +178,6 @@ class Link:
         """The last line of its traceback: ``Type: message``."""
         return f"{self.types[0]}: {self.message}"
 
-    @property
-    def frames(self) -> tuple[FrameType, ...]:
-        """The frames of its traceback, from where it was caught to where it was raised."""
-        return tuple(step.tb_frame for step in self.steps)
-
     @cached_property
     def steps(self) -> tuple[TracebackType, ...]:
         """The entries of its traceback, from where it was caught to where it was raised."""
@@ -219,8 +214,8 @@ class Failure:
         """The frames of all exceptions, innermost first within each, without repetition."""
         found: dict[int, FrameType] = {}
         for link in self.links:
-            for frame in reversed(link.frames):
-                found.setdefault(id(frame), frame)
+            for step in reversed(link.steps):
+                found.setdefault(id(step.tb_frame), step.tb_frame)
         return tuple(found.values())
 
     @cached_property

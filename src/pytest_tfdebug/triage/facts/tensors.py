@@ -119,7 +119,8 @@ def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts 
 
 def _running(link: Link) -> _FailedModule | None:
     """Return the innermost module that ran, and the outermost that holds it."""
-    ran = [(frame, frame.f_locals["self"]) for frame in link.frames if _is_module(frame.f_locals.get("self"))]
+    frames = [step.tb_frame for step in link.steps]
+    ran = [(frame, frame.f_locals["self"]) for frame in frames if _is_module(frame.f_locals.get("self"))]
     for _, root in ran:
         frame, module = ran[-1]
         path = next((path for path, one in root.named_modules() if one is module), None)
