@@ -93,7 +93,6 @@ class InvarianceError(CheckError):
     """A model gives another answer when it is asked in another way, or nothing could be asked again."""
 
     culprit: Any = None  # the ``Culprit``: where the difference arises; None where that is not known
-    call: Any = None  # the observed call whose answer changed, from which a repro is written; None outside pytest
     outcome: Any = None  # all that the check found; None where nothing could be asked again
 
 

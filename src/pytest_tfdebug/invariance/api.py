@@ -14,12 +14,14 @@ from pytest_tfdebug.invariance.checks.cache import CacheCheck
 from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
 from pytest_tfdebug.invariance.checks.same_call import AttentionCheck, BatchCheck, SaveLoadCheck
-from pytest_tfdebug.marker_arguments import did_you_mean
+from pytest_tfdebug.marker_arguments import did_you_mean, usage_error
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Check
@@ -69,6 +71,23 @@ def asked(
     return {str(name): settings for name in names}
 
 
+def requested(item: pytest.Item) -> dict[str, Settings]:
+    """Return the checks that the markers of a test ask for; of several markers for one check the closest counts."""
+    found: dict[str, Settings] = {}
+    wrong = []
+    for marker in item.iter_markers():
+        if marker.name not in ("padding_invariant", "invariant"):
+            continue
+        names, args = (("padding",), marker.args) if marker.name == "padding_invariant" else (marker.args, ())
+        try:
+            found = {**asked(marker.name, names, marker.kwargs, args), **found}
+        except TFDebugError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise usage_error(item, TFDebugError("\n".join(wrong)))
+    return found
+
+
 def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_marker: bool) -> Outcome:
     """Check every call, and return what that comes to; a note tells of each model of which no call can be repeated."""
     names = settings.inputs or {}
@@ -82,7 +101,8 @@ def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_ma
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
         if outcome.text:
-            raise InvarianceError(outcome.text, outcome.culprit, call, outcome)
+            outcome.call = call
+            raise InvarianceError(outcome.text, outcome.culprit, outcome)
         whole.repeats += outcome.repeats
         repeated.add(id(call.model) if outcome.repeats else None)
         whole.notes += [told for told in outcome.notes if told not in whole.notes]
@@ -150,8 +170,5 @@ def _run(
         raise TFDebugError(f"{function} repeats a call; only the marker sees what a test loads.")
     with preserved(model), torch.no_grad():
         call, _ = observe(model, (), dict(inputs), lambda: model(**inputs))
-    try:
-        for name, settings in wanted.items():
-            judge(name, settings, [call], is_marker=False)
-    except InvarianceError as error:
-        raise InvarianceError(error.text or str(error), error.culprit, outcome=error.outcome) from None
+    for name, settings in wanted.items():
+        judge(name, settings, [call], is_marker=False)

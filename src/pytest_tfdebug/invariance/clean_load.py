@@ -14,7 +14,7 @@ import pytest
 from pytest_tfdebug.check_record import CheckRecord, LoadRecord
 from pytest_tfdebug.errors import CleanLoadError
 from pytest_tfdebug.frames import Owner, running_owner
-from pytest_tfdebug.invariance.api import CLEAN_LOAD, asked
+from pytest_tfdebug.invariance.api import CLEAN_LOAD, requested
 from pytest_tfdebug.invariance.checks.same_call import recorded, told_keys, without
 from pytest_tfdebug.publish.reports import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
@@ -50,10 +50,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a marked test that passed on an unclean load, or without any."""
     __tracebackhide__ = True
     result = yield
-    allowed = _allowed(item)
-    if allowed is not None:
+    settings = requested(item).get(CLEAN_LOAD)
+    if settings is not None:
         own = [load for owner, load in item.config.stash[LOADS] if owner.is_for(item)]
-        loads = tuple(dict.fromkeys(without(load, allowed) for load in own))
+        loads = tuple(dict.fromkeys(without(load, settings.allow) for load in own))
         unclean = [load for load in loads if told_keys(load)]
         error = CleanLoadError(_NOTHING) if not loads else CleanLoadError(_text(unclean)) if unclean else None
         models, failure = ", ".join(dict.fromkeys(load.model for load in loads)), "" if error is None else str(error)
@@ -63,12 +63,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         if error is not None:
             raise raised(item, error, unclean[0].at if unclean else None)
     return result
-
-
-def _allowed(item: pytest.Item) -> tuple[str, ...] | None:
-    """Return which keys need not fit in a test; None for one that does not ask."""
-    marker = next((marker for marker in item.iter_markers("invariant") if CLEAN_LOAD in marker.args), None)
-    return None if marker is None else asked(marker.name, marker.args, marker.kwargs)[CLEAN_LOAD].allow
 
 
 def _text(unclean: Sequence[LoadRecord]) -> CheckText:

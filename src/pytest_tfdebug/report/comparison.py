@@ -280,7 +280,7 @@ def change_text(
     if brief != diagnosis.rstrip("."):
         why.append(f"Diagnosis: {diagnosis}")
     text = CheckText(
-        f"{call.site} in {call.class_name}: {answer}" if call.site else f"{call.class_name}: {answer}",
+        f"{call.at} in {call.class_name}: {answer}" if call.at else f"{call.class_name}: {answer}",
         why=tuple(why),
         advice=tuple(next_step(_ADVICE)),
         figures=tuple(_changed(mismatch)),

@@ -15,6 +15,8 @@ from pytest_tfdebug.invariance.calls.sequences import LENGTHS, padless
 from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.leaves import is_cache
+from pytest_tfdebug.tracing.record.modules import root_name
+from pytest_tfdebug.tracing.record.signatures import named_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +30,8 @@ _OTHERS = ("encoder_attention_mask", "decoder_attention_mask", "cross_attention_
 
 def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Warn of every mistake in the mask of an outermost call, at the line that made the call."""
-    inputs = {**dict(zip(model_traits.parameters(model), args, strict=False)), **kwargs}
-    name = type(model_traits.unwrapped(model)).__name__
+    inputs = {**dict(zip(named_parameters(model_traits.kind_of(model)), args, strict=False)), **kwargs}
+    name = root_name(model)
     for told in mistakes(model, inputs):
         place = calling_line() or SourceRange("<unknown>", 0, 0)
         text = f"{place}: {name} was called {told}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_tfdebug.tracing.record import signatures
+from pytest_tfdebug.tracing.record.modules import bare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,21 +28,15 @@ _LIMITS = {
 _AUTO = "transformers.models.auto.modeling_auto"
 
 
-def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model behind ``torch.compile``."""
-    inner = getattr(model, "_orig_mod", model)
-    return cast("torch.nn.Module", inner)
-
-
-def parameters(model: torch.nn.Module) -> tuple[str, ...]:
-    """Return the names that a model's forward takes, ``self`` and collecting parameters left out."""
-    return signatures.named_parameters(cast("type", type(unwrapped(model))))
+def kind_of(model: torch.nn.Module) -> type:
+    """Return the class of a model, that in its wrappers."""
+    return cast("type", type(bare(model)))
 
 
 def accepted(model: torch.nn.Module) -> tuple[str, ...]:
     """Return the names that a forward takes, and those that it hands on to a base class's with ``**kwargs``."""
     names: dict[str, None] = {}
-    for kind in type(unwrapped(model)).__mro__:
+    for kind in kind_of(model).__mro__:
         if "forward" in vars(kind) and kind is not torch.nn.Module:
             names |= dict.fromkeys(signatures.named_parameters(kind))
             if not signatures.collects_keywords(kind):
@@ -49,20 +44,9 @@ def accepted(model: torch.nn.Module) -> tuple[str, ...]:
     return tuple(names)
 
 
-def collects_keywords(model: torch.nn.Module) -> bool:
-    """Tell whether a forward takes any keyword (``**kwargs``)."""
-    return signatures.collects_keywords(cast("type", type(unwrapped(model))))
-
-
-def needs(model: torch.nn.Module, name: str) -> bool:
-    """Tell whether a forward cannot be called without an input."""
-    parameter = signatures.forward_parameters(cast("type", type(unwrapped(model)))).get(name)
-    return parameter is not None and parameter.default is parameter.empty
-
-
 def setting(model: torch.nn.Module, name: str) -> Any:  # noqa: ANN401 - a configuration entry is of any kind
     """Return an entry of a model's configuration, its text part included; None where there is none."""
-    config = getattr(unwrapped(model), "config", None)
+    config = getattr(bare(model), "config", None)
     value = getattr(config, name, None)
     if value is None and config is not None and hasattr(config, "get_text_config"):
         value = getattr(config.get_text_config(), name, None)
@@ -100,7 +84,7 @@ def decodes(model: torch.nn.Module) -> bool | None:
     masked-language one (``LlamaModel``, ``MambaModel``, ``T5EncoderModel``). None where that is not known: only
     transformers' own classes say of themselves that they do not decode.
     """
-    model = unwrapped(model)
+    model = bare(model)
     can_generate = getattr(type(model), "can_generate", None)
     if (callable(can_generate) and can_generate()) or is_causal(model):
         return True
@@ -126,7 +110,7 @@ def position_tables(model: torch.nn.Module) -> list[tuple[str, torch.nn.Embeddin
     """Return the learned tables of absolute positions, by module path."""
     return [
         (path, module)
-        for path, module in unwrapped(model).named_modules()
+        for path, module in bare(model).named_modules()
         if isinstance(module, torch.nn.Embedding) and is_position_table(path)
     ]
 
@@ -135,7 +119,7 @@ def has_absolute_positions(model: torch.nn.Module) -> bool:
     """Tell whether a model counts positions from the left: by a table, or by sinusoids that know of no pad token."""
     return bool(position_tables(model)) or any(
         is_position_table(path) and "Sinusoidal" in type(module).__name__ and not hasattr(module, "padding_idx")
-        for path, module in unwrapped(model).named_modules()
+        for path, module in bare(model).named_modules()
     )
 
 
@@ -156,12 +140,12 @@ def reserved_positions(model: torch.nn.Module) -> int:
 
 def is_pretrained(model: torch.nn.Module) -> bool:
     """Tell whether a model is one of transformers', without importing transformers."""
-    return any(base.__name__ == "PreTrainedModel" for base in type(unwrapped(model)).__mro__)
+    return any(base.__name__ == "PreTrainedModel" for base in kind_of(model).__mro__)
 
 
 def shifts_labels(model: torch.nn.Module) -> bool:
     """Tell whether the loss compares each token's label with the prediction of the token before it."""
-    kind = getattr(unwrapped(model), "loss_type", None) or type(unwrapped(model)).__name__
+    kind = getattr(bare(model), "loss_type", None) or kind_of(model).__name__
     return bool(re.search(r"CausalLM|LMHeadModel|ForConditionalGeneration", str(kind)))
 
 
@@ -195,7 +179,7 @@ def default_inputs(model: torch.nn.Module, length: int = _LENGTH) -> dict[str, A
 
 def _choices(model: torch.nn.Module) -> Iterator[tuple[str, ...]]:
     """Yield names of inputs to try: all that the forward takes, then those of one kind, then fewer."""
-    taken = [name for name in _MAKERS if name in parameters(model)]
+    taken = [name for name in _MAKERS if name in signatures.named_parameters(kind_of(model))]
     if not setting(model, "is_encoder_decoder"):
         taken = [name for name in taken if not name.startswith("decoder_")]
     text = [name for name in taken if name in _TEXT]
@@ -207,7 +191,7 @@ def _choices(model: torch.nn.Module) -> Iterator[tuple[str, ...]]:
 
 def _ids(model: torch.nn.Module, length: int) -> torch.Tensor:
     size = vocabulary(model)
-    special = special_ids(getattr(unwrapped(model), "config", None))
+    special = special_ids(getattr(bare(model), "config", None))
     plain = [token for token in range(min(_FIRST_ID, size - 1), min(size, 1000)) if token not in special]
     generator = torch.Generator().manual_seed(0)
     return torch.tensor(plain or [size - 1])[torch.randint(len(plain) or 1, (_BATCH, length), generator=generator)]
@@ -225,7 +209,7 @@ def special_ids(config: Any, of: re.Pattern[str] = re.compile("")) -> set[int]: 
 
 
 def _pixels(model: torch.nn.Module, _: int) -> torch.Tensor:
-    config: Any = unwrapped(model).config
+    config: Any = bare(model).config
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", None) or 32
     height, width = size if isinstance(size, (list, tuple)) else (size, size)

@@ -15,9 +15,10 @@ from torch.nn.functional import pad
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import IGNORED_LABEL, KEEPS_END, LENGTHS, POINTERS, mask_of
 from pytest_tfdebug.publish.reports import calling_line
-from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk
-from pytest_tfdebug.tracing.record.state import autocast_of, capture, kept, preserved
+from pytest_tfdebug.tracing.record.modules import root_name
+from pytest_tfdebug.tracing.record.signatures import named_parameters
+from pytest_tfdebug.tracing.record.state import autocast_of, kept, preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.alignment import Alignment
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.records import SourceRange
 
     #: Changes a model for the length of a block.
     Within = Callable[[torch.nn.Module], AbstractContextManager[object]]
@@ -36,19 +38,16 @@ Leaves = dict[str, torch.Tensor]
 
 @dataclass(eq=False)
 class ObservedCall:
-    """One outermost forward of a test: the module, its inputs by name, its output and the state it ran in."""
+    """One outermost forward of a test: the module, its inputs by name, and the state it ran in."""
 
     model: torch.nn.Module  # the module that was called
     inputs: dict[str, Any]  # its inputs as they were, by the names of transformers
     autocast: tuple[str, torch.dtype] | None  # device type and dtype of the autocast that was on; None when it was off
-    output: Leaves = field(default_factory=dict)  # leaves of its output, as they were
-    site: str = ""  # where it was called, `test_model.py:12`; empty where that is not known
+    at: SourceRange | None = None  # the user's line that called it; None where that is not known
     # state of the CPU's random numbers before the call; None to go on from where they are
     rng: torch.Tensor | None = None
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)  # training flag of every submodule
     has_grad: bool = False  # whether gradients were on: modules with a fast path take it only without them
-    # of every parameter, to see whether the weights have changed since
-    versions: list[int] = field(default_factory=list)
     # what the forward calls an input, by the name that transformers gives it, where these differ
     own_names: dict[str, str] = field(default_factory=dict)
     refusal: str = ""  # why it cannot be made again; then nothing else of it is kept
@@ -71,12 +70,12 @@ class ObservedCall:
     @property
     def class_name(self) -> str:
         """The model's class."""
-        return type(model_traits.unwrapped(self.model)).__name__
+        return root_name(self.model)
 
     @property
     def name(self) -> str:
         """The model's class, and where it was called."""
-        return f"{self.class_name}{f' ({self.site})' if self.site else ''}"
+        return f"{self.class_name}{f' ({self.at})' if self.at else ''}"
 
     @contextmanager
     def restored(self) -> Iterator[None]:
@@ -111,24 +110,21 @@ def observe(
     __tracebackhide__ = True
     inputs = _named(model, args, kwargs)
     if isinstance(inputs, str):
-        return ObservedCall(model, {}, None, refusal=inputs), proceed()
+        return ObservedCall(model, {}, None, at=calling_line(), refusal=inputs), proceed()
     call = ObservedCall(
         model,
         {name: kept(value) for name, value in inputs.items()},
         autocast_of(model),
-        site=str(calling_line() or ""),
+        at=calling_line(),
         rng=torch.get_rng_state(),
         modes=[(module, module.training) for module in model.modules()],
         has_grad=torch.is_grad_enabled(),
-        versions=versions_of(model),
     )
-    output = proceed()
-    call.output = {path: held for path, tensor in walk(output) if (held := capture(tensor)) is not None}
-    return call, output
+    return call, proceed()
 
 
 def _named(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:
-    names = model_traits.parameters(model)
+    names = named_parameters(model_traits.kind_of(model))
     if len(args) > len(names):
         return f"{type(model).__name__} was given {len(args)} positional inputs and its forward names {len(names)}"
     inputs = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -151,16 +147,6 @@ def cached_tokens(cache: Any) -> int:  # noqa: ANN401 - transformers' caches and
         return int(bool(getattr(cache, "has_previous_state", False)))
 
 
-def versions_of(model: torch.nn.Module) -> list[int]:
-    """Return a number for each parameter, another one once it was written to or replaced."""
-    return [
-        hash((id(item), item.data_ptr(), version(item)))
-        for module in model.modules()
-        for item in module._parameters.values()  # noqa: SLF001 - parameters() is three times as slow
-        if item is not None
-    ]
-
-
 @dataclass(frozen=True)
 class Repetition:
     """A call made again in another way, and how its tensors lie beside those of the expected call."""
@@ -169,7 +155,7 @@ class Repetition:
     inputs: dict[str, Any]  # named inputs of the repeated call
     alignment: Alignment  # where the expected tensors lie in the actual ones
     expected_inputs: dict[str, Any]  # named inputs of the expected call
-    # which of the two calls the test has made, so that its output is known; empty for neither
+    # which of the two calls the test has made, whose answer is asked for once; empty for neither
     recorded: Literal["expected", "actual", ""] = "expected"
     side: Literal["left", "right", ""] = ""  # side of the pads; empty without any
     model: torch.nn.Module | None = None  # the model of the repeated call; None for that of the expected one

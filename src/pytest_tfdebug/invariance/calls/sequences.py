@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.tracing.record.signatures import collects_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -185,7 +186,7 @@ def _describe(call: ObservedCall, kind: SequenceKind, main: str) -> InputSequenc
     """Return a sequence of a call, or why it cannot be padded."""
     model, tensor, given = call.model, call.inputs[main], call.inputs.get(kind.mask)
     takes_mask = call.takes(kind.mask) or (
-        kind.name == "encoder" and model_traits.collects_keywords(model) and model_traits.is_pretrained(model)
+        kind.name == "encoder" and collects_keywords(model_traits.kind_of(model)) and model_traits.is_pretrained(model)
     )
     if kind.unit != "tokens" and not takes_mask:
         return f"its forward takes no {kind.mask}"

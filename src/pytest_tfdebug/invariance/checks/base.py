@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.observed_call import versions_of
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
@@ -23,6 +22,7 @@ from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_w
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.comparison import change_text
+from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.values.precision import in_float64
 
 if TYPE_CHECKING:
@@ -128,10 +128,6 @@ class Settings(Arguments):
             wrong.append("expect='varies' needs reason=: say why the model is not invariant to padding.")
         return wrong
 
-    def tolerances(self) -> Tolerances:
-        """Return the tolerance of every tensor."""
-        return Tolerances(self.rtol, self.atol, tuple(TOLERANCES.items()))
-
 
 #: Relative L2 error below which a difference may come from rounding.
 _SMALL = 1e-4
@@ -145,11 +141,12 @@ COMMON = ("rtol", "atol", "inputs")
 
 @dataclass
 class Outcome:
-    """What a check of one call, or of all calls of a test, found."""
+    """What a check of one call, of all calls of a test, or of a promise, found."""
 
     repeats: int = 0  # number of forwards that were repeated and compared
     text: CheckText | str = ""  # the report of the failure; empty when everything holds
     culprit: Culprit | None = None  # where the failure arises; None where that is not known
+    call: ObservedCall | None = None  # the call whose answer changed
     located: Located | None = None  # both forwards that show it; None where they were not recorded
     diagnosis: str = ""  # what is probably wrong, in a sentence
     # the float32 answer has values that the other dtype cannot hold: with other weights it need not
@@ -161,6 +158,16 @@ class Outcome:
     def failure(self) -> str:
         """The report of the failure as text."""
         return str(self.text)
+
+    @property
+    def absent(self) -> str:
+        """Why nothing was checked; empty where something was."""
+        return "" if self.text or self.repeats else "; ".join(dict.fromkeys(self.skipped))
+
+    @property
+    def note(self) -> str:
+        """What is worth saying, in a line."""
+        return "; ".join(self.notes)
 
 
 class Check:
@@ -175,8 +182,8 @@ class Check:
         self.call = call
         self.settings = settings
         self.rounding = rounding  # relative L2 error below which a difference is measured in float64
-        self.model: Any = model_traits.unwrapped(call.model)
-        self.tolerances = settings.tolerances()
+        self.model: Any = bare(call.model)
+        self.tolerances = Tolerances(settings.rtol, settings.atol, tuple(TOLERANCES.items()))
         self.outcome = Outcome()
 
     @classmethod
@@ -189,16 +196,13 @@ class Check:
 
     def check(self) -> None:
         """Repeat the call in every way, up to the first that gives another answer."""
-        for made in self.repetitions():
-            try:
-                outputs = self.outputs(made)
-            except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-                self.report(made.label, self.raised(error, made.model))
-                return
-            mismatch = self.compare(made, outputs)
-            if mismatch is not None:
-                self.fail(made, mismatch)
-                return
+        found = self.first(self.repetitions())
+        if found is not None:
+            self.fail(*found)
+
+    def first(self, ways: Iterator[Repetition]) -> tuple[Repetition, Mismatch] | None:
+        """Return the first way in which the call raises or gives another answer."""
+        return next(((made, found) for made in ways if (found := self.attempt(made)) is not None), None)
 
     def repetitions(self) -> Iterator[Repetition]:
         """Yield the ways in which the call is repeated."""
@@ -206,9 +210,8 @@ class Check:
 
     @cached_property
     def expected(self) -> Leaves:
-        """The output that the test saw; if the weights have changed since, that of a new call."""
-        is_unchanged = self.call.versions == versions_of(self.call.model)
-        return self.call.output if is_unchanged else self.call.leaves(self.call.inputs)
+        """The answer to the test's own inputs."""
+        return self.call.leaves(self.call.inputs)
 
     @cached_property
     def unpadded(self) -> Alignment:
@@ -228,12 +231,20 @@ class Check:
         self.skip(f"{self.call.name} cannot be run that way: {label} ({mismatch.error})")
 
     def outputs(self, made: Repetition) -> tuple[Leaves, Leaves]:
-        """Return the outputs of both calls of a repetition; what the test has called already is not called again."""
+        """Return the outputs of both calls of a repetition; the test's own call is made once for all of them."""
         expected, actual = self._answers(made)
         return (
             self.expected if made.recorded == "expected" else expected(made.expected_inputs, self.model),
             self.expected if made.recorded == "actual" else actual(made.inputs, made.model or self.model),
         )
+
+    def attempt(self, made: Repetition, **how: bool) -> Mismatch | None:
+        """Make a repetition and compare the answers; whatever the model raises is a finding too."""
+        try:
+            outputs = self.outputs(made)
+        except Exception as error:  # noqa: BLE001 - every model raises in its own way
+            return self.raised(error, made.model)
+        return self.compare(made, outputs, None, **how)
 
     def _answers(self, made: Repetition) -> tuple[Answer, Answer]:
         def answer(inputs: Mapping[str, Any], model: torch.nn.Module, side: int) -> Leaves:
@@ -293,11 +304,10 @@ class Check:
 
     def is_refused(self, inputs: Mapping[str, Any]) -> bool:
         """Tell whether the model raises when it is called with some inputs."""
-        try:
+        with suppress(Exception):  # whatever it raises
             self.call.again(inputs)
-        except Exception:  # noqa: BLE001 - whatever it raises
-            return True
-        return False
+            return False
+        return True
 
     def is_random(self, *, with_other_numbers: bool = True) -> bool:
         """Tell whether the same call gives another answer each time; if so, note it and count no repetition."""
@@ -317,8 +327,10 @@ class Check:
         return True
 
     def fail(self, made: Repetition, mismatch: Mismatch) -> None:
-        """Report a difference, unless the call gives another answer each time anyway."""
-        if not self.is_random():
+        """Report what was raised, or a difference, unless the call gives another answer each time anyway."""
+        if mismatch.error:
+            self.report(made.label, mismatch)
+        elif not self.is_random():
             self.report(made.label, mismatch, locate(self.call, made, self.tolerances), made.diagnosis)
 
     def report(self, label: str, mismatch: Mismatch, located: Located | None = None, diagnosis: str = "") -> None:

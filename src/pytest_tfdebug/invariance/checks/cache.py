@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,9 +26,10 @@ from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, token_sequence,
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.signatures import collects_keywords, forward_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
@@ -58,6 +60,7 @@ class Decoding:
 
     label: str  # what was done to it; empty for the call's own
     inputs: dict[str, Any]  # inputs of the full forward
+    expected: Leaves  # what that gives
     real: torch.Tensor  # its real positions, `(batch, length)`, bool
     sequence: InputSequence  # the sequence as it is in the call
     cache: str  # the input that carries its cache
@@ -93,6 +96,22 @@ class Decoding:
                 piece[_PLACES] = torch.arange(first, end)
         return {name: value for name, value in piece.items() if not first or name not in self.media}
 
+    def at(self, first: int, end: int) -> Alignment:
+        """Return where a piece lies in the full forward.
+
+        The piece is shorter: it stands where other checks have the forward without padding.
+        """
+        return Alignment(end - first, first, self.real.shape[1], self.sequence.batch, mask=self.real[:, first:end])
+
+    def along(self, output: object, at: Alignment) -> Leaves:
+        """Return what runs along the tokens of a piece; what is pooled depends on where the sequence ends."""
+        full = {path: tensor for path, tensor in self.expected.items() if tensor.dim() > 1}
+        return {
+            path: tensor.detach()
+            for path, tensor in walk(output)
+            if path in full and full[path].shape[1] == at.total and tensor.shape[1] == at.real
+        }
+
     def plain(self, piece: dict[str, Any], first: int, end: int) -> dict[str, Any]:
         """Return the inputs of a piece as a call of its own, without a cache."""
         own = {name: value for name, value in piece.items() if name not in (self.cache, _PLACES)}
@@ -119,7 +138,8 @@ def decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterat
     own = with_positions(model, plain, sequence) if has_left_pads and can_take else plain
     media = _media(call, sequence)
     begun = _begun(call, own, sequence) if media else 0
-    decoding = Decoding("", _full(call, own), real, sequence, cache, media, begun, _PLACES in call.parameters)
+    full, takes_places = _full(call, own), _PLACES in call.parameters
+    decoding = Decoding("", full, call.leaves(full), real, sequence, cache, media, begun, takes_places)
     yield decoding
     limit = model_traits.position_limit(model, sequence.kind.name)
     is_short = limit is None or sequence.length + _PADS <= limit
@@ -127,7 +147,8 @@ def decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterat
         left = padded(model, plain, sequence, (_PADS, 0))
         left = _full(call, with_positions(model, left, sequence) if can_take else left)
         real, begun = torch.nn.functional.pad(real, (_PADS, 0)), begun + _PADS if begun else 0
-        yield replace(decoding, label=f", {_PADS} pads on the left", inputs=left, real=real, begun=begun)
+        label, expected = f", {_PADS} pads on the left", call.leaves(left)
+        yield replace(decoding, label=label, inputs=left, expected=expected, real=real, begun=begun)
 
 
 def _media(call: ObservedCall, sequence: InputSequence) -> tuple[str, ...]:
@@ -157,7 +178,8 @@ def _begun(call: ObservedCall, inputs: dict[str, Any], sequence: InputSequence) 
 def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs of the full forward: without cache, and with an encoder's output computed once."""
     full = dict(inputs)
-    if call.takes(SWITCH) or model_traits.collects_keywords(call.model):
+    kind = model_traits.kind_of(call.model)
+    if call.takes(SWITCH) or collects_keywords(kind):
         full[SWITCH] = False
     if _ROUTER in call.parameters:
         full[_ROUTER] = False
@@ -166,7 +188,8 @@ def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     hidden = getattr(call.again(full), "encoder_last_hidden_state", None)
     if hidden is None:
         return full
-    needed = [name for name in _ENCODER_INPUTS if model_traits.needs(call.model, call.own_names.get(name, name))]
+    taken = {name: forward_parameters(kind).get(call.own_names.get(name, name)) for name in _ENCODER_INPUTS}
+    needed = [name for name, own in taken.items() if own is not None and own.default is own.empty]
     rest = {name: value for name, value in full.items() if name not in _ENCODER_INPUTS or name in needed}
     if not model_traits.is_pretrained(call.model):
         return {**rest, "encoder_outputs": (hidden,)}
@@ -210,11 +233,10 @@ class CacheCheck(Check):
         else:
             for decoding in decodings(call, sequence, cache):
                 before = replace(self.outcome)
-                expected = call.leaves(decoding.inputs)
                 plans = list(decoding.plans())
                 if not plans:
                     self.skip(f"{call.name}: no token of text follows its images, so there is no step to decode")
-                if any(self._breaks(decoding, expected, plan, cuts) for plan, cuts in plans):
+                if any(self._breaks(decoding, plan, cuts) for plan, cuts in plans):
                     if self.outcome.text and decoding.label and self._ignores_mask(decoding):
                         self.outcome = before
                         self.outcome.notes.append(f"{self.call.class_name} {_NO_MASK}")
@@ -224,30 +246,27 @@ class CacheCheck(Check):
         """Tell whether a padded forward that fills a cache does without its mask: the fault is then not the cache's."""
         inputs, mask = decoding.inputs, decoding.sequence.kind.mask
         inputs = {**inputs, **({SWITCH: True} if SWITCH in inputs else {})}
-        total = decoding.real.shape[1]
-        at = Alignment(total, 0, total, decoding.sequence.batch, mask=decoding.real)
         seen = {**inputs, mask: torch.ones_like(inputs[mask])}
-        return self._agrees(self.call.leaves(seen), self.call.leaves(inputs), at)
+        whole = decoding.at(0, decoding.real.shape[1])
+        return self._agrees(self.call.leaves(seen), self.call.leaves(inputs), whole)
 
-    def _breaks(self, decoding: Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
+    def _breaks(self, decoding: Decoding, plan: str, cuts: list[int]) -> bool:
         """Decode with images in the prefill alone; if that fails, with images in each piece, as Evolla asks for."""
         before = replace(self.outcome, skipped=[*self.outcome.skipped])
-        is_over = self._stops(decoding, expected, plan, cuts)
+        is_over = self._stops(decoding, plan, cuts)
         if not self.outcome.text or not decoding.media:
             return is_over
         failed, self.outcome = self.outcome, before
-        is_over = self._stops(replace(decoding, media=()), expected, plan, cuts)
+        is_over = self._stops(replace(decoding, media=()), plan, cuts)
         if is_over:
             self.outcome = failed
         return is_over
 
-    def _stops(self, decoding: Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
+    def _stops(self, decoding: Decoding, plan: str, cuts: list[int]) -> bool:
         """Decode in pieces and compare each with the full forward; tell whether one fails or cannot be made."""
         call, state = self.call, None
         for first, end in pairwise(cuts):
-            piece = decoding.piece(first, end, state)
-            mask = decoding.real[:, first:end]
-            at = Alignment(end - first, first, decoding.real.shape[1], decoding.sequence.batch, mask=mask)
+            piece, at = decoding.piece(first, end, state), decoding.at(first, end)
             label = f"{plan}{decoding.label}, tokens {first} to {end - 1}"
             try:
                 output = call.again(piece)
@@ -259,21 +278,19 @@ class CacheCheck(Check):
                 else:
                     self.report(label, mismatch)
                 return True
-            # The piece is shorter than the full forward: it stands where other checks have the forward without padding.
-            own = _along_tokens(output, expected, at)
+            own = decoding.along(output, at)
             if not own:
                 self.skip(f"{call.name}: none of its outputs has a token axis")
                 return True
             whole = Repetition(label, decoding.inputs, at, decoding.inputs, recorded="", diagnosis=_DIAGNOSIS)
-            done = [cut for cut in cuts if cut <= end]
-            last = partial(self._last_of, decoding=decoding, cuts=done, expected=expected, at=at)
-            different = self.compare(whole, (own, expected), (last, self.call.leaves), with_caches=False)
+            last = partial(self._last_of, decoding=decoding, cuts=[cut for cut in cuts if cut <= end])
+            different = self.compare(whole, (own, decoding.expected), (last, self.call.leaves), with_caches=False)
             if different is not None:
                 made = replace(whole, expected_inputs=piece)
                 if state is None:
-                    self._explain_prefill(made, different, decoding.plain(piece, first, end), expected)
+                    self._explain_prefill(decoding, made, different)
                 else:
-                    self.fail(replace(made, diagnosis=self._position_fault(decoding, done, at, expected)), different)
+                    self.fail(replace(made, diagnosis=self._position_fault(decoding, last, at)), different)
                 return True
             state = self._state(decoding, output)
             if state is None:
@@ -284,10 +301,11 @@ class CacheCheck(Check):
     def _state(self, decoding: Decoding, output: object) -> object:
         return getattr(output, self.call.own_names.get(decoding.cache, decoding.cache), None)
 
-    def _explain_prefill(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any], expected: Leaves) -> None:
+    def _explain_prefill(self, decoding: Decoding, made: Repetition, mismatch: Mismatch) -> None:
         """Report a first piece that differs; one that does so without any cache too is not the cache's fault."""
-        own = _along_tokens(self.call.again(prefill), expected, made.alignment)
-        if self._agrees(own, expected, made.alignment):
+        at = made.alignment
+        own = decoding.along(self.call.again(decoding.plain(made.expected_inputs, 0, at.real)), at)
+        if self._agrees(own, decoding.expected, at):
             self.fail(made, mismatch)
         elif model_traits.is_causal(self.model):
             self.fail(replace(made, diagnosis=_NOT_CAUSAL), mismatch)
@@ -301,16 +319,15 @@ class CacheCheck(Check):
     def _agrees(self, own: Leaves, expected: Leaves, at: Alignment) -> bool:
         return bool(own) and first_mismatch(own, expected, at, self.tolerances, with_caches=False) is None
 
-    def _position_fault(self, decoding: Decoding, cuts: list[int], at: Alignment, expected: Leaves) -> str:
+    def _position_fault(self, decoding: Decoding, last: Callable[..., Leaves], at: Alignment) -> str:
         """Make the last piece again with positions of its own, and return what is wrong if the answer is then right."""
         name = decoding.sequence.kind.positions
         if name is None or name not in self.call.parameters:
             return _DIAGNOSIS
-        places = with_positions(self.model, decoding.inputs, decoding.sequence)[name][:, cuts[-2] : cuts[-1]]
-        last = partial(self._last_of, decoding.inputs, decoding=decoding, cuts=cuts, expected=expected, at=at)
+        places = with_positions(self.model, decoding.inputs, decoding.sequence)[name].narrow(1, at.start, at.real)
         for by, told in _SHIFTED.items():
             with suppress(Exception):  # a model that refuses these positions has shown nothing
-                if self._agrees(last(given={name: places + by}), expected, at):
+                if self._agrees(last(decoding.inputs, given={name: places + by}), decoding.expected, at):
                     return told.format(name=name)
         return _DIAGNOSIS
 
@@ -321,28 +338,17 @@ class CacheCheck(Check):
         *,
         decoding: Decoding,
         cuts: list[int],
-        expected: Leaves,
-        at: Alignment,
-        given: Mapping[str, Any] | None = None,
+        given: Mapping[str, Any] = MappingProxyType({}),
     ) -> Leaves:
         """Decode inputs in pieces, the last with some given, and return what the last gives along its tokens."""
         output, decoding = None, replace(decoding, inputs=dict(inputs))
         for first, end in pairwise(cuts):
             piece = decoding.piece(first, end, self._state(decoding, output))
-            output = self.call.again({**piece, **((given or {}) if end == cuts[-1] else {})}, model)
-        return _along_tokens(output, expected, at)
+            output = self.call.again({**piece, **(given if end == cuts[-1] else {})}, model)
+        return decoding.along(output, decoding.at(*cuts[-2:]))
 
 
 def _is_refusal(place: Culprit | None) -> bool:
     """Tell whether the line that raised is a ``raise`` or an ``assert``, and so no accident."""
     source = place.source if place is not None else None
     return source is not None and linecache.getline(source.file, source.first).lstrip().startswith(("assert", "raise "))
-
-
-def _along_tokens(output: Any, full: Leaves, at: Alignment) -> Leaves:  # noqa: ANN401
-    """Return the output leaves that run along the decoded tokens; pooled ones depend on where the sequence ends."""
-    return {
-        path: tensor.detach()
-        for path, tensor in walk(output)
-        if path in full and full[path].dim() > 1 and full[path].shape[1] == at.total and tensor.shape[1] == at.real
-    }

@@ -149,10 +149,8 @@ class Choices(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
 
 def first_other(expected: Sequence[Choice], actual: Sequence[Choice]) -> tuple[Choice, Choice] | None:
     """Return the first choice that differs, as each side made it; None where all are the same."""
-    for one, other in zip(expected, actual, strict=False):
-        if one.chosen.shape != other.chosen.shape or not torch.equal(one.chosen.double(), other.chosen.double()):
-            return one, other
-    return None
+    pairs = zip(expected, actual, strict=False)
+    return next((pair for pair in pairs if not torch.equal(*(choice.chosen.double() for choice in pair))), None)
 
 
 #: An error counts as rounding if rounding the weights alone gives at least an eighth of it.
@@ -248,7 +246,7 @@ class DtypeCheck(Check):
 
     def _worst_module(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
         """Yield the module that adds most of the error, which is the culprit, and what the dtype cannot hold there."""
-        expected, actual = recorded(self.call, self.call.inputs), recorded(self.call, inputs, lower)
+        expected, actual = recorded(self.call, self.call.inputs, self.call.model), recorded(self.call, inputs, lower)
         _, comparator = compare_traces(expected, widened_trace(actual), self.unpadded, Tolerances(0.0, 0.0))
         own = largest_own_error(comparator.finish().calls)
         call, source = own.item.call, own.item.call.source or own.item.call.called_at

@@ -60,16 +60,11 @@ class BatchCheck(Check):
             self.fail(*found)
 
     def _first_difference(self, name: str, main: torch.Tensor, pick: Pick) -> tuple[Repetition, Mismatch] | None:
-        for made in self._of_rows(name, main, pick):
-            try:
-                outputs = self.outputs(made)
-            except Exception as error:  # noqa: BLE001 - rows that share an image cannot be told apart, say
-                self.cannot_ask(made.label, self.raised(error))
-                return None
-            mismatch = self.compare(made, outputs)
-            if mismatch is not None:
-                return made, mismatch
-        return None
+        found = self.first(self._of_rows(name, main, pick))
+        if found is not None and found[1].error:  # rows that share an image cannot be told apart, say
+            self.cannot_ask(found[0].label, found[1])
+            return None
+        return found
 
     def _of_rows(self, name: str, main: torch.Tensor, pick: Pick) -> Iterator[Repetition]:
         inputs, batch, at = self.call.inputs, main.shape[0], self.unpadded

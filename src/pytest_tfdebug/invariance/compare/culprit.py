@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, counted
-from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, has_nan, off_by
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
+from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_tfdebug.invariance.calls.alignment import Alignment
-    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, Repetition
-    from pytest_tfdebug.invariance.compare.outputs import AlignedTraces
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, Repetition, Within
+    from pytest_tfdebug.invariance.compare.outputs import Laid
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
@@ -139,14 +140,10 @@ class Located:
 
 def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *, is_padded: bool = False) -> Located:
     """Record both calls again and compare them at real tokens; inside ``call.restored()``."""
-    within = repetition.within
     try:
-        with within[0](unwrapped(call.model)):
-            expected = recorded(call, repetition.expected_inputs)
-        model = repetition.model or call.model
-        with within[1](unwrapped(model)):
-            actual = recorded(call, repetition.inputs, model)
-        aligned, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
+        expected = recorded(call, repetition.expected_inputs, call.model, repetition.within[0])
+        actual = recorded(call, repetition.inputs, repetition.model or call.model, repetition.within[1])
+        laid, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
         parity = conclude(ended(comparator))
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
@@ -156,31 +153,31 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
         return Located(nan, None, reason="" if nan else told)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit, told = fault or (nan or parity.culprit, "")
-    tokens = _tokens(aligned, parity.culprit.divergence, tolerances)
-    is_pooling = _is_pooling(aligned, parity.culprit)
+    at = parity.culprit.divergence
+    pair = None if at is None else laid.get((at.path, at.call, at.direction, at.leaf))
+    tokens = None if pair is None else _tokens(*pair, repetition.alignment.real, tolerances)
+    is_pooling = at is not None and not (pair is not None and pair[2]) and _is_pooling(laid, parity.culprit)
     return Located(culprit, parity, tokens, is_pooling, told)
 
 
-def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:
+def recorded(
+    call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module, within: Within = nullcontext
+) -> Trace:
     """Make a call again and record it."""
-    with record(model or call.model) as made:
+    with within(bare(model)), record(model) as made:
         call.again(inputs, model)
     return made
 
 
-def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances) -> Tokens | None:
-    if divergence is None:
+def _tokens(
+    one: TensorRecord, other: TensorRecord, axes: tuple[int, ...], real: int, tolerances: Tolerances
+) -> Tokens | None:
+    if not axes or one.tensor is None or other.tensor is None:
         return None
-    axes = traces.axes_of(divergence)
-    at = divergence.path, divergence.call, divergence.direction, divergence.leaf
-    expected, actual = (trace.tensor(*at) for trace in (traces.expected, traces.actual))
-    if not axes or expected is None or actual is None:
+    if axes[0] == 0 and one.shape[0] % real:  # windows of an image, say, which are not its rows
         return None
-    if axes[0] == 0 and expected.shape[0] % traces.real:  # windows of an image, say, which are not its rows
-        return None
-    tolerance = tolerances.of("", divergence.comparison.dtype)
-    is_off = off_by(expected, actual, tolerance) > 1
-    rows = is_off.reshape(-1, traces.real, *is_off.shape[1:]) if axes[0] == 0 else is_off.movedim(axes[0], 1)
+    is_off = off_by(one.tensor, other.tensor, tolerances.of("", other.dtype)) > 1
+    rows = is_off.reshape(-1, real, *is_off.shape[1:]) if axes[0] == 0 else is_off.movedim(axes[0], 1)
     rows = rows.unsqueeze(-1).flatten(2).any(2)
     by_position = rows.any(0).nonzero().flatten()
     if not len(by_position):
@@ -190,11 +187,10 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
     return Tokens(row, position, len(by_position), rows.shape[1])
 
 
-def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
-    """Tell whether the diverging tensor has lost the token axis, as the mean over a sequence or one token of it."""
-    if culprit.divergence is None or "Attention" in culprit.class_name or traces.axes_of(culprit.divergence):
-        return False
-    return any(axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items())
+def _is_pooling(laid: Laid, culprit: Culprit) -> bool:
+    """Tell whether a tensor without a token axis has lost it, as the mean over a sequence or one token of it."""
+    is_attention = "Attention" in culprit.class_name
+    return not is_attention and any(pair[2] and direction == "output" for (_, _, direction, _), pair in laid.items())
 
 
 def _first_nan(trace: Trace) -> Culprit | None:

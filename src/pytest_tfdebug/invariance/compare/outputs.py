@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.alignment import Aligned, Alignment
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
-    from pytest_tfdebug.records import Call, Culprit, Divergence, TensorRecord
+    from pytest_tfdebug.records import Call, Culprit, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
-    Key = tuple[str, int, str, str]
+    #: A tensor of each side at real tokens, and its axes along the sequence; none for a pooled one.
+    Pair = tuple[TensorRecord, TensorRecord, tuple[int, ...]]
+    #: Module path, call index, direction and leaf path -> the pair.
+    Laid = dict[tuple[str, int, str, str], Pair]
 
 
 #: Leaves of key-value and state caches.
@@ -80,13 +83,11 @@ def first_mismatch(
 ) -> Mismatch | None:
     """Return the first output that differs at real tokens, or None when all agree."""
     compared = set()
-    wanted = {path: tensor for path, tensor in expected.items() if with_caches or not is_in_cache(path)}
-    in_order = sorted(wanted.items(), key=lambda item: is_in_cache(item[0]))
-    for path, tensor in in_order:
-        other = _of_same_rows(path, expected, actual, alignment)
-        laid = None
-        if other is not None and _can_compare(path, tensor, other, alignment):
-            laid = lay(path, tensor, other, alignment, tolerances, allows_nan=allows_nan)
+    for path in sorted((path for path in expected if with_caches or not is_in_cache(path)), key=is_in_cache):
+        tensor, other = expected[path], _of_same_rows(path, expected, actual, alignment)
+        if other is None or not _can_compare(path, tensor, other, alignment):
+            continue
+        laid = lay(path, tensor, other, alignment, tolerances, allows_nan=allows_nan)
         if laid is None:
             continue
         compared.add(path)
@@ -185,21 +186,6 @@ def has_nan(tensor: torch.Tensor) -> bool:
 _SOME = 256
 
 
-@dataclass
-class AlignedTraces:
-    """Two traces whose tensors have the same shapes."""
-
-    expected: Trace  # the expected trace
-    actual: Trace  # the repeated one, at real tokens
-    real: int  # number of real positions
-    # axes along the sequence by module path, call index, direction and leaf path
-    axes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
-
-    def axes_of(self, divergence: Divergence) -> tuple[int, ...]:
-        """Return the axes of a tensor along the sequence; none for a pooled one."""
-        return self.axes.get((divergence.path, divergence.call, divergence.direction, divergence.leaf), ())
-
-
 def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
     """Return the share of its tolerance that each element is off; inf for one that is not a number on one side."""
     e, a = expected.double(), actual.double()
@@ -209,28 +195,30 @@ def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -
 
 def compare_traces(
     expected: Trace, actual: Trace, alignment: Alignment, tolerances: Tolerances
-) -> tuple[AlignedTraces, Comparator]:
+) -> tuple[Laid, Comparator]:
     """Compare two traces at real tokens: the tensors that they have in common; calls of one alone stay as they are."""
-    made = AlignedTraces(replace(expected, calls=[*expected]), replace(actual, calls=[*actual]), alignment.real)
+    laid: Laid = {}
+    theirs, own = [*expected], [*actual]
     places = {(call.path, call.call): place for place, call in enumerate(actual)}
     for place, one in enumerate(expected):
         at = places.get((one.path, one.call))
         if at is None:
             continue
         other = actual.calls[at]
-        made.expected.calls[place], made.actual.calls[at] = sides = _of_tensors_alone(one), _of_tensors_alone(other)
+        theirs[place], own[at] = sides = _of_tensors_alone(one), _of_tensors_alone(other)
         for direction in ("input", "output"):
             leaves = [getattr(call, f"{direction}s") for call in sides]
             if None in leaves:
                 continue
             is_roots = direction == "input" and one.parent is None
             pairs = [] if is_roots else list(_pairs(leaves[0], leaves[1], one.parameters, alignment, tolerances))
-            made.axes |= {(other.path, other.call, direction, mine.leaf): axes for mine, _, axes in pairs}
+            laid |= {(other.path, other.call, direction, pair[0].leaf): pair for pair in pairs}
             for side, call in enumerate(sides):
                 setattr(call, f"{direction}s", tuple(pair[side] for pair in pairs))
-    comparator = Comparator(made.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
-    comparator.replay(made.actual.calls)
-    return made, comparator
+    made = replace(expected, calls=theirs)
+    comparator = Comparator(made, None, tolerances, modules=actual.modules, aliases=actual.aliases)
+    comparator.replay(own)
+    return laid, comparator
 
 
 def _of_tensors_alone(call: Call) -> Call:
@@ -244,7 +232,7 @@ def _pairs(
     parameters: tuple[str, ...],
     alignment: Alignment,
     tolerances: Tolerances,
-) -> Iterator[tuple[TensorRecord, TensorRecord, tuple[int, ...]]]:
+) -> Iterator[Pair]:
     """Yield the leaves of a call that both sides have, at real tokens, and the axes along the sequence."""
     others = {record.leaf: record for record in actual}
     for record in expected:
