@@ -156,7 +156,7 @@ def mutant(subject: Subject, seen: Seen, mutation: Mutation) -> list[str]:
     kind = seen.kind.__name__
     label = f"{subject.name}, {kind}"
     with mutation.planted(seen):
-        broken = Subject(subject.model_class, subject.build, subject.inputs)
+        broken = Subject(subject.model_class, subject.config, subject.inputs)
         try:
             finding = promise.find(broken)
         except TFDebugError as error:

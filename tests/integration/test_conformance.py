@@ -49,7 +49,7 @@ BY_NAME = {promise.name: promise for promise in PROMISES}
 
 
 def found(model_class, promise, config=LLAMA, **inputs):
-    return BY_NAME[promise].find(Subject.of(model_class, config, inputs or {"input_ids": IDS}))
+    return BY_NAME[promise].find(Subject(model_class, config, inputs or {"input_ids": IDS}))
 
 
 class OverwritesLoadedWeights(LlamaForCausalLM):
@@ -255,7 +255,7 @@ def test_a_mask_that_never_arrives_is_placed_once():
     broken = {
         promise.name: finding
         for promise in PROMISES
-        if (finding := promise.find(Subject.of(DropsItsMask, LLAMA, {"input_ids": IDS}))).failure
+        if (finding := promise.find(Subject(DropsItsMask, LLAMA, {"input_ids": IDS}))).failure
     }
 
     assert list(broken) == ["padding"]
@@ -277,7 +277,7 @@ def test_a_model_that_cannot_be_built_is_told_in_a_line():
 
 def test_a_model_that_cannot_be_called_is_an_error_and_no_verdict():
     with pytest.raises(pytest_tfdebug.TFDebugError, match=r"cannot be called with pixels: .*\nGive inputs="):
-        judge(Subject.of(LlamaForCausalLM, LLAMA, {"pixels": IDS}), BY_NAME["batch"])
+        judge(Subject(LlamaForCausalLM, LLAMA, {"pixels": IDS}), BY_NAME["batch"])
 
 
 def test_rounding_that_a_model_magnifies_is_no_fault():
@@ -330,8 +330,8 @@ def test_rounding_of_a_step_is_no_fault_of_the_cache_and_hides_none():
 
 
 def test_what_is_declared_to_vary_has_to_vary():
-    cut = Subject.of(CutsTheGraph, LLAMA, {"input_ids": IDS})
-    sound = Subject.of(LlamaForCausalLM, LLAMA, {"input_ids": IDS})
+    cut = Subject(CutsTheGraph, LLAMA, {"input_ids": IDS})
+    sound = Subject(LlamaForCausalLM, LLAMA, {"input_ids": IDS})
 
     assert judge(cut, BY_NAME["gradients"], "a frozen trunk").state == "varies"
     with pytest.raises(ConformanceError, match="keeps it") as raised:

@@ -33,7 +33,7 @@ def classes(*names):
 
 
 def found(model_class, promise, config, inputs):
-    return BY_NAME[promise].find(Subject.of(model_class, config, inputs))
+    return BY_NAME[promise].find(Subject(model_class, config, inputs))
 
 
 @pytest.mark.parametrize("promise", ["padding", "dtype", "attention", "batch"])

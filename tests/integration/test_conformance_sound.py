@@ -23,7 +23,7 @@ BY_NAME = {promise.name: promise for promise in PROMISES}
 
 
 def found(model_class, promise, config=LLAMA, **inputs):
-    return BY_NAME[promise].find(Subject.of(model_class, config, inputs or {"input_ids": IDS}))
+    return BY_NAME[promise].find(Subject(model_class, config, inputs or {"input_ids": IDS}))
 
 
 class KeepsATupleAsItsConfig(LlamaForCausalLM):

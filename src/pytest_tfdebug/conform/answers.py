@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.subject import PromiseFinding
+from pytest_tfdebug.conform.subject import broken
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.invariance.calls.observed_call import Repetition
-from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.base import Check, Outcome
 from pytest_tfdebug.invariance.checks.dtype import Choices, first_other
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.options import Options
@@ -78,7 +78,7 @@ def _watched(
             hook.remove()
 
 
-def leaves_inputs(subject: Subject) -> PromiseFinding:
+def leaves_inputs(subject: Subject) -> Outcome:
     """Make the plain call, and look whether it wrote into a tensor that it was given; a cache may be written."""
     model, given = subject.model, duplicate(subject.call.inputs)
     held = walk(given, into_caches=False)
@@ -100,11 +100,11 @@ def leaves_inputs(subject: Subject) -> PromiseFinding:
         model(**given)
     changed = [leaf.path for leaf in held if not torch.equal(leaf.tensor, before[leaf.path][1])]
     if not changed:
-        return PromiseFinding()
+        return Outcome(1)
     path = writers[0] if writers else ""
     kind = type(model.get_submodule(path)).__name__
     told = f"{subject.name} changes its inputs: {listed(changed)}, in {path or 'its own forward'} ({kind})."
-    return PromiseFinding.broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
+    return broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
 
 
 def has_golden(subject: Subject) -> str:
@@ -120,15 +120,15 @@ def has_golden(subject: Subject) -> str:
     return "" if mode in RECORDING or place.exists() else "it has no golden; --tf-golden=missing records one"
 
 
-def agrees_with_golden(subject: Subject) -> PromiseFinding:
+def agrees_with_golden(subject: Subject) -> Outcome:
     """Hold the plain call to the golden, or record it."""
     try:
         golden().check(subject.model, name=subject.name, **subject.call.inputs)
     except ParityError as error:
-        return PromiseFinding(str(error), culprit=error.report.culprit)
+        return Outcome(text=str(error), culprit=error.report.culprit)
     except GoldenError as error:
-        return PromiseFinding(str(error))
-    return PromiseFinding()
+        return Outcome(text=str(error))
+    return Outcome(1)
 
 
 #: How much a parameter is changed: relative to its value, and absolute.
@@ -139,7 +139,7 @@ _NO_GRADIENT = (
 )
 
 
-def each_has_gradient(subject: Subject) -> PromiseFinding:
+def each_has_gradient(subject: Subject) -> Outcome:
     """Run forward and backward once, and look for parameters that change an output and have no gradient.
 
     A parameter without effect in this call (a pooler that nobody reads, a mask token) is only noted.
@@ -152,28 +152,28 @@ def each_has_gradient(subject: Subject) -> PromiseFinding:
         try:
             outputs = [tensor for _, tensor in walk(model(**inputs)) if tensor.is_floating_point()]
             if not outputs or not named:
-                return PromiseFinding(absent="it returns no floating-point tensor, or has no parameter to train")
+                return Outcome(skipped=["it returns no floating-point tensor, or has no parameter to train"])
             # what is cut off from all of them has no gradient either
             loss = torch.zeros((), requires_grad=True) + sum(
                 (each * torch.rand_like(each)).sum().float() for each in outputs
             )
             gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
         except (AssertionError, NotImplementedError) as error:  # Reformer wants another configuration for training
-            return PromiseFinding(absent=f"it cannot be run that way ({redact(str(error)).partition(chr(10))[0]})")
+            return Outcome(skipped=[f"it cannot be run that way ({redact(str(error)).partition(chr(10))[0]})"])
     without = {name: named[name] for name, gradient in zip(named, gradients, strict=True) if gradient is None}
     if not without:
-        return PromiseFinding()
+        return Outcome(1)
     answer = partial(_answer, subject.call, inputs)
     before = answer()
     is_without_effect = _changes(answer, before, without.values()) is False  # all at once: most often so
     cut = [] if is_without_effect else [name for name, each in without.items() if _changes(answer, before, [each])]
     if not cut:
-        return PromiseFinding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
+        return Outcome(1, notes=[f"without effect in this call, and without gradient: {listed(list(without))}"])
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = next(_cutters(model, inputs), cut[0].rpartition(".")[0])
     kind = type(model.get_submodule(path)).__name__
     culprit = Culprit(path or kind, "module", None, _NO_GRADIENT, kind)
-    return PromiseFinding.broken(told, [listed(cut)], _NO_GRADIENT, culprit)
+    return broken(told, [listed(cut)], _NO_GRADIENT, culprit)
 
 
 def _cutters(model: torch.nn.Module, inputs: dict[str, Any]) -> Iterator[str]:

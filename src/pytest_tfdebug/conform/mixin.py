@@ -18,11 +18,11 @@ import torch
 
 from pytest_tfdebug.check_record import CheckRecord, PromiseVerdict
 from pytest_tfdebug.conform import answers, weights
-from pytest_tfdebug.conform.subject import PromiseFinding, Subject, prepared
+from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ActivationOverflowError, ConformanceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.model_traits import default_inputs
-from pytest_tfdebug.invariance.checks.base import Settings
+from pytest_tfdebug.invariance.checks.base import Outcome, Settings
 from pytest_tfdebug.options import CONFORMANCE
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.parity.record import culprit_record
@@ -45,19 +45,19 @@ class Promise:
 
     name: str  # its name in `varies=`, in the table and in the name of its test
     text: str  # what is promised, as the end of "the model ..."
-    run: Callable[[Subject], PromiseFinding]  # checks it
+    run: Callable[[Subject], Outcome]  # checks it
     # returns why it does not bind a model; empty if it does, or if only the check can tell
     applies: Callable[[Subject], str] = lambda _: ""
     # the check repeats the call with other shapes. If the model raises then, the promise does not apply: some models
     # take images that belong to a whole batch. A model that raises in any other check breaks the promise
     has_other_shapes: bool = False
 
-    def find(self, subject: Subject) -> PromiseFinding:
+    def find(self, subject: Subject) -> Outcome:
         """Hold a model to the promise; a model that raises breaks it."""
         subject.call  # noqa: B018 - fail early if the model cannot be called
         absent = self.applies(subject)
         if absent:
-            return PromiseFinding(absent=absent)
+            return Outcome(skipped=[absent])
         try:
             return self.run(subject)
         except Exception as error:
@@ -66,29 +66,25 @@ class Promise:
             if self.has_other_shapes:
                 if not any(isinstance(frame.f_locals.get("self"), torch.nn.Module) for frame, _ in frames):
                     raise  # no module was running, so it is not the model that refuses
-                return PromiseFinding(absent=f"it cannot be run that way ({text})")
+                return Outcome(skipped=[f"it cannot be run that way ({text})"])
             places = [SourceRange(frame.f_code.co_filename, line, line) for frame, line in frames]
             own = next((place for place in reversed(places) if not is_library(place.file)), "")
-            return PromiseFinding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {own}")
+            return Outcome(text=f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {own}")
 
 
-def _check(kind: type[Check], subject: Subject) -> PromiseFinding:
+def _check(kind: type[Check], subject: Subject) -> Outcome:
     """Repeat the plain call, as a marker or an ``assert_`` function does; what float64 does not show is rounding."""
     outcome = kind.run(subject.call, Settings(), rounding=inf)
     if outcome.is_beyond:  # the weights are not the model's own
-        return PromiseFinding(note=f"with these weights {outcome.diagnosis}")
-    if outcome.text:
-        return PromiseFinding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
-    if not outcome.repeats:
-        return PromiseFinding(absent="; ".join(dict.fromkeys(outcome.skipped)))
-    return PromiseFinding(note="; ".join(outcome.notes))
+        return Outcome(1, notes=[f"with these weights {outcome.diagnosis}"])
+    return outcome
 
 
-def _repeats(name: str) -> Callable[[Subject], PromiseFinding]:
+def _repeats(name: str) -> Callable[[Subject], Outcome]:
     return partial(_check, CHECKS[name])
 
 
-def _overflow(subject: Subject) -> PromiseFinding:
+def _overflow(subject: Subject) -> Outcome:
     model = subject.model
     try:
         with preserved(model), torch.no_grad(), overflow_guard(model):
@@ -96,8 +92,8 @@ def _overflow(subject: Subject) -> PromiseFinding:
             model(**subject.call.inputs)
     except ActivationOverflowError as error:
         told = f"{subject.name} gives a value that is not finite.\n{error}"
-        return PromiseFinding(told, diagnosis=f"arises in {error.fault.owner}" if error.fault is not None else "")
-    return PromiseFinding()
+        return Outcome(text=told, diagnosis=f"arises in {error.fault.owner}" if error.fault is not None else "")
+    return Outcome(1)
 
 
 PROMISES: tuple[Promise, ...] = (
@@ -147,19 +143,18 @@ def judge(subject: Subject, promise: Promise, reason: str = "") -> PromiseVerdic
     """Hold a model to a promise."""
     finding, name = promise.find(subject), subject.name
     culprit = finding.culprit.path if finding.culprit is not None else ""
+    verdict = partial(PromiseVerdict, name, promise.name)
     if finding.absent:
-        return PromiseVerdict(name, promise.name, "does not apply", finding.absent)
-    if reason and finding.failure:
-        return PromiseVerdict(name, promise.name, "varies", reason, culprit)
+        return verdict("does not apply", finding.absent)
+    if finding.failure and reason:
+        return verdict("varies", reason, culprit)
+    if not finding.failure and not reason:
+        return verdict("passes", finding.note)
+    told = finding.failure or f"{name} is declared to break the promise of {promise.name} ({reason}) and keeps it."
+    advice = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"
     if reason:
-        told = f"{name} is declared to break the promise of {promise.name} ({reason}) and keeps it."
-        verdict = PromiseVerdict(name, promise.name, "fails", told)
-        raise ConformanceError(f"{told}\nTake {name} out of varies[{promise.name!r}].", verdict, finding)
-    if finding.failure:
-        verdict = PromiseVerdict(name, promise.name, "fails", finding.failure.partition("\n")[0], culprit)
-        told = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"
-        raise ConformanceError(f"{finding.failure}\n{told}", verdict, finding)
-    return PromiseVerdict(name, promise.name, "passes", finding.note)
+        advice = f"Take {name} out of varies[{promise.name!r}]."
+    raise ConformanceError(f"{told}\n{advice}", verdict("fails", told.partition("\n")[0], culprit), finding)
 
 
 def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None:
@@ -268,7 +263,7 @@ def conformance(
     given = declared(varies, [model_class.__name__], _NAMES)
 
     def subjects(_: object) -> Iterator[Subject]:
-        yield Subject.of(model_class, config, default_inputs if inputs is None else inputs)
+        yield Subject(model_class, config, default_inputs if inputs is None else inputs)
 
     caller = sys._getframe(1).f_globals.get("__name__", __name__)  # noqa: SLF001 - the module that gets the class
     namespace = {"conformance_subjects": subjects, "conformance_varies": given, "__module__": caller}

@@ -1,4 +1,4 @@
-"""A model class as the promises check it: small, seeded, called once; and what a promise finds."""
+"""A model class as the promises check it: small, seeded, called once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pytest_tfdebug.goldens.weights import fill
 from pytest_tfdebug.invariance.calls.model_traits import special_ids
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.calls.sequences import FRAMES
+from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.tracing.record.leaves import duplicate
 from pytest_tfdebug.tracing.record.state import preserved, random_state_kept
 
@@ -28,23 +29,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Culprit
 
 
-@dataclass(frozen=True)
-class PromiseFinding:
-    """What was found when a model was held to a promise."""
-
-    failure: str = ""  # the report of a broken promise; empty if it holds
-    absent: str = ""  # why the promise does not apply, in a sentence; empty if it does
-    culprit: Culprit | None = None  # where it is broken; None if that is not known
-    diagnosis: str = ""  # what is probably wrong, in a sentence
-    note: str = ""  # what is worth saying although the promise holds
-
-    @classmethod
-    def broken(
-        cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None
-    ) -> PromiseFinding:
-        """Return the finding of a broken promise: a sentence, its details in lines, and what is probably wrong."""
-        text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
-        return cls(text, culprit=culprit, diagnosis=diagnosis)
+def broken(told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None) -> Outcome:
+    """Return what is found of a broken promise: a sentence, its details in lines, and what is probably wrong."""
+    text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
+    return Outcome(text=text, culprit=culprit, diagnosis=diagnosis)
 
 
 @dataclass(eq=False)
@@ -52,14 +40,9 @@ class Subject:
     """A model that is held to the promises."""
 
     model_class: type  # the class
-    build: Callable[[], torch.nn.Module]  # makes a model of it; called with torch's random numbers seeded
+    config: object  # what it is built from, which is left as it is
     # keyword inputs of its forward, or a function of the model that makes them
     inputs: Mapping[str, Any] | Callable[[torch.nn.Module], Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, model_class: type, config: object, inputs: Any) -> Subject:  # noqa: ANN401 - as above
-        """Return the subject of a class that is built from a configuration, which is left as it is."""
-        return cls(model_class, lambda: model_class(copy.deepcopy(config)), inputs)
 
     @property
     def name(self) -> str:
@@ -83,7 +66,7 @@ class Subject:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             try:
-                return self.build().eval()
+                return self.model_class(copy.deepcopy(self.config)).eval()
             except Exception as error:
                 why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
                 raise TFDebugError(f"{self.name} cannot be built from its configuration: {why}") from error
@@ -111,7 +94,7 @@ class Subject:
             raise TFDebugError(f"{told}: {error}\nGive inputs= that its forward takes.") from error
         if call.refusal:
             raise TFDebugError(f"{call.refusal}.\nGive inputs= without a cache.")
-        call.site = ""
+        call.at = None
         return call
 
 
@@ -139,7 +122,7 @@ def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of 
             config, inputs = tester.prepare_config_and_inputs_for_common()
             prepare = getattr(case, "_prepare_for_class", None)
             given = prepare(inputs, model_class) if prepare is not None else inputs
-        yield Subject.of(model_class, config, cleaned(given, config))
+        yield Subject(model_class, config, cleaned(given, config))
 
 
 def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:

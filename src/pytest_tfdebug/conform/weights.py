@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.conform.subject import PromiseFinding
+from pytest_tfdebug.conform.subject import broken
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.invariance.checks.same_call import load_record, told_keys
 
 if TYPE_CHECKING:
@@ -37,18 +38,18 @@ def saves(subject: Subject) -> str:
     return "" if is_pretrained else _NO_PRETRAINED
 
 
-def clean_load(subject: Subject) -> PromiseFinding:
+def clean_load(subject: Subject) -> Outcome:
     """Load what the model saved: no weight is missing, unexpected or of another shape."""
     with _saved(subject) as folder:
         _, info = _loaded(subject, folder, output_loading_info=True)
     unfit = told_keys(load_record(subject.name, "", info))
     if not unfit:
-        return PromiseFinding()
+        return Outcome(1)
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
-    return PromiseFinding.broken(told, unfit, "the names of the weights that are saved are not those that are loaded.")
+    return broken(told, unfit, "the names of the weights that are saved are not those that are loaded.")
 
 
-def kept_by_init(subject: Subject) -> PromiseFinding:
+def kept_by_init(subject: Subject) -> Outcome:
     """Load the whole checkpoint, and one without a layer: every weight in it has to arrive bit by bit."""
     with _saved(subject) as folder:
         saved = _state(subject.model)
@@ -66,15 +67,15 @@ def kept_by_init(subject: Subject) -> PromiseFinding:
         return _overwritten(subject, folder, kept, f"a checkpoint without {', '.join(sorted(left_out))}")
 
 
-def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor], what: str) -> PromiseFinding:
+def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor], what: str) -> Outcome:
     loaded = _state(_loaded(subject, folder))
     arrived = {key: loaded[key].cpu().to(tensor.dtype).nan_to_num() for key, tensor in saved.items() if key in loaded}
     wrong = [key for key, tensor in arrived.items() if not torch.equal(tensor, saved[key].cpu())]
     if not wrong:
-        return PromiseFinding()
+        return Outcome(1)
     count = f"{len(wrong)} of {len(saved)} weights"
     told = f"{subject.name} overwrites loaded weights: after from_pretrained of {what}, {count} are not the saved ones."
-    return PromiseFinding.broken(told, [listed(wrong)], _INIT)
+    return broken(told, [listed(wrong)], _INIT)
 
 
 def ties(subject: Subject) -> str:
@@ -82,7 +83,7 @@ def ties(subject: Subject) -> str:
     return saves(subject) if _pairs(subject.model) else "its configuration and class tie no weights"
 
 
-def tied(subject: Subject) -> PromiseFinding:
+def tied(subject: Subject) -> Outcome:
     """Check that each pair of tied weights is one tensor, in a new model and in one that was saved and loaded."""
     with _saved(subject) as folder:
         loaded = _loaded(subject, folder)
@@ -97,8 +98,8 @@ def tied(subject: Subject) -> PromiseFinding:
                 if not getattr(model, "_tied_weights_keys", None)
                 else "something puts a new parameter in the place of the tied one after tie_weights has run."
             )
-            return PromiseFinding.broken(told, [names], diagnosis)
-    return PromiseFinding()
+            return broken(told, [names], diagnosis)
+    return Outcome(1)
 
 
 @contextmanager
