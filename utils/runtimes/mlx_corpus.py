@@ -244,7 +244,7 @@ def draw(rng: random.Random, dtype: str) -> Trial | None:
 
 def replay(options: argparse.Namespace) -> None:
     """Print a line for the parent of each fix and for the fix."""
-    for fix in FIXES:
+    for fix in (fix for fix in FIXES if fix.kind in options.only):
         for revision in (f"{fix.commit}^", fix.commit):
             with TemporaryDirectory() as folder, ProcessPoolExecutor(1, get_context("spawn")) as pool:
                 sys.path.insert(0, _unpacked(options.fixes, revision, folder))  # which the new process has as well
