@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.alignment import Aligned, Alignment
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Culprit, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -184,13 +184,6 @@ def has_nan(tensor: torch.Tensor) -> bool:
 
 #: Tokens that are looked for in another order.
 _SOME = 256
-
-
-def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
-    """Return the share of its tolerance that each element is off; inf for one that is not a number on one side."""
-    e, a = expected.double(), actual.double()
-    off = ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
-    return torch.where(e == a, 0.0, off)
 
 
 def compare_traces(
