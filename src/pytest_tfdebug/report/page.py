@@ -166,15 +166,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    made.filters.update(share=_share, title_of=_title, kind_of=_kind, on_log_scale=_on_log_scale)
+    made.filters |= {"share": _share, "on_log_scale": _on_log_scale}
+    made.filters |= {"title_of": _title, "kind_of": _kind, "name_of": _name, "told_of": _told}
     return made
 
 
 _AnyCall = TypeVar("_AnyCall", "Call", "CallRecord")
 #: More calls than this are counted: a notebook keeps what it shows.
 _MOST = 2000
-#: Shares of the tolerance from the bottom of the curve to its top, with the tolerance halfway.
-_TOP = 1e3
 
 
 def trace_html(title: str, calls: Sequence[Call], notes: Iterable[str]) -> str:
@@ -187,8 +186,8 @@ def comparison_html(text: CheckText, forward: ForwardRecord) -> str:
     """Return a comparison: the culprit first, then the drift along depth and the tree."""
     measured = sorted((call for call in forward.own if call.share is not None), key=lambda call: call.ended)
     tree = _tree(forward.own, lambda call: (_name(call), _told(call), call.state), forward.culprit)
-    sentences, curve = (*text.why, *text.advice), list(_points(measured))
-    return fill_template("notebook.html", title=text.answer, code=text.code, sentences=sentences, curve=curve, **tree)
+    shown = {"title": text.answer, "code": text.code, "sentences": (*text.why, *text.advice), "curve": measured}
+    return fill_template("notebook.html", **shown, **tree)
 
 
 def _tree(
@@ -208,19 +207,6 @@ def _tree(
         marks = {"is_culprit": call.index == culprit, "leads_on": call.index in leading}
         inside[call.parent].append({**shown, **marks, "inside": inside[call.index]})
     return {"calls": inside[None], "left_out": len(calls[_MOST:])}
-
-
-def _points(calls: Sequence[CallRecord]) -> Iterator[dict[str, object]]:
-    """Yield a point of the curve for each call, in the order in which calls ended."""
-    for place, call in enumerate(calls):
-        height = _on_log_scale((call.share or 0.0) / _TOP)
-        told = f"{_name(call)}: {_told(call)}"
-        yield {
-            "x": round(600 * place / max(len(calls) - 1, 1), 1),
-            "y": round(100 - 100 * height, 1),
-            "told": told,
-            "state": call.state,
-        }
 
 
 def _name(call: CallRecord) -> str:
