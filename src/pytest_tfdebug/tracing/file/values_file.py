@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
 import torch
@@ -20,9 +20,8 @@ from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import MOMENTS, Fingerprint, Line, Origin, Value, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-_T = TypeVar("_T")
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
 #: Beginning of the name of a tensor that holds the floors in a dtype.
@@ -33,8 +32,10 @@ _LONGEST_TEXT = 400
 _STEPS = 8
 _ORIGINS = get_args(Origin)
 
+#: Where something stands in a list.
+_Place = Annotated[int, msgspec.Meta(ge=0)]
 #: Values of a call, each with its leaf path, by the ``index`` of the call.
-_Leaves = list[tuple[int, list[tuple[str, int]]]]
+_Leaves = list[tuple[int, list[tuple[str, _Place]]]]
 
 
 #: A call: index, path, class, call index, parent, lines of its forward, and where it was called.
@@ -50,11 +51,11 @@ class ValueRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A value: a list, its entries in the order of the fields; its origin, chain and producers by their places."""
 
     operator: str
-    origin: int
+    origin: _Place
     name: str
     call: int | None
-    chain: int
-    producers: tuple[int, ...]
+    chain: _Place
+    producers: tuple[_Place, ...]
     shape: tuple[int, ...]
     dtype: str
     is_random: int
@@ -67,7 +68,7 @@ class Table(msgspec.Struct):
     """The table of a forward's values; chains are the lines of a value, innermost first, by their places."""
 
     lines: list[Line]
-    chains: list[list[int]]
+    chains: list[list[_Place]]
     is_widened: bool
     calls: list[CallRow]
     inputs: _Leaves
@@ -153,24 +154,22 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
 
 def _decode(table: Table, numbers: Iterator[float]) -> Values:
     calls = _decode_calls(table)
-    chains = [tuple(_at(place, table.lines) for place in chain) for chain in table.chains]
+    chains = [tuple(table.lines[place] for place in chain) for chain in table.chains]
     values = []
     for place, row in enumerate(table.values):
-        if not all(0 <= made < place for made in row.producers):
+        if max(row.producers, default=-1) >= place:
             raise ValueError(f"value {place} comes from one that is not before it")
         if row.call is not None and row.call not in calls:
             raise ValueError(f"value {place} has no call")
-        made = row.operator, _at(row.origin, _ORIGINS), row.name, row.call, _at(row.chain, chains), row.producers
+        made = row.operator, _ORIGINS[row.origin], row.name, row.call, chains[row.chain], row.producers
         found = _decode_print((row.elements, row.finite, row.lengths), numbers)
         values.append(Value(place, *made, row.shape, row.dtype, found, bool(row.is_random)))
     parameters = {name: (_decode_print(told, numbers), shape) for name, shape, *told in table.parameters}
     if next(numbers, None) is not None:
         raise ValueError("the table of values has more numbers than its fingerprints need")
     for index, held in (*table.inputs, *table.outputs):
-        if index not in calls:
-            raise ValueError("the inputs or outputs of a call that is not there")
-        for _, value in held:
-            _at(value, values)
+        if index not in calls or any(value >= len(values) for _, value in held):
+            raise ValueError("the inputs or outputs of a call that is not there, or values that are not")
     return Values(
         values=values,
         calls=[*calls.values()],
@@ -202,9 +201,3 @@ def _decode_print(told: Any, numbers: Iterator[float]) -> Fingerprint:  # noqa: 
     if lengths and math.prod(lengths) > elements:
         raise ValueError("a fingerprint has more axes than elements")
     return Fingerprint._make((elements, finite, *held[:MOMENTS], (*zip(lengths, held[MOMENTS:], strict=True),)))
-
-
-def _at(index: int, among: Sequence[_T]) -> _T:
-    if not 0 <= index < len(among):
-        raise IndexError(f"{index} is not among {len(among)}")
-    return among[index]

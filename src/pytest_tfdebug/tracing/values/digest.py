@@ -75,14 +75,11 @@ _NOWHERE = torch.empty(0, dtype=torch.int64)
 def digest_of(tensor: torch.Tensor, kept: int, *, at: torch.Tensor = _NOWHERE) -> Digest:
     """Return the digest of a tensor, on the CPU; ``at`` are the places of further elements, see :func:`top_places`."""
     sums, norm = sums_and_norm(tensor)
+    is_narrow = sums.is_floating_point() and tensor.dtype not in (torch.float64, torch.complex128)
+    if is_narrow and bool((sums.abs() < _FLOAT32_MAX).all()):
+        sums = sums.float()
     tops = _picked(_flat(tensor), at)
-    return Digest(elements_of(tensor, kept).cpu(), stored(sums, tensor.dtype).cpu(), norm, tops.cpu(), at.cpu())
-
-
-def stored(sums: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the sums of a tensor of a dtype as they are stored: float32, where that reaches."""
-    is_narrow = sums.dtype == torch.float64 and dtype not in (torch.float64, torch.complex128)
-    return sums.float() if is_narrow and bool((sums.abs() < _FLOAT32_MAX).all()) else sums
+    return Digest(elements_of(tensor, kept).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu())
 
 
 def elements_of(tensor: torch.Tensor, kept: int) -> torch.Tensor:
