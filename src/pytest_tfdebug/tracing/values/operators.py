@@ -17,6 +17,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
 from pytest_tfdebug.tracing.record.leaves import Leaf, safe
@@ -27,7 +28,7 @@ from pytest_tfdebug.tracing.values.tape import Geometry, Ref, Tape, geometry_of,
 from pytest_tfdebug.values import Fingerprint, Line, Origin, Value, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from pytest_tfdebug.records import Call
@@ -119,12 +120,12 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         keeps = name not in _OVERWRITES
         producers = [
             self._read(tensor)
-            for tensor in _tensors((*args, *kwargs.values()))
+            for tensor in _tensors((args, kwargs))
             if is_plain(tensor) and (keeps or not any(tensor is other for other in written))
         ]
         given = self._given(args, kwargs, written)
         result = func(*args, **kwargs)
-        made = [tensor for tensor in (written or _tensors((result,))) if is_plain(tensor)]
+        made = [tensor for tensor in (written or _tensors(result)) if is_plain(tensor)]
         if made:
             lines = self._lines()
             is_random = torch.Tag.nondeterministic_seeded in func.tags
@@ -319,14 +320,8 @@ def values_of(
     return table
 
 
-def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
-    return found
+def _tensors(values: object) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
 def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.tensors import storage_id
 
@@ -191,11 +192,7 @@ def _places(given: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
 
 def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any
     """Return nested arguments with something else for each that stands in them."""
-    if isinstance(given, (list, tuple)) and not isinstance(given, (Target, Geometry, torch.Size)):
-        return type(given)([mapped(each, replacement) for each in given])
-    if isinstance(given, dict):
-        return {name: mapped(each, replacement) for name, each in given.items()}
-    return replacement(given)
+    return tree_map(replacement, given, is_leaf=lambda each: isinstance(each, (Target, Geometry, torch.Size)))
 
 
 def _as_recorded(func: Callable[..., Any], form: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
