@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_map
 
 from pytest_tfdebug.tensors import storage_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from torch.utils._pytree import MappingKey
 
 #: Bytes of the tensors that a tape keeps; a forward that needs more is not kept.
 _MOST = 4 << 30
@@ -179,20 +181,19 @@ class Tape:
             self.steps.append(step)
 
 
-def _places(given: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401 - any
-    if isinstance(given, (list, tuple)) and not isinstance(given, (Target, Geometry, torch.Size)):
-        for place, each in enumerate(given):
-            yield from _places(each, (*at, place))
-    elif isinstance(given, dict):
-        for name, each in given.items():
-            yield from _places(each, (*at, name))
-    else:
-        yield at, given
+def _is_whole(given: object) -> bool:
+    return isinstance(given, (Target, Geometry, torch.Size))
+
+
+def _places(given: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401 - any
+    for path, each in tree_flatten_with_path(given, _is_whole)[0]:
+        steps = (step.idx if isinstance(step, SequenceKey) else cast("MappingKey[Any, Any]", step).key for step in path)
+        yield tuple(steps), each
 
 
 def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any
     """Return nested arguments with something else for each that stands in them."""
-    return tree_map(replacement, given, is_leaf=lambda each: isinstance(each, (Target, Geometry, torch.Size)))
+    return tree_map(replacement, given, is_leaf=_is_whole)
 
 
 def _as_recorded(func: Callable[..., Any], form: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
