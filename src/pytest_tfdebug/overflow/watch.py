@@ -40,7 +40,7 @@ DATA_PARALLEL = (
 )
 
 
-class _Thread(threading.local):
+class _UnderWatch(threading.local):
     """What one thread does."""
 
     running: Pass | None = None  # the outermost call under watch
@@ -59,7 +59,7 @@ class ModelHooks:
         self._watch = watch
         self._is_wanted = is_wanted
         self._parts = {id(module) for module in root.modules()}
-        self._local = _Thread()
+        self._local = _UnderWatch()
         watch.notes.update(dict.fromkeys(self.recorder.notes))
         watch.hooks.add(self)
 
@@ -104,7 +104,7 @@ class Roots:
         self.at: SourceRange | None = None  # the line that made the first call
         self.latest: Rerun | None = None  # the call that was made last, or in which something went wrong, if kept
         self._known: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[ModelHooks]] = weakref.WeakKeyDictionary()
-        self._local = _Thread()
+        self._local = _UnderWatch()
         self._lock = threading.Lock()
 
     @contextmanager
