@@ -68,6 +68,20 @@ def test_the_file_holds_every_check_with_its_schema(pytester, failing):
     assert port["forward"]["elements"]["shape"] == [2, 4]
 
 
+def test_the_elements_that_differ_are_those_of_the_method_that_was_checked(pytester):
+    def write_encoder(factor):
+        named = PORT.format(factor=factor).replace("def forward", "def encode")
+        pytester.makepyfile(test_it=named.replace("check(model, torch", "check(model.encode, torch"))
+
+    write_encoder(1)
+    pytester.runpytest("--tf-golden=update", "-k", "port").assert_outcomes(passed=1)
+    write_encoder(3)
+    pytester.runpytest("--tf-json=checks.json", "-k", "port").assert_outcomes(failed=1)
+
+    _, checks = checks_of(pytester.path / "checks.json")
+    assert checks["test_port"]["forward"]["elements"]["shape"] == [2, 4]
+
+
 def test_an_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
     file = write(pytester, factor="1e39")
 

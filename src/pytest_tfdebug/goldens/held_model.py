@@ -242,7 +242,7 @@ class _HeldModel:
                 continue
             picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
             try:
-                recorded = recorded_forward(self.model, args, kwargs, picked)
+                recorded = recorded_forward(self.model, args, kwargs, picked, method=self.again.method)
             except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
                 return None
             actual = recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)
