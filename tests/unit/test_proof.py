@@ -106,6 +106,17 @@ def test_steps_that_give_more_than_one_tensor_or_follow_in_other_modules_are_lef
     assert sentence in culprit.proved
 
 
+def test_a_reduction_that_is_missing_is_left_out_of_the_reference():
+    norms = edit("LlamaRMSNorm", "hidden_states.pow(2).mean(-1, keepdim=True)", "hidden_states.pow(2)")
+
+    culprit = report_on("llama", norms).culprit
+
+    assert culprit.proved.startswith(
+        "the reference gives every output of this with mean left out at modeling_llama.py:"
+    )
+    assert "hidden_states.pow(2).mean" in linecache.getline(culprit.reference.file, culprit.reference.first)
+
+
 def noise_in(path, **how):
     """Return a change that no edit of code makes: noise on all elements of a weight."""
 

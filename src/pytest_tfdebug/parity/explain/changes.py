@@ -243,10 +243,9 @@ def left_out(at: At) -> Iterator[Change]:
         before.append(index)
         edge += forward.operands_of(index)
     for depth, index in enumerate(dict.fromkeys(before)):
-        tensor = forward.tensor(index)
-        if tensor.shape != result.shape or tensor.dtype != result.dtype:
+        tensor, is_operand = forward.tensor(index), index in operands
+        if tensor.dtype != result.dtype or not _is_as_large(tensor.shape, result.shape):
             continue
-        is_operand = index in operands
         others = [each for each in operands if each != index and forward.tensor(each).dim()]
         what = f"{at.step.operator} of {forward.described(others[0])}" if others else at.step.operator
         text = f"{what} left out" if is_operand else f"all from {forward.described(index)} on left out"
@@ -255,6 +254,11 @@ def left_out(at: At) -> Iterator[Change]:
         change = at.change(cost, text, partial(only, index), "left out", key)
         change.other = None if is_operand else index
         yield change
+
+
+def _is_as_large(shape: torch.Size, other: torch.Size) -> bool:
+    """Tell whether a shape is another one, or that before some axes were reduced to one element."""
+    return len(shape) == len(other) and all(there in (1, here) for here, there in zip(shape, other, strict=True))
 
 
 # --- operands
