@@ -1218,3 +1218,112 @@ def test_what_is_computed_in_pieces_is_held_to_the_whole():
     report = compare(trace(reference, ids), trace(RowByRow(wrong).eval(), ids))
 
     assert "# BUG" in linecache.getline(report.culprit.source.file, report.culprit.source.first)
+
+
+class BiasBeforeWeight(nn.Module):
+    """A layer norm that adds its bias before it multiplies: what it holds as its bias is not the reference's."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.weight = norm.weight
+        self.bias = nn.Parameter((norm.bias / norm.weight).detach())
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        scaled = centred * (centred.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+        return (scaled + self.bias.view(1, 1, -1)) * self.weight.view(1, 1, -1)
+
+
+def test_a_parameter_that_is_held_in_another_form_is_not_blamed_for_a_sum_before_it():
+    def held_otherwise(block):
+        port = with_weights_of(reference, Port(block))
+        port.ln = BiasBeforeWeight(port.ln)
+        for each in port.blocks:
+            each.n1, each.n2 = BiasBeforeWeight(each.n1), BiasBeforeWeight(each.n2)
+        return compare(trace(reference, ids), trace(port, ids)).culprit
+
+    reference, ids = fill(Reference().eval(), seed=0), torch.arange(12).reshape(2, 6)
+    assert held_otherwise(Block) is None
+
+    culprit = held_otherwise(ForgetsResidual)
+
+    assert culprit.kind != "weights"
+    assert "x = x + self.attention" in linecache.getline(culprit.reference.file, culprit.reference.first)
+
+
+class Grouped(nn.Module):
+    """Gives each of three groups of rows to an expert of its own, all at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = (nn.Parameter(torch.empty(3, WIDTH, WIDTH)) for _ in range(2))
+
+    def forward(self, x):
+        x = torch.bmm(x, self.up)
+        return torch.bmm(F.gelu(x), self.down)
+
+
+class Expert(nn.Module):
+    def __init__(self, up, down):
+        super().__init__()
+        self.up, self.down = (nn.Parameter(each.detach().clone()) for each in (up, down))
+
+    def forward(self, x):
+        x = x @ self.up
+        x = F.relu(x)  # BUG
+        return x @ self.down
+
+
+class OneByOne(nn.Module):
+    def __init__(self, grouped):
+        super().__init__()
+        self.experts = nn.ModuleList(map(Expert, grouped.up, grouped.down))
+
+    def forward(self, x):
+        return torch.stack([expert(rows) for expert, rows in zip(self.experts, x, strict=True)])
+
+
+def test_what_experts_compute_one_by_one_is_held_to_what_all_compute_at_once():
+    grouped = fill(Grouped().eval(), seed=0)
+    x = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    report = compare(trace(grouped, x), trace(OneByOne(grouped).eval(), x))
+
+    assert "# BUG" in linecache.getline(report.culprit.source.file, report.culprit.source.first)
+
+
+class LooksBack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.out = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        queries = self.query(x)
+        hidden = queries.new_full(x.shape[:2], float("-inf"))
+        scores = queries @ queries.mT + hidden[:1].repeat(x.shape[1], 1).triu(1)
+        mixed = scores.softmax(-1) @ queries
+        return self.out(mixed.mean(1))
+
+
+class ForgetsToNormalize(nn.Module):
+    def __init__(self, reference):
+        super().__init__()
+        self.q, self.o = reference.query, reference.out
+
+    def forward(self, h):
+        q = self.q(h)
+        hidden = q.new_full(h.shape[:2], float("-inf"))
+        scores = q @ q.mT + hidden[:1].repeat(h.shape[1], 1).triu(1)
+        mixed = scores @ q  # BUG
+        return self.o(mixed.mean(1))
+
+
+def test_an_output_that_is_nan_throughout_is_not_taken_for_a_mask():
+    reference = fill(LooksBack().eval(), seed=0)
+    port = ForgetsToNormalize(reference).eval()
+    x = torch.randn(2, WIDTH, WIDTH, generator=torch.Generator().manual_seed(0))
+    assert port(x).isnan().all()
+
+    culprit = compare(trace(reference, x), trace(port, x)).culprit
+
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)

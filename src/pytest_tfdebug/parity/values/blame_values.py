@@ -233,9 +233,9 @@ class _AtTolerance:
         return any(kind_of(use) == kind_of(first) for use in self._reference.uses(step.index))
 
     def _choose(self, values: list[Value]) -> Value | None:
-        """Return the value to blame: the first with wrong weights, or else the first."""
-        numbers = [value for value in values if "float" in value.dtype] or values
-        return next(filter(self._wrong_weights, numbers), numbers[0] if numbers else None)
+        """Return the value to blame: the first with wrong weights, or else the first, of those whose numbers tell."""
+        telling = [value for value in values if value.tells] or values
+        return next(filter(self._wrong_weights, telling), telling[0] if telling else None)
 
     def _wrong_weights(self, value: Value) -> tuple[str, ...]:
         return self._counterparts.wrong_weights(value) or self._counterparts.misplaced(value)

@@ -9,12 +9,14 @@ producers are all matched is where the forwards part.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pytest_tfdebug.parity.values.value_graph import kind_of
+from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import distance, join
 
 if TYPE_CHECKING:
@@ -91,17 +93,14 @@ class OpenValues:
     def first(self, among: Collection[int] | None = None) -> list[Value]:
         """Return the open values that were computed from matched ones alone, in order.
 
-        What was there before the forward, or was made of nothing, is never wrong by itself: it is wrong where it is
-        used. Constants (masks, positions, tables) are written in many ways: among values that come from parameters,
-        they count as given.
+        What was there before the forward, a view of a parameter too, or was made of nothing, is never wrong by itself:
+        it is wrong where it is used. Constants (masks, positions, tables) are written in many ways: among values that
+        come from parameters, they count as given.
         """
         counted = self.open & set(among) if among is not None else {i for i in self.open if self._side.weighted[i]}
         counted = counted or self.open
-        return [
-            value
-            for value in map(self._values.__getitem__, sorted(counted))
-            if value.producers and not any(made in counted and self._values[made].producers for made in value.producers)
-        ]
+        made = {index for index in counted if self._values[index].producers and not self._side.parameter(index)}
+        return [self._values[index] for index in sorted(made) if made.isdisjoint(self._values[index].producers)]
 
     def jump(self, value: Value) -> float:
         """Return by how much the distance grows from the producers of a value to the value; 1 is none."""
@@ -132,8 +131,10 @@ _ORDER = 1e-4
 
 #: Pieces laid side by side are a whole up to this distance.
 _SAME_PIECES = 4e-6
-#: Pieces that one call makes one after the other: query, key and value, say.
+#: Values of which one call, or one line of a loop, makes pieces in turn: query, key and value, say.
 _IN_TURN = (2, 3)
+#: The last number in a path: of an expert, say.
+_LAST_NUMBER = re.compile(rf"{NUMBER.pattern}(?!.*{NUMBER.pattern})")
 
 
 class Partner(NamedTuple):
@@ -147,6 +148,7 @@ class Matches:
     """The partners of the values of one forward in another.
 
     Two that are one number throughout tell little: what comes from parameters is only such a value of as many elements.
+    One without a finite element tells nothing.
     Never match a product to a parameter: where it equals the bias, what was multiplied is all zeros.
     """
 
@@ -167,12 +169,17 @@ class Matches:
 
 
 def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> None:
-    """Add what one forward computes in pieces and the other at once: each piece is then a partner of the whole."""
+    """Add what one forward computes in pieces and the other at once: each piece is then a partner of the whole.
+
+    The order of pieces is not known, so what both compute whole is not looked for in pieces.
+    """
     whole: dict[int, list[Value]] = {}
     for value in other.values:
-        if value.operator and back.distance(value.index) > _SAME_PIECES:
+        same = (own.values[place].print.elements for place in back.within(value.index, _SAME_PIECES))
+        if value.operator and value.print.finite and value.print.elements not in same:
             whole.setdefault(value.print.elements, []).append(value)
-    apart = [value for value in own.values if value.operator and matches.distance(value.index) > _SAME_PIECES]
+    made = (value for value in own.values if value.operator and value.print.finite)
+    apart = [value for value in made if matches.distance(value.index) > _SAME_PIECES]
     for pieces in _pieces(own, apart):
         low, high = min(value.print.low for value in pieces), max(value.print.high for value in pieces)
         near = _SAME_PIECES * max(abs(low), abs(high))
@@ -196,15 +203,18 @@ def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> Non
 def _pieces(side: Side, values: Iterable[Value]) -> Iterator[Sequence[Value]]:
     """Yield values that may be pieces of one: of the rows of a batch, say, by experts, or by parts of a fused weight.
 
-    They are made by one operator: on one line, by one module, in all of its calls or as often as in each; or one after
-    the other in one call.
+    They are made by one operator: on one line, by one module or by modules that only a number tells apart, in all calls
+    or as often as in each; by each turn of a loop, whose line makes pieces of several values; or one after the other in
+    one call.
     """
     groups: dict[object, list[Value]] = {}
     in_turn: dict[object, list[Value]] = {}
     seen = Counter[object]()
     for value in values:
-        made = value.operator, tuple((line.file, line.line) for line in value.lines), side.call_of(value).path
+        path = side.call_of(value).path
+        made = value.operator, tuple((line.file, line.line) for line in value.lines), path
         groups.setdefault(made, []).append(value)
+        groups.setdefault((*made[:2], _LAST_NUMBER.sub("*", path)), []).append(value)
         groups.setdefault((made, seen[made, value.call]), []).append(value)
         in_turn.setdefault((value.operator, value.call), []).append(value)
         seen[made, value.call] += 1
@@ -214,7 +224,8 @@ def _pieces(side: Side, values: Iterable[Value]) -> Iterator[Sequence[Value]]:
         for count in _IN_TURN
         for first in range(len(values) - count + 1)
     )
-    several = (some for some in (*groups.values(), *windows) if len(some) > 1)
+    turns = (values[first::count] for values in groups.values() for count in _IN_TURN for first in range(count))
+    several = (some for some in (*groups.values(), *turns, *windows) if len(some) > 1)
     yield from {tuple(value.index for value in some): some for some in several}.values()  # each once
 
 
@@ -238,7 +249,7 @@ def _partners(
     mine: _Columns, place: int, theirs: _Columns, by_size: npt.NDArray[np.intp], sizes: _Floats
 ) -> list[Partner]:
     size, count = mine.moments[place, 2], mine.counts[place]
-    if not count:
+    if not mine.finite[place]:  # a value that is nan throughout is no mask of -inf
         return []
     first = np.searchsorted(sizes, size * (1 - REACH), side="left")
     last = np.searchsorted(sizes, size * (1 + REACH), side="right")

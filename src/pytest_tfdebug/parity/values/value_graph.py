@@ -200,5 +200,6 @@ def _depend_on_parameters(table: Values) -> list[bool]:
     for value in table.values:
         is_number = value.origin == "input" and "float" in value.dtype and not value.print.is_mask
         is_source = value.origin == "parameter" or is_number
-        found.append(is_source or any(found[made] for made in value.producers))
+        takes_numbers = not value.operator.startswith("new_") and not value.operator.endswith("_like")
+        found.append(is_source or (takes_numbers and any(found[made] for made in value.producers)))
     return found
