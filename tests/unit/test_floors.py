@@ -56,6 +56,26 @@ def test_a_floor_is_the_distance_from_the_exact_forward(model):
     assert floors[0].startswith("floors of ")
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16], ids=str)
+def test_an_output_that_the_model_rounds_itself_has_a_floor(model, dtype):
+    rounded = nn.Sequential(model, Rounds(dtype))
+
+    report = pytest_tfdebug.compare(*(pytest_tfdebug.trace(rounded, HIDDEN) for _ in range(2)), tolerance="fp64")
+
+    assert report.ok
+    floor = report.calls[0].expected.outputs[0].floor
+    assert 0 <= floor < 1e-2
+
+
+class Rounds(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, hidden):
+        return hidden.to(self.dtype)
+
+
 def test_digests_have_the_floors_of_whole_tensors(model):
     whole, kept = (pytest_tfdebug.trace(model, HIDDEN) for _ in range(2))
     kept = replace(sampled(kept), again=kept.again)

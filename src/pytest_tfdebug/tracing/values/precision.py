@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.marker_arguments import several
-from pytest_tfdebug.tensors import readable
+from pytest_tfdebug.tensors import readable, widen
 from pytest_tfdebug.tracing.record.leaves import Leaf, duplicate, replaced, walk
 from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -205,7 +205,7 @@ def _floor(record: TensorRecord, wide: torch.Tensor) -> float:
         known = sums if record.tensor is None else sums_and_norm(record.tensor)[0]
         return 0.0 if known is not None and torch.equal(known.cpu(), wide_sums.cpu()) else math.inf
     if record.tensor is not None:
-        off = (record.tensor.to(wide.device) - wide).flatten()
+        off = (widen(record.tensor.to(wide.device)) - widen(wide)).flatten()  # float8 cannot be subtracted
     else:
         off = torch.zeros(1) if sums is None else sums.double() - wide_sums.cpu()
     apart = float(torch.linalg.vector_norm(off))
