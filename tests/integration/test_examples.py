@@ -11,7 +11,7 @@ import transformers
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Folder -> file, what is edited in it, into what, and what the first line of the failure says.
 BUGS = {
-    "port": ("my_moe.py", "F.silu(gate)", "F.gelu(gate)", "my_moe.py:58 in blocks.0.moe.shared (GLU)"),
+    "port": ("my_moe.py", "F.silu(gate)", "F.gelu(gate)", "my_moe.py:58 in blocks.0.moe.experts.0 (GLU)"),
     "goldens_in_ci": ("test_encoder.py", "nn.GELU()", "nn.SiLU()", "test_encoder.py:18 in feed.1 (SiLU)"),
     "padding": (
         "test_pooling.py",
