@@ -1327,3 +1327,36 @@ def test_an_output_that_is_nan_throughout_is_not_taken_for_a_mask():
     culprit = compare(trace(reference, x), trace(port, x)).culprit
 
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.gate, self.out = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        gate, up = self.gate(x), self.up(x)
+        return self.out(gate * up)
+
+
+class InALoop(nn.Module):
+    def __init__(self, both):
+        super().__init__()
+        self.g, self.u, self.o = both.gate.weight, both.up.weight, both.out.weight
+
+    def forward(self, x):
+        rows = []
+        for row in x:
+            gate, up = row @ self.g.T, row @ self.u.T
+            gate = F.relu(gate)  # BUG
+            rows.append((gate * up) @ self.o.T)
+        return torch.stack(rows)
+
+
+def test_what_a_line_of_a_loop_makes_in_turn_is_held_to_the_whole_of_each():
+    both = fill(Both().eval(), seed=0)
+    x = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    culprit = compare(trace(both, x), trace(InALoop(both).eval(), x)).culprit
+
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)

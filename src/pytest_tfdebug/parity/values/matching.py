@@ -213,8 +213,8 @@ def _pieces(side: Side, values: Iterable[Value]) -> Iterator[Sequence[Value]]:
     for value in values:
         path = side.call_of(value).path
         made = value.operator, tuple((line.file, line.line) for line in value.lines), path
-        groups.setdefault(made, []).append(value)
-        groups.setdefault((*made[:2], _LAST_NUMBER.sub("*", path)), []).append(value)
+        for place in dict.fromkeys((path, _LAST_NUMBER.sub("*", path))):  # one where the path has no number
+            groups.setdefault((*made[:2], place), []).append(value)
         groups.setdefault((made, seen[made, value.call]), []).append(value)
         in_turn.setdefault((value.operator, value.call), []).append(value)
         seen[made, value.call] += 1
