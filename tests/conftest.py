@@ -76,8 +76,8 @@ def _no_proofs():
     """
     with pytest.MonkeyPatch.context() as patch:
         if "torch" in sys.modules:
-            patch.setattr("pytest_tfdebug.parity.explain.proof.SECONDS", 0)
-            patch.setattr("pytest_tfdebug.parity.explain.culprit.logger.debug", _raised)
+            patch.setattr("pytest_tfdebug.parity.proof.prove.SECONDS", 0)
+            patch.setattr("pytest_tfdebug.parity.find.proof.logger.debug", _raised)
         yield
 
 

@@ -47,7 +47,7 @@ def quiet() -> None:
 
 def only_work_counts() -> None:
     """Let a search for a proof wait as long as the machine has other work: what it works itself still counts."""
-    from pytest_tfdebug.parity.explain import search
+    from pytest_tfdebug.parity.proof import search
 
     search.WAITING = 100.0
 

@@ -5,7 +5,7 @@ shapes: ``(seq, batch, dim)``, flattened, with permuted heads, or repeated. The 
 extremes do not see the layout; a second, smaller set of numbers, one for each axis, sees the order along that axis and
 tells a permutation from equality.
 
-:mod:`pytest_tfdebug.tracing.values.operators` records values, :mod:`pytest_tfdebug.parity.values` compares two tables.
+:mod:`pytest_tfdebug.tracing.values.operators` records values, :mod:`pytest_tfdebug.parity.proof` compares two tables.
 """
 
 from __future__ import annotations

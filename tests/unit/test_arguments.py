@@ -61,7 +61,7 @@ def test_a_none_that_a_wrapper_hands_on_is_as_good_as_nothing():
 
 
 def test_what_computes_with_another_number_is_proved_and_not_blamed(monkeypatch):
-    monkeypatch.setattr("pytest_tfdebug.parity.explain.proof.SECONDS", 60)
+    monkeypatch.setattr("pytest_tfdebug.parity.proof.prove.SECONDS", 60)
 
     culprit = compare(trace(Model(2, scale=2.0), X), trace(Model(3, scale=2.0), X)).culprit
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import nn
 
 from pytest_tfdebug import compare, fill, trace
-from pytest_tfdebug.parity.explain import proof
+from pytest_tfdebug.parity.proof import prove
 
 WIDTH, HEADS = 16, 2
 
@@ -256,7 +256,7 @@ def test_numbers_that_the_reference_alone_holds_are_told(own, first):
 
 
 def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it(monkeypatch, one_thread):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     culprit = report_of(ParallelReference(), Port(ParallelBlock, ffn=ForgetsGelu)).culprit
 
     assert culprit.path == "blocks.1.ffn"
@@ -359,7 +359,7 @@ def test_pieces_of_what_the_reference_returns_whole_are_no_fault_unless_they_are
 
 
 def test_a_change_that_mends_the_pieces_of_an_output_is_proved(monkeypatch, one_thread):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     port = WithTrunk()
     port.trunk.blocks[1].ffn = ForgetsGelu()
 
@@ -780,7 +780,7 @@ class WithFed(Port):
 
 
 def test_what_a_norm_that_only_the_port_writes_out_was_given_is_blamed_in_the_norms_place(monkeypatch, one_thread):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     reference, port = fill(Reference(), seed=0), WithFed(ForgetsSum)
     ids = torch.arange(12).reshape(2, 6)
     with_weights_of(reference, port).ln = WrittenOutLayerNorm(reference.norm)
@@ -1017,7 +1017,7 @@ class CausalByDistance(Attention):
 def test_of_a_mask_that_is_made_in_another_way_the_lines_that_led_to_it_are_named_without_certainty(
     monkeypatch, one_thread
 ):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     culprit = report_on(Causal(), CausalByDistance(), states()).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
@@ -1181,7 +1181,7 @@ class UnflippedFlow(nn.Module):
 
 
 def test_an_input_is_no_output_whose_halves_are_put_together_again(monkeypatch):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     reference = fill(Flow().eval(), seed=0)
     x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.parity.explain import proof
+from pytest_tfdebug.parity.proof import prove
 from pytest_tfdebug.tracing.trace import Trace
 
 REFERENCE = dedent("""\
@@ -192,7 +192,7 @@ def test_an_attribute_that_nothing_reads_is_not_told(port_with):
     ],
 )
 def test_a_change_that_mends_the_port_outranks_other_statements_that_differ(made, monkeypatch, old, new, sentence):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     own = [
         ("q @ k.transpose(-2, -1) * scale", "torch.matmul(q * scale, k.mT)"),
         ("self.o = (nn.Linear(size, size) for _ in range(4))", "self.o = [nn.Linear(size, size) for _ in range(4)]"),
@@ -218,7 +218,7 @@ def test_a_change_that_mends_the_port_outranks_other_statements_that_differ(made
     ],
 )
 def test_where_the_text_that_runs_is_the_references_what_was_made_otherwise_is_named(made, monkeypatch, old, new):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
     finite = REFERENCE.replace("-torch.inf", "torch.finfo(x.dtype).min")
     culprit = compare(trace(made("reference", finite), X), trace(made("port", finite.replace(old, new)), X)).culprit
 

@@ -16,15 +16,15 @@ from bugs import BUGS
 from injections import edit
 from llama_port import Block, load_port, load_reference
 from models import build
-from pytest_tfdebug.parity.explain import culprit as explained
-from pytest_tfdebug.parity.explain import proof, search
-from pytest_tfdebug.parity.values.value_culprit import Explained
+from pytest_tfdebug.parity.find import proof as explained
+from pytest_tfdebug.parity.find.values import Explained
+from pytest_tfdebug.parity.proof import prove, search
 from pytest_tfdebug.records import Culprit, SourceRange
 
 
 @pytest.fixture(autouse=True)
 def _as_long_as_it_takes(monkeypatch, one_thread):
-    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    monkeypatch.setattr(prove, "SECONDS", 120.0)
 
 
 def report_on(architecture, *changes):
@@ -196,7 +196,7 @@ def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwa
 
 
 def test_a_search_ends_when_its_time_is_over(monkeypatch):
-    monkeypatch.setattr(proof, "SECONDS", 1.0)
+    monkeypatch.setattr(prove, "SECONDS", 1.0)
     seen = []
     monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.01))
 
@@ -206,7 +206,7 @@ def test_a_search_ends_when_its_time_is_over(monkeypatch):
 
 
 def test_without_seconds_nothing_is_tried(monkeypatch):
-    monkeypatch.setattr(proof, "SECONDS", 0)
+    monkeypatch.setattr(prove, "SECONDS", 0)
 
     assert not report_on_bug("llama-eps").culprit.proved
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from models import ARCHITECTURES, build
-from pytest_tfdebug.parity.explain.forward import Replay, Run
+from pytest_tfdebug.parity.proof.forward import Replay, Run
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape, results_of
 

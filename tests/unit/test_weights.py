@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pytest_tfdebug.parity.values.weights import is_same_weight, pair_weights
+from pytest_tfdebug.parity.proof.weights import is_same_weight, pair_weights
 from pytest_tfdebug.values import Fingerprint
 
 

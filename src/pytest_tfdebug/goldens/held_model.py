@@ -15,14 +15,14 @@ from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_o
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
-from pytest_tfdebug.parity.explain.culprit import with_proof
-from pytest_tfdebug.parity.explain.proof import Live, Trial
-from pytest_tfdebug.parity.pads import at_pads, beside_pads, made, on_part
+from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, made, on_part
+from pytest_tfdebug.parity.find.proof import with_proof
+from pytest_tfdebug.parity.find.values import AGREE, NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
+from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
-from pytest_tfdebug.parity.values.value_culprit import AGREE, NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Call, Culprit, LeafComparison
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.golden_check import Progress
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
-    from pytest_tfdebug.parity.pads import Take
+    from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.tracing.file.codec import TraceFile

@@ -19,11 +19,13 @@ from pytest_tfdebug.parity.calls.noise import (
     with_outputs_outside,
     without_jumps,
 )
-from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
-from pytest_tfdebug.parity.explain.proof import Live, Trial
-from pytest_tfdebug.parity.pads import Take, at_pads, beside_pads, is_part, made, on_part
+from pytest_tfdebug.parity.find.module_names import suggested_rules
+from pytest_tfdebug.parity.find.pads import Take, at_pads, beside_pads, is_part, made, on_part
+from pytest_tfdebug.parity.find.proof import in_place_of, with_proof
+from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
+from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
 from pytest_tfdebug.parity.tensors.coverage import measured_coverage, told_outputs, told_unseen, what_to_write
@@ -31,8 +33,6 @@ from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, layered, paths_of, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
-from pytest_tfdebug.parity.values.module_names import suggested_rules
-from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import (
     Internal,
     Judged,

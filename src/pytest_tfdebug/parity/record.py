@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, ValueRecord
+from pytest_tfdebug.parity.find.values import AGREE
+from pytest_tfdebug.parity.proof.matching import TOLERANCES, OpenValues
 from pytest_tfdebug.parity.text.text_differences import source_text
-from pytest_tfdebug.parity.values.matching import TOLERANCES, OpenValues
-from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.records import FAILING, CulpritRecord, SourceRange, as_they_ended
 from pytest_tfdebug.report.comparison import facts_of, how_sure
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.check_record import CallState, ElementGrid, PairedBy, SourceText, ValueState
+    from pytest_tfdebug.parity.proof.matching import Matches
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.values.matching import Matches
-    from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison
     from pytest_tfdebug.values import Value
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_tfdebug.check_record import ElementGrid
-    from pytest_tfdebug.parity.values.value_culprit import Explained
+    from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence
     from pytest_tfdebug.report.check_text import CheckText
 

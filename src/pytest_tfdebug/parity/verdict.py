@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.calls.blame_calls import Verdict, judge_calls
 from pytest_tfdebug.parity.calls.call_notes import told_adapters
 from pytest_tfdebug.parity.calls.call_tree import CallTree
+from pytest_tfdebug.parity.find.calls import Verdict, judge_calls
+from pytest_tfdebug.parity.find.text import one_statement
 from pytest_tfdebug.parity.tensors.coverage import (
     blame_uncompared,
     has_output,
@@ -17,14 +18,13 @@ from pytest_tfdebug.parity.tensors.coverage import (
     outputs_fail,
     uncompared,
 )
-from pytest_tfdebug.parity.text.one_statement import one_statement
 from pytest_tfdebug.records import FAILING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import Culprit
 
 #: What becomes of a comparison in which the outputs agree and something inside does not.

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE, TOLERANCE
-from pytest_tfdebug.parity.explain.culprit import places_of, sentence
-from pytest_tfdebug.parity.explain.forward import Forward
-from pytest_tfdebug.parity.explain.proof import PHASES, SECONDS, Proof
-from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, WantedOutput
-from pytest_tfdebug.parity.values.matching import Matches, OpenValues, axes_of, has_same_order
-from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.parity.find.proof import places_of, sentence
+from pytest_tfdebug.parity.proof.forward import Forward
+from pytest_tfdebug.parity.proof.matching import Matches, OpenValues, axes_of, has_same_order
+from pytest_tfdebug.parity.proof.prove import PHASES, SECONDS, Proof
+from pytest_tfdebug.parity.proof.search import Budget, Expected, Search, WantedOutput
+from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.values import Value, Values, distance
 

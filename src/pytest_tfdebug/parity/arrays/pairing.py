@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from pytest_tfdebug.parity.values.matching import differences_from
-from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.parity.proof.matching import differences_from
+from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.values import MOMENTS, Fingerprint, distance, join
 
 if TYPE_CHECKING:

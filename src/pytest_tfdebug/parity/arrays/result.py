@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.values.value_culprit import lines_of
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
 from pytest_tfdebug.tracing.values.slicing import text_of
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.calls.call_tree import CallTree
-from pytest_tfdebug.parity.values.value_culprit import AGREE
+from pytest_tfdebug.parity.find.values import AGREE
 from pytest_tfdebug.records import FORMS, as_they_ended
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
 Finding = Literal["drift", "regression", "unclear"]

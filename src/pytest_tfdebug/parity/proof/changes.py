@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
-from pytest_tfdebug.parity.explain.forward import put
-from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, reorderings, transforms
+from pytest_tfdebug.parity.proof.forward import put
+from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, reorderings, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.parity.explain.forward import Edit, Forward, Given, Run
+    from pytest_tfdebug.parity.proof.forward import Edit, Forward, Given, Run
     from pytest_tfdebug.tracing.values.tape import Step
 
     _Path = tuple[Any, ...]

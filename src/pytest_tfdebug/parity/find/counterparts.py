@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from pytest_tfdebug.parity.values.matching import OpenValues
-from pytest_tfdebug.parity.values.value_graph import hidden_share, is_same_share, kind_of
+from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
 

@@ -7,21 +7,21 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.explain.forward import Forward
-from pytest_tfdebug.parity.explain.module_changes import Others
-from pytest_tfdebug.parity.explain.search import Budget, Expected, Search, WantedOutput
-from pytest_tfdebug.parity.values.matching import OpenValues
+from pytest_tfdebug.parity.proof.forward import Forward
+from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.parity.proof.module_changes import Others
+from pytest_tfdebug.parity.proof.search import Budget, Expected, Search, WantedOutput
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import torch
 
-    from pytest_tfdebug.parity.explain.search import Mend
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair, ResultPairs
-    from pytest_tfdebug.parity.values.matching import Matches
-    from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.parity.values.weights import Weights
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair, ResultPairs
+    from pytest_tfdebug.parity.proof.matching import Matches
+    from pytest_tfdebug.parity.proof.search import Mend
+    from pytest_tfdebug.parity.proof.value_graph import Side
+    from pytest_tfdebug.parity.proof.weights import Weights
     from pytest_tfdebug.tracing.values.tape import Tape
 
 #: How long a failed check is explained.

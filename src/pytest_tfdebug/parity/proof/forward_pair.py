@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
-from pytest_tfdebug.parity.values.matching import Matches, axes_of, has_same_order, match_pieces
-from pytest_tfdebug.parity.values.value_graph import Side
-from pytest_tfdebug.parity.values.weights import is_same_weight, pair_weights
+from pytest_tfdebug.parity.proof.matching import Matches, axes_of, has_same_order, match_pieces
+from pytest_tfdebug.parity.proof.value_graph import Side
+from pytest_tfdebug.parity.proof.weights import is_same_weight, pair_weights
 from pytest_tfdebug.values import distance, join
 
 if TYPE_CHECKING:

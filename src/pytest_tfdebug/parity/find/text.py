@@ -20,9 +20,9 @@ from pytest_tfdebug.tracing.values.slicing import branch_begin, is_statement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.text.text_differences import SourceFile, TextDifference
-    from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import CallComparison, Culprit
     from pytest_tfdebug.values import Value, Values
 

@@ -14,7 +14,7 @@ from pytest_tfdebug.tracing.values.tape import Ref
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
 
-    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.tracing.values.tape import Step, Tape
     from pytest_tfdebug.values import Line
 

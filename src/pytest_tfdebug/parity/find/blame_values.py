@@ -1,10 +1,10 @@
 """From the values of two forwards to the line that is suspected.
 
 Names, nesting and layout do not matter here: only what was computed. The first open value of the port (see
-:mod:`.matching`) is held to the value of the reference that does the same with most of the same operands. What
-differs between the two is suspected: a parameter, a constant, a step too many or too few, an operand, or the code. A
-suspect is certain only if it is a parameter that the reference has not; whatever else is to be certain is tried (see
-:mod:`pytest_tfdebug.parity.explain`).
+:mod:`pytest_tfdebug.parity.proof.matching`) is held to the value of the reference that does the same with most of the
+same operands. What differs between the two is suspected: a parameter, a constant, a step too many or too few, an
+operand, or the code. A suspect is certain only if it is a parameter that the reference has not; whatever else is to be
+certain is tried (see :mod:`pytest_tfdebug.parity.proof`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.values.counterparts import ALL_LINES, Counterparts, Finding
-from pytest_tfdebug.parity.values.matching import FLOOR, TOLERANCES, open_values_around
-from pytest_tfdebug.parity.values.value_graph import hidden_share, is_same_share, kind_of
+from pytest_tfdebug.parity.find.counterparts import ALL_LINES, Counterparts, Finding
+from pytest_tfdebug.parity.proof.matching import FLOOR, TOLERANCES, open_values_around
+from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.parity.values.counterparts import Fault
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.parity.find.counterparts import Fault
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
-from pytest_tfdebug.parity.explain.forward import NOT_COMPUTED
-from pytest_tfdebug.parity.explain.module_changes import OF_CALLS, OF_WEIGHTS, changes_of_calls, changes_of_weights
-from pytest_tfdebug.parity.values.matching import reordered_axes
+from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
+from pytest_tfdebug.parity.proof.matching import reordered_axes
+from pytest_tfdebug.parity.proof.module_changes import OF_CALLS, OF_WEIGHTS, changes_of_calls, changes_of_weights
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.parity.explain.forward import Edit, Forward
-    from pytest_tfdebug.parity.explain.module_changes import Others
-    from pytest_tfdebug.parity.values.matching import Matches, OpenValues
+    from pytest_tfdebug.parity.proof.forward import Edit, Forward
+    from pytest_tfdebug.parity.proof.matching import Matches, OpenValues
+    from pytest_tfdebug.parity.proof.module_changes import Others
     from pytest_tfdebug.values import Value
 
 #: Two values count as one up to this distance, and up to this share of how far the outputs were apart.

@@ -7,25 +7,25 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.explain.changes import LENGTHENED, SHORTENED
-from pytest_tfdebug.parity.explain.proof import Live, prove
-from pytest_tfdebug.parity.values.blame_values import call_of_missing, chooser, place_of_missing
-from pytest_tfdebug.parity.values.counterparts import Finding
-from pytest_tfdebug.parity.values.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
-from pytest_tfdebug.parity.values.value_graph import COPIES, kind_of
+from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
+from pytest_tfdebug.parity.find.counterparts import Finding
+from pytest_tfdebug.parity.find.values import AGREE, culprit_of, line_of, lines_of
+from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
+from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
+from pytest_tfdebug.parity.proof.prove import Live, prove
+from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from pytest_tfdebug.parity.explain.changes import Change
-    from pytest_tfdebug.parity.explain.proof import Proof, Trial
-    from pytest_tfdebug.parity.explain.search import Mend
-    from pytest_tfdebug.parity.values.counterparts import Fault
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.values.value_culprit import Explained
-    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.parity.find.counterparts import Fault
+    from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.proof.changes import Change
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.prove import Proof, Trial
+    from pytest_tfdebug.parity.proof.search import Mend
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, Culprit, SourceRange
     from pytest_tfdebug.values import Value
 

@@ -10,8 +10,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.parity.values.blame_values import find_fault
-from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+from pytest_tfdebug.parity.find.blame_values import find_fault
+from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
@@ -20,8 +20,8 @@ from pytest_tfdebug.values import Line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.parity.values.counterparts import Finding
-    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.parity.find.counterparts import Finding
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, Kind
     from pytest_tfdebug.values import Value, Values
 

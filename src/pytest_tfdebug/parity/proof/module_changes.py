@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from pytest_tfdebug.parity.explain.changes import Change, only
-from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
+from pytest_tfdebug.parity.proof.changes import Change, only
+from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS
 from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.parity.explain.forward import Forward
-    from pytest_tfdebug.parity.values.weights import Weights
+    from pytest_tfdebug.parity.proof.forward import Forward
+    from pytest_tfdebug.parity.proof.weights import Weights
 
     _Tensors = dict[str, torch.Tensor]
     _Found = Iterator[tuple[float, str, Hashable, _Tensors]]

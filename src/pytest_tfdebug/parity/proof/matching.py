@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pytest_tfdebug.parity.values.value_graph import kind_of
+from pytest_tfdebug.parity.proof.value_graph import kind_of
 from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import distance, join
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.values import Fingerprint
 
     _Floats = npt.NDArray[np.float64]
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.parity.values.counterparts import Counterparts
+    from pytest_tfdebug.parity.find.counterparts import Counterparts
     from pytest_tfdebug.values import Value
 
 #: Lines around an open value that may be wrong as well, where nothing tells which.

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.find.values import AGREE
 from pytest_tfdebug.parity.pair.rename import renamer
-from pytest_tfdebug.parity.values.value_culprit import AGREE
 from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.parity.values.weights import Weights
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.value_graph import Side
+    from pytest_tfdebug.parity.proof.weights import Weights
     from pytest_tfdebug.records import Call
 
 

@@ -1,0 +1,1 @@
+"""Who is to blame: each file looks at one kind of evidence."""

@@ -1,1 +1,0 @@
-"""The line that goes wrong, from what operators compute."""
