@@ -14,10 +14,11 @@ from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.calls.noise import assess
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, made, on_part
 from pytest_tfdebug.parity.find.proof import with_proof
-from pytest_tfdebug.parity.find.values import AGREE, NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.prove import Live, Trial

@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, ValueRecord
-from pytest_tfdebug.parity.find.values import AGREE
-from pytest_tfdebug.parity.proof.matching import TOLERANCES, OpenValues
+from pytest_tfdebug.parity.closeness import AGREE, LADDER
+from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.text.text_differences import source_text
 from pytest_tfdebug.records import FAILING, CulpritRecord, SourceRange, as_they_ended
 from pytest_tfdebug.report.comparison import facts_of, how_sure
@@ -200,7 +200,7 @@ def _near_values(report: ParityReport) -> _NearValues:
     missing = {finding.reference.index} if finding is not None and finding.reference is not None else set()
     apart = pair.pair_results(AGREE).apart
     mine, theirs = [own for own, _ in apart], [other for _, other in apart]
-    for tolerance in (AGREE, *TOLERANCES):  # the verdict was reached at the first at which what it names has no partner
+    for tolerance in (AGREE, *LADDER):  # the verdict was reached at the first at which what it names has no partner
         own = OpenValues(pair.port, pair.matches, tolerance, mine, known=pair.weights.known)
         there = OpenValues(pair.reference, pair.back_matches, tolerance, theirs, known=pair.back.known)
         if named <= own.open and missing <= there.open:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE, TOLERANCE
+from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE
+from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.find.proof import places_of, sentence
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.matching import Matches, OpenValues, axes_of, has_same_order
@@ -280,7 +281,7 @@ def prove(
     ]
     wrong = {output.value for output in outputs if not output.agrees}
     opened = _Within(
-        *(mine, matches, TOLERANCE, [output.value for output, _ in held]),
+        *(mine, matches, SAME, [output.value for output, _ in held]),
         known=known,
         right=vouched(reference, arrays, wrong),
     )

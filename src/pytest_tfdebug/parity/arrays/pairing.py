@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
+from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.matching import differences_from
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.values import MOMENTS, Fingerprint, distance, join
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Value, Values
 
 
-#: Distance up to which arrays and values of float32 count as one; rounding alone stays below 1.7e-6.
-TOLERANCE = 4e-6
 #: That of an array in half precision where the golden holds no floors of its dtype.
 BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
 #: Roundings of the reference in half precision that a runtime may be from it, and values about one that count with it.
@@ -78,9 +77,9 @@ class ReferenceValues(Side):
             floors = np.array(self.table.floors.get(dtype, ())[: MOMENTS * len(self.values)]).reshape(-1, MOMENTS)
             if floors.any():
                 around = [np.median(floors[max(0, at - _ABOUT) : at + _ABOUT + 1], axis=0) for at in range(len(floors))]
-                single = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
+                single = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), SAME)
             else:
-                single = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, TOLERANCE))
+                single = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, SAME))
             of_groups = [single[[*members]].max(axis=0) for members in self._members[len(single) :]]
             self._within[dtype] = np.concatenate((single, np.reshape(of_groups, (-1, MOMENTS))))
         return self._within[dtype]

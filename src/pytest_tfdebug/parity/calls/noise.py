@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.calls.call_tree import CallTree
-from pytest_tfdebug.parity.find.values import AGREE
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.records import FORMS, as_they_ended
 from pytest_tfdebug.values import distance
 

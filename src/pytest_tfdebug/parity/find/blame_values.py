@@ -12,8 +12,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.closeness import LADDER, ROUNDING, SAME
 from pytest_tfdebug.parity.find.counterparts import ALL_LINES, Counterparts, Finding
-from pytest_tfdebug.parity.proof.matching import FLOOR, TOLERANCES, open_values_around
+from pytest_tfdebug.parity.proof.matching import open_values_around
 from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import distance
@@ -165,7 +166,7 @@ def _not_returned(pair: ForwardPair, results: list[int], expected: list[int]) ->
     """Return the module that drops an output which the reference returns and the port computes."""
     port = pair.port
     for theirs in expected if port.table.results else ():
-        made = [each for each in pair.back_matches.within(theirs, TOLERANCES[0]) if port.values[each].operator]
+        made = [each for each in pair.back_matches.within(theirs, SAME) if port.values[each].operator]
         if not made or set(made).intersection(results) or pair.reference.values[theirs].print.is_constant:
             continue
         last = port.values[max(port.live.intersection(made) or made)]
@@ -189,7 +190,7 @@ def _tolerances(pair: ForwardPair, results: list[int], expected: list[int]) -> l
         for side, found in ((pair.port, results), (pair.reference, expected))
     )
     least = min((distance(one, other) for one in mine for other in theirs), default=1.0)
-    return ([least / 3] if FLOOR < least <= TOLERANCES[0] else []) + list(TOLERANCES)
+    return ([least / 3] if ROUNDING < least <= SAME else []) + list(LADDER)
 
 
 class _AtTolerance:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.find.values import AGREE
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.pair.rename import renamer
 from pytest_tfdebug.tracing.record.modules import NUMBER
 

@@ -13,6 +13,7 @@ from itertools import takewhile
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.values.slicing import branch_begin, is_statement
@@ -112,8 +113,6 @@ def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> boo
     return bool(own) and all(dedent(file.code(SourceRange(name, it.first, it.last))).startswith(it.text) for it in own)
 
 
-#: Values of the two forwards that are no further apart are one.
-_AGREE = 2e-5
 _NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
 
 
@@ -336,7 +335,7 @@ class _StatementSearch:
 def _is_known(value: Value, distance: float) -> bool:
     fingerprint = value.print
     is_telling = value.tells and fingerprint.finite == fingerprint.elements
-    return is_telling and not value.is_moved and distance <= _AGREE
+    return is_telling and not value.is_moved and distance <= AGREE
 
 
 def _around(named: Culprit, compared: Compared) -> list[CallComparison]:

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.records import Culprit, SourceRange
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Lines that are shown where several are open.
 _WIDEST = 8
-#: Fingerprints of two outputs that agree differ by less.
-AGREE = 2e-5
 
 #: A number as text.
 _NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pytest_tfdebug.parity.closeness import ORDER, REACH, ROUNDING, SAME
 from pytest_tfdebug.parity.proof.value_graph import kind_of
 from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import distance, join
@@ -50,13 +51,6 @@ def _is_in_same_function(value: Value, first: Value) -> bool:
         return False
     one, other = value.lines[0], first.lines[0]
     return (one.file, one.function) == (other.file, other.function)
-
-
-#: Distances up to which two values count as one, tried in turn. Float32 against float64 stays below 1.1e-6 in models of
-#: two layers; the smallest bugs of the catalogue begin at 4e-5.
-TOLERANCES = (4e-6, 2e-5, 1e-4, 5e-4, 2e-3)
-#: Below this a distance is the rounding of a float32.
-FLOOR = 3e-7
 
 
 class OpenValues:
@@ -106,7 +100,7 @@ class OpenValues:
         """Return by how much the distance grows from the producers of a value to the value; 1 is none."""
         before = [self.matches.distance(made) for made in value.producers if made not in self.open]
         finite = [distance for distance in before if math.isfinite(distance)]
-        return min(self.matches.distance(value.index), 1.0) / max([FLOOR, *finite])
+        return min(self.matches.distance(value.index), 1.0) / max([ROUNDING, *finite])
 
 
 def _handed_on(table: Sequence[Value], values: Collection[int]) -> set[int]:
@@ -121,16 +115,10 @@ def _handed_on(table: Sequence[Value], values: Collection[int]) -> set[int]:
     return found
 
 
-#: Values further apart than this share of their size are not looked at as one.
-REACH = 1e-2
 #: Partners that are kept of one value, the nearest first.
 _KEPT = 48
-#: Share of a tensor's size by which the number of an axis may differ between two that are in the same order.
-_ORDER = 1e-4
 
 
-#: Pieces laid side by side are a whole up to this distance.
-_SAME_PIECES = 4e-6
 #: Values of which one call, or one line of a loop, makes pieces in turn: query, key and value, say.
 _IN_TURN = (2, 3)
 #: The last number in a path: of an expert, say.
@@ -175,14 +163,14 @@ def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> Non
     """
     whole: dict[int, list[Value]] = {}
     for value in other.values:
-        same = (own.values[place].print.elements for place in back.within(value.index, _SAME_PIECES))
+        same = (own.values[place].print.elements for place in back.within(value.index, SAME))
         if value.operator and value.print.finite and value.print.elements not in same:
             whole.setdefault(value.print.elements, []).append(value)
     made = (value for value in own.values if value.operator and value.print.finite)
-    apart = [value for value in made if matches.distance(value.index) > _SAME_PIECES]
+    apart = [value for value in made if matches.distance(value.index) > SAME]
     for pieces in _pieces(own, apart):
         low, high = min(value.print.low for value in pieces), max(value.print.high for value in pieces)
-        near = _SAME_PIECES * max(abs(low), abs(high))
+        near = SAME * max(abs(low), abs(high))
         total = sum(value.print.elements for value in pieces)
         alike = [
             value
@@ -194,7 +182,7 @@ def match_pieces(own: Side, matches: Matches, other: Side, back: Matches) -> Non
         joined = join(value.print for value in pieces)
         for value in alike:
             far = distance(joined, value.print)
-            if far <= _SAME_PIECES:
+            if far <= SAME:
                 back.partners[value.index] += [Partner(far, piece.index) for piece in pieces]
                 for piece in pieces:
                     matches.partners[piece.index].insert(0, Partner(far, value.index))
@@ -296,7 +284,7 @@ def reordered_axes(one: Fingerprint, other: Fingerprint) -> set[int]:
 
     Axes are known by their lengths; one that only one side has (flattened, split) tells nothing.
     """
-    scale = max(one.rms, other.rms) * _ORDER
+    scale = max(one.rms, other.rms) * ORDER
     mine, theirs = _by_length(one), _by_length(other)
     return {length for length in mine.keys() & theirs.keys() if not _alike(mine[length], theirs[length], scale)}
 
@@ -308,7 +296,7 @@ def axes_of(fingerprint: Fingerprint) -> list[int]:
 
 def has_same_order(one: Fingerprint, other: Fingerprint, tolerance: float = 0.0) -> bool:
     """Tell whether two tensors of one shape with the same elements have them in the same order, axis by axis."""
-    scale = max(one.rms, other.rms) * max(_ORDER, tolerance)
+    scale = max(one.rms, other.rms) * max(ORDER, tolerance)
     return all(abs(a - b) <= scale for (_, a), (_, b) in zip(one.axes, other.axes, strict=True))
 
 

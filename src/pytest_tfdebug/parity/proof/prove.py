@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.module_changes import Others
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 SECONDS = 5.0
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
 PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
-#: Distance from which on a value is open for the search.
-_OPEN = 4e-6
 
 
 class Live(NamedTuple):
@@ -152,7 +151,7 @@ def _search(
         one.matches,
         theirs,
         other.matches,
-        OpenValues(one.side, one.matches, _OPEN, begins, known=one.known),
+        OpenValues(one.side, one.matches, SAME, begins, known=one.known),
         [
             Expected(own, tuple(WantedOutput(theirs[index].print, leaves.get(index)) for index in given), count)
             for own, given, count in held

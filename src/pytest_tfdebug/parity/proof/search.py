@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.matching import reordered_axes
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.module_changes import Others
     from pytest_tfdebug.values import Value
 
-#: Two values count as one up to this distance, and up to this share of how far the outputs were apart.
-_SAME, _SHARE = 2e-5, 0.1
+#: Two values count as one up to this share of how far the outputs were apart, and no further than :data:`AGREE`.
+_SHARE = 0.1
 #: Below this a distance is rounding, and tells no two changes apart.
 _ROUNDING = 1e-6
 #: Open values that are looked at before a change is given up that leads to none that is expected.
@@ -117,7 +118,7 @@ class Search:
         firsts = {self.forward.lines_of(place): place for place in sorted(self._missing, reverse=True)}
         self._missing_first = set(firsts.values())
         self.before = self.residual({})
-        self.same = min(_SAME, max(self.before * _SHARE, _ROUNDING))
+        self.same = min(AGREE, max(self.before * _SHARE, _ROUNDING))
         told = [value for value in self.others if self._tells(value.print)]
         self._others = sorted(told, key=lambda value: value.print.rms)
         self._sizes = [value.print.rms for value in self._others]
@@ -329,7 +330,7 @@ class Search:
         if reordered_axes(own, given.print):
             return math.inf
         apart = distance(own, given.print)
-        if given.tensor is not None and given.tensor.shape == tensor.shape and apart <= _SAME:
+        if given.tensor is not None and given.tensor.shape == tensor.shape and apart <= AGREE:
             norm = float(given.tensor.double().norm()) or 1.0
             return max(apart, float((tensor.double() - given.tensor.double()).norm()) / norm)
         return apart

@@ -10,18 +10,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.parity.closeness import CAST, ORDER, SAME_WEIGHT
 from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import Fingerprint, distance, join
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-#: Parameters are copied, not computed: nothing but the rounding of the sums over them may differ, and a cast to half
-#: precision (see :data:`_CAST`).
-_SAME = 1e-6
-_CAST = 4e-3
-#: Share of its size by which the number of an axis may differ between two that are in the same order.
-_ORDER = 1e-4
 #: Siblings that a port may join into one parameter: query, key and value; gate and up.
 _JOINED = 4
 #: Layers that must agree on where a parameter belongs before one that differs is wrong.
@@ -183,7 +178,7 @@ class Weights:
 
 def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -> Weights:
     """Pair parameters by their fingerprints."""
-    tolerance = _CAST if is_cast else _SAME
+    tolerance = CAST if is_cast else SAME_WEIGHT
     found = Weights(others=tuple(other))
     by_count: dict[int, list[str]] = {}
     for name, (fingerprint, _) in other.items():
@@ -213,9 +208,9 @@ def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -
 
 def is_same_weight(one: tuple[Fingerprint, tuple[int, ...]], other: tuple[Fingerprint, tuple[int, ...]]) -> bool:
     """Tell whether two parameters hold the same numbers in the same order, up to a cast to half precision."""
-    if one[1] != other[1] or distance(one[0], other[0]) > _CAST:
+    if one[1] != other[1] or distance(one[0], other[0]) > CAST:
         return False
-    share = _ORDER if distance(one[0], other[0]) <= _SAME else _CAST
+    share = ORDER if distance(one[0], other[0]) <= SAME_WEIGHT else CAST
     return _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], share * one[0].rms)
 
 
@@ -226,7 +221,7 @@ def _compare_order(
     shape: tuple[int, ...],
     same: Sequence[tuple[Fingerprint, tuple[int, ...]]],
 ) -> None:
-    scale = fingerprint.rms * _ORDER
+    scale = fingerprint.rms * ORDER
     numbers = [number for _, number in fingerprint.axes]
     others = [(other, [number for _, number in each.axes]) for each, other in same]
     if any(other == shape and _are_near(numbers, theirs, scale) for other, theirs in others):
