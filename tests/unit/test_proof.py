@@ -45,8 +45,8 @@ def report_on_bug(name):
 @pytest.mark.parametrize(
     ("bug", "sentence"),
     [
-        ("llama-eps", "with eps 1e-06 instead of 1e-05"),
-        ("bert-eps", "or eps 1e-12 or eps 0 instead of 0.001 at modeling_bert.py:"),
+        ("llama-eps", "with eps 1e-06, as the reference has, instead of 1e-05"),
+        ("bert-eps", "with eps 1e-12, as the reference has, instead of 0.001 at modeling_bert.py:"),
         ("whisper-same-padding-on-one-side", "with pad 1 instead of 0"),
         ("gemma3-gelu-instead-of-gelu-tanh", "with gelu_tanh instead of model.layers.0.mlp.act_fn at activations.py:"),
         ("mixtral-router-sigmoid", "with softmax instead of sigmoid at modeling_mixtral.py:"),
@@ -182,6 +182,16 @@ def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     ]
 
 
+@pytest.mark.parametrize("eps", [0.03, 0.5])
+def test_a_number_that_the_reference_has_is_tried_before_any_other(eps):
+    def change(model):
+        model.model.layers[1].post_attention_layernorm.variance_epsilon = eps
+
+    proved = report_on("llama", change).culprit.proved
+
+    assert re.match(rf"with eps 1e-06, as the reference has, instead of {eps} at modeling_llama\.py:\d+ every", proved)
+
+
 def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwarn):
     tried = search.Search._tried
 
@@ -191,7 +201,7 @@ def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwa
 
     monkeypatch.setattr(search.Search, "_tried", warned)
 
-    assert "with eps 1e-06 instead of 1e-05" in report_on_bug("llama-eps").culprit.proved
+    assert "with eps 1e-06, as the reference has, instead of 1e-05" in report_on_bug("llama-eps").culprit.proved
     assert not [each for each in recwarn if "nobody wrote" in str(each.message)]
 
 
@@ -232,7 +242,7 @@ def test_which_output_is_which_may_be_a_guess():
     expected = pytest_tfdebug.trace(right, **inputs, output_hidden_states=True)
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(Renamed(wrong), **inputs))
 
-    assert "eps 1e-12 or eps 0 instead of 0.01 at modeling_bert.py:" in report.culprit.proved
+    assert "eps 1e-12, as the reference has, instead of 0.01 at modeling_bert.py:" in report.culprit.proved
 
 
 class Masked(torch.nn.Module):
@@ -816,4 +826,7 @@ def test_a_forward_with_conjugates_is_run_again_as_any_other():
         pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(OwnCorrelation(right), x)
     ).culprit
 
-    assert re.match(r"with factor 0.25 instead of 0.5 at test_proof\.py:\d+ every output agrees", culprit.proved)
+    assert re.match(
+        r"with factor 0.25, as the reference has, instead of 0.5 at test_proof\.py:\d+ every output agrees",
+        culprit.proved,
+    )

@@ -296,7 +296,7 @@ def _told(place: ProofPlace) -> str:
 def _numbers(place: ProofPlace) -> str:
     """Return what a change is, with all numbers that mend the forward: "eps 1e-12 or eps 0 instead of 1"."""
     first = place.mends[0].change
-    if first.kind != "number":
+    if first.kind != "number" or ", " in first.text:  # what the other side has needs no other number beside it
         return first.text
     same = [mend.change for mend in place.mends if (mend.change.kind, mend.change.place) == (first.kind, first.place)]
     new, _, old = first.text.partition(" instead of ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import cache
 from math import isclose
@@ -13,6 +12,7 @@ from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 #: Lines that are shown where several are open.
 _WIDEST = 8
-
-#: A number as text.
-_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
 
 #: Said where the second forward is not the first.
 NOT_AGAIN = (
@@ -101,26 +98,16 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None, appl
 
 def _not_held(actual: Values, expected: Values, applied: Iterable[float]) -> Iterator[str]:
     """Say which scales, epsilons and the like the reference's modules hold and the port neither holds nor applies."""
-    held = {abs(number) for _, number in _numbers(actual)}
+    held = {abs(number) for _, number in held_numbers(actual)}
     own = held.union(map(abs, applied))
     own |= {1 / number for number in own if number}
     missing = [
         f"{name} {number:g}"
-        for name, number in sorted(_numbers(expected))
+        for name, number in sorted(held_numbers(expected))
         if not number.is_integer() and not any(isclose(abs(number), each, rel_tol=1e-6) for each in own)
     ]
     if held and missing:
         yield f"No module here holds the reference's {listed(missing)}."
-
-
-def _numbers(table: Values) -> set[tuple[str, float]]:
-    """Return name and value of each number that a module holds; rates of dropout are no part of a checked forward."""
-    return {
-        (name, float(text))
-        for path, held in table.attributes.items()
-        for name, text in held.items()
-        if _NUMBER.fullmatch(text) and "drop" not in f"{path}.{name}"
-    }
 
 
 def _outputs(table: Values) -> list[int]:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from pytest_tfdebug.parity.proof.forward import put
+from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, reorderings, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
@@ -85,6 +86,7 @@ class At(NamedTuple):
     step: Step
     scope: Sequence[int]  # values that it could have been given, the nearest first
     far: float = 0.0  # what is added to the cost of each change
+    known: KnownNumbers = NONE_KNOWN  # the numbers that the other side has
 
     @property
     def operands(self) -> list[tuple[_Path, int]]:
@@ -128,7 +130,12 @@ def numbers(at: At) -> Iterator[Change]:
         if isinstance(old, bool) or not isinstance(old, (int, float)) or isinstance(old, Ref):
             continue
         name = _name_of(at.step, path, old)
-        for new in _grid(old, lengths):
+        known = list(at.known.at(at.step.operator, old)) if isinstance(old, float) else []
+        for new, told, cost in known:
+            text = f"{_name_of(at.step, path, new, name)} {new:.6g}, {told}, instead of {old:.6g}"
+            yield at.change(cost, text, partial(_with, path, new), "number", path, new)
+        tried = {each.number for each in known}
+        for new in (each for each in _grid(old, lengths) if each not in tried):
             text = f"{name} {new:.6g} instead of {old:.6g}"
             cost = _cost_of(old) + (_LESS_LIKELY if new == 0 else 0.0)
             yield at.change(cost, text, partial(_with, path, new), "number", path, new)
@@ -150,7 +157,8 @@ def _cost_of(old: float) -> float:
     return 2 if isinstance(old, int) else 1 if 0 < old < _SMALL else 1.5
 
 
-def _name_of(step: Step, path: _Path, value: float) -> str:
+def _name_of(step: Step, path: _Path, value: float, otherwise: str = "") -> str:
+    """Return what a constant is called, by its size, its operator and its argument; a known name unless it is tiny."""
     operator = step.operator.rstrip("_")
     if (
         isinstance(value, float)
@@ -158,6 +166,8 @@ def _name_of(step: Step, path: _Path, value: float) -> str:
         and operator in ("add", "native_layer_norm", "native_group_norm")
     ):
         return "eps"
+    if otherwise:
+        return otherwise
     schema = getattr(step.run, "_schema", None)
     argument = schema.arguments[path[1]].name if schema is not None and path[0] == 0 else str(path[-1])
     return _CALLED.get(operator, argument) if argument in ("other", "exponent", "self", "value") else argument

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.forward import Forward
+from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.module_changes import Others
 from pytest_tfdebug.parity.proof.search import Budget, Expected, Search, WantedOutput
@@ -70,8 +71,10 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
         _used_alone(*each)
         for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
     ]
-    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0])
-    reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known, used_alone[1])
+    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0], "the port")
+    reference = _Way(
+        pair.reference, pair.back_matches, trial.reference, pair.back.known, used_alone[1], "the reference"
+    )
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
@@ -96,6 +99,7 @@ class _Way(NamedTuple):
     live: Live
     known: frozenset[str]
     used_alone: Collection[str]  # names of the parameters that the other has and does not use
+    called: str  # what it is called where the other is changed
 
 
 def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
@@ -158,4 +162,5 @@ def _search(
         ],
         weights=weights,
         used_alone=one.used_alone,
+        known=KnownNumbers.of(other.called, other.side.table, other.live.tape, one.side.table, one.live.tape),
     )

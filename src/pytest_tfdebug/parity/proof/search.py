@@ -15,6 +15,7 @@ import torch
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
+from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
 from pytest_tfdebug.parity.proof.matching import reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import OF_CALLS, OF_WEIGHTS, changes_of_calls, changes_of_weights
 from pytest_tfdebug.values import Fingerprint, distance
@@ -45,6 +46,8 @@ _BEGINNINGS, _FEWER_SITES = 4, 10
 _FAR = 0.12
 #: How much likelier it is that a step is left out whose weights the other side has and does not use.
 _EVIDENT = 1.0
+#: How much likelier it is that a value is used of which the other side computes something that is missing here.
+_MEANT = 0.6
 #: Seconds that may pass for each of work, on a machine that has much else to do.
 WAITING = 3.0
 #: A change that costs so much more than one that mends all is not tried any more.
@@ -111,6 +114,7 @@ class Search:
     foreign: float = 1.0
     weights: Others | None = None  # the weights of the other side; None where those of this side are right
     used_alone: Collection[str] = ()  # parameters that the other side has and does not use: a step is missing there
+    known: KnownNumbers = NONE_KNOWN  # the numbers that the other side has
 
     def __post_init__(self) -> None:
         self._left: list[Change] | None = None
@@ -159,7 +163,7 @@ class Search:
         further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left))
         found += filter(self._is_evident, further)
         for change in found:
-            change.cost -= _EVIDENT if self._is_evident(change) else 0.0
+            change.cost -= (_EVIDENT if self._is_evident(change) else 0.0) + (_MEANT if self._is_meant(change) else 0.0)
         return sorted(found, key=lambda change: -change.cost)
 
     def _order(self) -> dict[int, float]:
@@ -194,6 +198,11 @@ class Search:
     def _is_evident(self, change: Change) -> bool:
         """Tell whether the other side does not use the weights of what a change leaves out."""
         return change.kind in SHORTENED and change.place in self._missing_first
+
+    def _is_meant(self, change: Change) -> bool:
+        """Tell whether the other side computes something of the value that a change uses, and this one never does."""
+        used = change.other if change.kind in ("operand", "added") else None
+        return used is not None and not self._missed.isdisjoint(self.matches.within(used, self.same))
 
     # --- whether
 
@@ -257,7 +266,7 @@ class Search:
                 yield itertools.chain.from_iterable(map(self._changes_at, places))
 
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
-        at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far)
+        at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far, self.known)
         found = itertools.chain(changes_at(at), scaled(at, self._factors(place)))
         return itertools.chain(found, activated(at)) if self._lacks_a_use(place) else found
 

@@ -28,9 +28,12 @@ _SAME_SHARE = 1e-9
 
 def kind_of(value: Value) -> str:
     """Return what an operator does, whatever it is called: ``matmul`` for ``addmm``, ``move`` for views and copies."""
-    if value.is_moved:
-        return "move"
-    name = value.operator.rstrip("_") or value.operator
+    return "move" if value.is_moved else kind_of_operator(value.operator)
+
+
+def kind_of_operator(operator: str) -> str:
+    """Return what an operator that moves nothing does."""
+    name = operator.rstrip("_") or operator
     return _KIND_OF.get(name, name)
 
 

@@ -1,0 +1,107 @@
+"""The numbers that the other forward has: the first to try where a constant may be wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.parity.proof.value_graph import kind_of_operator
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.values import Values
+
+#: How unlikely a number is: one that the other side alone has, and any other one that it has.
+_ALONE, _SHARED = 0.8, 1.3
+#: Operators whose number may be the inverse, the root or the inverse root of one that is known.
+_SCALES = ("scale", "power")
+#: Numbers that every forward has say nothing.
+_COMMON = (0.0, 1.0, -1.0)
+#: What else a scale may be made of a number: the power, and what it is called.
+_DERIVED = {-1.0: "1 /", 0.5: "the root of", -0.5: "1 / the root of"}
+#: How unlikely it is that a step that does nothing does it with a wrong number: the step of the other side is missing.
+_IDLE = 2.2
+
+#: A number as text.
+_NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
+
+
+class KnownNumber(NamedTuple):
+    """A number that the other side has."""
+
+    number: float
+    told: str  # where it is from, ``as the reference has``
+    cost: float  # how unlikely it is
+
+
+@dataclass(frozen=True)
+class KnownNumbers:
+    """All numbers that the other side has, and does not share with this one at each operator."""
+
+    side: str = ""  # whose they are, ``the reference``
+    applied: Mapping[str, Collection[float]] = field(default_factory=dict)  # by what operators do, ``sum``
+    held: Mapping[float, str] = field(default_factory=dict)  # what modules hold, and its name there
+    shared: Collection[float] = ()  # magnitudes that this side has too
+
+    @classmethod
+    def of(cls, side: str, table: Values, tape: Tape, own: Values, own_tape: Tape) -> KnownNumbers:
+        """Return the numbers of one forward, to be tried in another.
+
+        Args:
+            side: What the forward is called, ``the reference``.
+            table: Its values; what its modules hold is known from a golden too.
+            tape: What ran in it; empty where it cannot be run.
+            own: The values of the forward that is changed.
+            own_tape: What ran in that.
+        """
+        applied: dict[str, set[float]] = {}
+        for step in tape.steps:
+            numbers = {float(each) for _, each in step.given if type(each) is float and math.isfinite(each)}
+            applied.setdefault(kind_of_operator(step.operator), set()).update(numbers)
+        held = {number: name for name, number in held_numbers(table)}
+        shared = {abs(number) for _, number in held_numbers(own)} | {abs(each) for each in own_tape.numbers()}
+        return cls(side, applied, held, shared)
+
+    def at(self, operator: str, old: float) -> Iterator[KnownNumber]:
+        """Yield what an operator's number may be instead of the one that it is."""
+        kind, seen = kind_of_operator(operator), {old}
+        for number, told in self._candidates(kind):
+            for new, how in ((number, told), (-number, told)) if old < 0 else ((number, told),):
+                if not any(math.isclose(new, each, rel_tol=1e-9) for each in seen):
+                    seen.add(new)
+                    is_shared = any(math.isclose(abs(new), each, rel_tol=1e-6) for each in self.shared)
+                    cost = _IDLE if kind in _SCALES and old == 1 else _SHARED if is_shared else _ALONE
+                    yield KnownNumber(new, how, cost)
+
+    def _candidates(self, kind: str) -> Iterator[tuple[float, str]]:
+        for number in sorted(self.applied.get(kind, ())):
+            if number not in _COMMON:
+                yield number, f"as {self.side} has"
+        for number, name in self.held.items():
+            if number in _COMMON:
+                continue
+            yield number, f"as {self.side} has"
+            if kind in _SCALES and number > 0:
+                for new, what in (
+                    (1 / number, "1 / "),
+                    (number**0.5, "the root of "),
+                    (number**-0.5, "1 / the root of "),
+                ):
+                    yield new, f"{what}{self.side}'s {name} {number:g}"
+
+
+NONE_KNOWN = KnownNumbers()
+
+
+def held_numbers(table: Values) -> set[tuple[str, float]]:
+    """Return name and value of each number that a module holds; rates of dropout are no part of a checked forward."""
+    return {
+        (name, float(text))
+        for path, held in table.attributes.items()
+        for name, text in held.items()
+        if _NUMBER.fullmatch(text) and "drop" not in f"{path}.{name}"
+    }
