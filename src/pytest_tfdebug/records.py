@@ -328,6 +328,24 @@ class Divergence:
         return self.comparison.metrics
 
 
+#: What a change is of: a number, an operand, a step or call that is left out, an order of axes or elements, weights, or
+#: which function is called.
+ChangeKind = Literal["number", "operand", "left out", "order", "weights", "call"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """A change of one line after which the outputs of both sides agree, as data."""
+
+    side: Literal["port", "reference"]  # whose line was changed
+    file: str  # path of the file; empty where no line is known
+    line: int  # first line of the statement, from 1; 0 where no line is known
+    kind: ChangeKind  # what was changed; of the reference ``left out`` is what the port lacks
+    old: str  # what stands there: a number as it is written, the name of an operator, an operand or a module
+    new: str  # what is used instead; empty for what is left out
+    times: int = 1  # how often it was changed: once in every layer, say
+
+
 @dataclass(frozen=True, slots=True)
 class CulpritRecord:
     """Who is to blame, as plain data: it holds no tensor."""
@@ -343,6 +361,8 @@ class CulpritRecord:
     ranks: str = ""  # on which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process
     certain: bool = False  # whether the place is verified, or was compared on all sides; otherwise it is a suspect
     proved: str = ""  # the change that mends it, in a sentence; empty where none was tried or none does
+    changes: tuple[ChangeRecord, ...] = ()  # that change as data; several where they cannot be told apart
+    patch: str = ""  # a unified diff that makes it, tried by running the changed source; empty where none was found
     # name of the function that holds ``source``, where the forward calls it; empty in the forward itself
     function: str = ""
     callers: tuple[SourceRange, ...] = ()  # the statements that lead to it from the forward, innermost first

@@ -71,16 +71,18 @@ def test_a_change_that_mends_every_output_is_told(bug, sentence):
 @pytest.mark.parametrize(
     ("bug", "sentence"),
     [
-        ("llama-residual-dropped-in-second-layer", "with add of the add of line 306 left out at modeling_llama.py:"),
-        ("whisper-query-scale-missing", "with mul left out at modeling_whisper.py:"),
-        ("llama-final-norm-skipped", "with model.norm left out at modeling_llama.py:"),
+        ("llama-residual-dropped-in-second-layer", "the add of modeling_llama.py:"),
+        ("whisper-query-scale-missing", "the mul of modeling_whisper.py:"),
+        ("llama-final-norm-skipped", "model.norm, called at modeling_llama.py:"),
     ],
 )
 def test_a_step_that_is_missing_is_left_out_of_the_reference(bug, sentence):
     culprit = report_on_bug(bug).culprit
 
-    assert culprit.proved.startswith(f"the reference gives every output of this {sentence}")
+    assert culprit.proved.startswith(f"your port lacks {sentence}")
     assert culprit.reference is not None
+    assert [(each.side, each.kind, each.new) for each in culprit.changes[:1]] == [("reference", "left out", "")]
+    assert culprit.changes[0].file.endswith(sentence.split()[-1].rstrip(":"))
 
 
 def without_layer_norm(model):
@@ -95,14 +97,14 @@ def without_feed_forward(model):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without_layer_norm, "with embeddings.LayerNorm left out at modeling_bert.py:"),
-        (without_feed_forward, "on left out at modeling_bert.py:"),
+        (without_layer_norm, "embeddings.LayerNorm, called at modeling_bert.py:"),
+        (without_feed_forward, "on at modeling_bert.py:"),
     ],
 )
 def test_steps_that_give_more_than_one_tensor_or_follow_in_other_modules_are_left_out(change, sentence):
     culprit = report_on("bert", change).culprit
 
-    assert culprit.proved.startswith("the reference gives every output of this with ")
+    assert culprit.proved.startswith("your port lacks ")
     assert sentence in culprit.proved
 
 
@@ -111,9 +113,7 @@ def test_a_reduction_that_is_missing_is_left_out_of_the_reference():
 
     culprit = report_on("llama", norms).culprit
 
-    assert culprit.proved.startswith(
-        "the reference gives every output of this with mean left out at modeling_llama.py:"
-    )
+    assert culprit.proved.startswith("your port lacks the mean of modeling_llama.py:")
     assert "hidden_states.pow(2).mean" in linecache.getline(culprit.reference.file, culprit.reference.first)
 
 
@@ -187,9 +187,13 @@ def test_a_number_that_the_reference_has_is_tried_before_any_other(eps):
     def change(model):
         model.model.layers[1].post_attention_layernorm.variance_epsilon = eps
 
-    proved = report_on("llama", change).culprit.proved
+    culprit = report_on("llama", change).culprit
+    proved = culprit.proved
 
     assert re.match(rf"with eps 1e-06, as the reference has, instead of {eps} at modeling_llama\.py:\d+ every", proved)
+    assert [(each.side, each.kind, float(each.old), each.new) for each in culprit.changes] == [
+        ("port", "number", eps, "1e-06")
+    ]
 
 
 def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwarn):

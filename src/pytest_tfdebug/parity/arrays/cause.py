@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE
 from pytest_tfdebug.parity.closeness import SAME
-from pytest_tfdebug.parity.find.proof import places_of, sentence
+from pytest_tfdebug.parity.find.proof import places_of
+from pytest_tfdebug.parity.find.proved_changes import sentence
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.matching import Matches, OpenValues, axes_of, has_same_order
 from pytest_tfdebug.parity.proof.prove import PHASES, SECONDS, Proof
@@ -295,4 +296,4 @@ def prove(
         return None
     proof = Proof(forward, tuple(mends), is_reverse=True)
     places = places_of(proof, known, "")
-    return ArraysProof(sentence(proof, places), places[0].finding.call, places[0].lines)
+    return ArraysProof(sentence(places, is_reverse=True, lacks=""), places[0].finding.call, places[0].lines)

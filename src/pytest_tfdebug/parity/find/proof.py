@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
+from pytest_tfdebug.parity.find.proved_changes import changes_of, sentence
 from pytest_tfdebug.parity.find.values import culprit_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
@@ -38,8 +38,6 @@ _CALLS = ("not-called", "extra-call")
 _PLAIN = (*_CALLS, "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
-#: Changes that are told where several cannot be told apart.
-_TOLD = 2
 
 
 def with_proof(look: Explained, trial: Trial) -> Explained:
@@ -52,17 +50,31 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
         proof = prove(look.pair, pairs, trial)
-        return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
+        return look if proof is None else _with_changes(_told_by(proof, look, look.pair, look.culprit), proof)
     except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for a proof failed", exc_info=True)
         return look
+
+
+def _with_changes(look: Explained, proof: Proof) -> Explained:
+    """Return what values say with the changes of a proof as data, for whoever is proved."""
+    pair, culprit = look.pair, look.culprit
+    if pair is None or culprit is None or not culprit.proved:
+        return look
+    known = pair.back.known if proof.is_reverse else pair.weights.known
+    changes = tuple(changes_of(places_of(proof, known, culprit.path, pair), is_reverse=proof.is_reverse))
+    proved = tuple(replace(each, changes=changes) for each in look.proved)
+    return replace(look, culprit=replace(culprit, changes=changes), proved=proved)
 
 
 def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -> Explained:
     """Return what values say with what a proof says."""
     known = pair.back.known if proof.is_reverse else pair.weights.known
     places = places_of(proof, known, named.path, pair)
-    told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
+    told, is_certain = (
+        sentence(places, is_reverse=proof.is_reverse),
+        len({place.finding.call.path for place in places}) == 1,
+    )
     if proof.is_reverse:
         is_certain = is_certain and _is_given_known(proof, pair)
         here = _in_port(named, proof, pair)
@@ -259,7 +271,9 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
         source = named.source if is_text else here.source or named.source
         reference = (named.reference or here.reference) if is_text else (here.reference or named.reference)
         certain = here.certain or (is_text and named.certain)
-        return replace(named, source=source, reference=reference, certain=certain, proved=here.proved)
+        return replace(
+            named, source=source, reference=reference, certain=certain, proved=here.proved, changes=here.changes
+        )
     first, is_glue = named.divergence, named.kind == "glue"
     # a call that was given another number: what it computes with it is no other culprit
     is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
@@ -268,7 +282,7 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     if named.kind in _CALLS and look.proved and not _is_of_call(named, look):
         return told  # the port agrees with that call as it is
     certain, reference = named.certain and (is_given or not is_glue), told.reference or named.reference
-    return replace(named, reference=reference, certain=certain, proved=told.proved)
+    return replace(named, reference=reference, certain=certain, proved=told.proved, changes=told.changes)
 
 
 def _is_of_call(named: Culprit, look: Explained) -> bool:
@@ -276,32 +290,6 @@ def _is_of_call(named: Culprit, look: Explained) -> bool:
     at, is_added = named.source, look.finding is not None and look.finding.fault == "left-out"
     lines = (each.source for each in look.proved if each.source is not None)
     return is_added or at is None or any(each.holds(at.file, at.first) for each in lines)
-
-
-def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
-    """Return what mends a forward: "with eps 1e-06 instead of 1e-05 at my_bert.py:88 every output agrees"."""
-    more = f" (and {len(places) - _TOLD} other ways)" if len(places) > _TOLD else ""
-    told = ", or with ".join(_told(place) for place in places[:_TOLD]) + more
-    if proof.is_reverse:
-        return f"the reference gives every output of this with {told}"
-    return f"with {told} every output agrees"
-
-
-def _told(place: ProofPlace) -> str:
-    at, count = place.at, place.mends[0].times
-    where = f" at {PurePath(at.file).name}:{at.first}" if at is not None else ""
-    return f"{_numbers(place)}{where}{f' ({count} times)' if count > 1 else ''}"
-
-
-def _numbers(place: ProofPlace) -> str:
-    """Return what a change is, with all numbers that mend the forward: "eps 1e-12 or eps 0 instead of 1"."""
-    first = place.mends[0].change
-    if first.kind != "number" or ", " in first.text:  # what the other side has needs no other number beside it
-        return first.text
-    same = [mend.change for mend in place.mends if (mend.change.kind, mend.change.place) == (first.kind, first.place)]
-    new, _, old = first.text.partition(" instead of ")
-    alike = [each.text.partition(" instead of ")[0] for each in same if each.text.endswith(f" instead of {old}")]
-    return f"{' or '.join(dict.fromkeys([new, *alike]))} instead of {old}"
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair | None) -> Finding:

@@ -71,6 +71,8 @@ class Change:
     operand: int | None = None  # the value that is given in another form, or in whose place another is
     other: int | None = None  # the value that is used instead or as well
     call: int | None = None  # ``index`` of the call that is left out or made otherwise
+    old: str = ""  # what is changed, as it is written or called
+    new: str = ""  # what is there then; empty for nothing, or where the text says it
 
     @property
     def edits(self) -> dict[int, Edit]:
@@ -108,9 +110,14 @@ class At(NamedTuple):
         """What its result is called."""
         return self.forward.described(self.forward.outs_of(self.place)[0])
 
-    def change(self, cost: float, text: str, edit: Edit, kind: str, *key: Hashable) -> Change:
+    def change(
+        self, cost: float, text: str, edit: Edit, kind: str, *key: Hashable, old: str = "", new: str = ""
+    ) -> Change:
         """Return a change of it."""
-        return Change(cost + self.far, text, self.place, edit, kind, (self.step.operator, kind, *key))
+        operator = self.step.operator
+        return Change(
+            cost + self.far, text, self.place, edit, kind, (operator, kind, *key), old=old or operator, new=new
+        )
 
 
 def changes_at(at: At) -> Iterator[Change]:
@@ -133,12 +140,12 @@ def numbers(at: At) -> Iterator[Change]:
         known = list(at.known.at(at.step.operator, old)) if isinstance(old, float) else []
         for new, told, cost in known:
             text = f"{_name_of(at.step, path, new, name)} {new:.6g}, {told}, instead of {old:.6g}"
-            yield at.change(cost, text, partial(_with, path, new), "number", path, new)
+            yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
         tried = {each.number for each in known}
         for new in (each for each in _grid(old, lengths) if each not in tried):
             text = f"{name} {new:.6g} instead of {old:.6g}"
             cost = _cost_of(old) + (_LESS_LIKELY if new == 0 else 0.0)
-            yield at.change(cost, text, partial(_with, path, new), "number", path, new)
+            yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
 
 
 def _grid(old: float, lengths: set[int]) -> list[float]:
@@ -181,7 +188,9 @@ def orders(at: At) -> Iterator[Change]:
         for order in permutations(axes) if len(axes) <= 4 else ():  # noqa: PLR2004 - 5 have 120
             if order != axes:
                 text = f"axes {order} instead of {axes}"
-                yield at.change(2, text, partial(_with, (0, 1), list(order)), "order", order)
+                yield at.change(
+                    2, text, partial(_with, (0, 1), list(order)), "order", order, old=f"{axes}", new=f"{order}"
+                )
     if step.operator in ("view", "_unsafe_view", "reshape"):
         yield from _sizes(at)
     count = len(step.outs)
@@ -205,14 +214,22 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
     """The result times a number: a scale that no table of usual numbers has, such as ``1 / sqrt(3 * head_size)``."""
     for factor in sorted(factors) if not at.is_write else ():
         text = f"{at.described} times {factor:.6g}"
-        yield at.change(2.2, text, partial(_applied, partial(torch.mul, other=factor)), "scaled", factor)
+        yield at.change(
+            2.2,
+            text,
+            partial(_applied, partial(torch.mul, other=factor)),
+            "scaled",
+            factor,
+            old="1.0",
+            new=repr(factor),
+        )
 
 
 def activated(at: At) -> Iterator[Change]:
     """An activation of the result, which was forgotten."""
     for name, function in {**ACTIVATIONS, **_GATES}.items() if not at.is_write else ():
         text = f"{name} of {at.described}"
-        yield at.change(2, text, partial(_applied, function), "activated", name)
+        yield at.change(2, text, partial(_applied, function), "activated", name, new=name)
 
 
 # --- operators
@@ -229,7 +246,7 @@ def functions(at: At) -> Iterator[Change]:
             for name, function in functions_.items():
                 if name != own:
                     text, edit = f"{name} instead of {own}", partial(_computed, function, needs or None)
-                    yield at.change(_COST_OF_FUNCTION[needs], text, edit, "function", name)
+                    yield at.change(_COST_OF_FUNCTION[needs], text, edit, "function", name, old=own, new=name)
     if operator in ("sub", "div") and count == 2:  # noqa: PLR2004 - both
         yield at.change(2, f"the operands of {operator} exchanged", _other_way_round, "exchanged")
     if operator == "native_layer_norm":
@@ -261,9 +278,16 @@ def left_out(at: At) -> Iterator[Change]:
         text = f"{what} left out" if is_operand else f"all from {forward.described(index)} on left out"
         cost = 1.5 if is_operand else 2.2
         key = operands.index(index) if is_operand else ("back", depth)
-        change = at.change(cost, text, partial(only, index), "left out", key)
+        change = at.change(
+            cost, text, partial(only, index), "left out", key, old=_starts(at, index, is_operand=is_operand)
+        )
         change.other = None if is_operand else index
         yield change
+
+
+def _starts(at: At, index: int, *, is_operand: bool) -> str:
+    """Return what is called that is left out: an operator, or all from a value on."""
+    return at.step.operator if is_operand else f"all from {at.forward.described(index)} on"
 
 
 def _is_as_large(shape: torch.Size, other: torch.Size) -> bool:
@@ -281,7 +305,9 @@ def operands_in_another_form(at: At) -> Iterator[Change]:
         what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else f"operand {path[-1]}")
         for kind, found in (("form", transforms), ("order of elements", reorderings)):
             for cost, text, form in found(tensor, is_given=at.forward.is_given(ref)):
-                change = at.change(cost, f"{what} {text}", partial(_formed, path, form), kind, path, text)
+                change = at.change(
+                    cost, f"{what} {text}", partial(_formed, path, form), kind, path, text, old=what, new=text
+                )
                 change.operand = ref
                 yield change
 
@@ -293,7 +319,8 @@ def other_operands(at: At) -> Iterator[Change]:
         for other in _alike(at, tensor, ref)[:_OTHERS]:
             text = f"{at.forward.described(other)} instead of {what}"
             edit = partial(_with_value, path, other)
-            change = at.change(2.5, text, edit, "operand", path, at.forward.role_of(other))
+            key = "operand", path, at.forward.role_of(other)
+            change = at.change(2.5, text, edit, *key, old=what, new=at.forward.described(other))
             change.operand, change.other = ref, other
             yield change
 
@@ -305,7 +332,8 @@ def added(at: At) -> Iterator[Change]:
         return
     for other in _alike(at, result, -1)[:_ADDED]:
         text = f"{at.forward.described(other)} added"
-        change = at.change(2.5, text, partial(_plus, other), "added", at.forward.role_of(other))
+        key = "added", at.forward.role_of(other)
+        change = at.change(2.5, text, partial(_plus, other), *key, new=at.forward.described(other))
         change.other = other
         yield change
 

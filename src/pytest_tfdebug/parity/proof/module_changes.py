@@ -50,11 +50,12 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
             continue
         steps = _steps_between(forward, x, y)
         path, key, edit = call.path, NUMBER.sub("*", _NAME.findall(call.path)[-1]), partial(only, x)
-        yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index)
+        yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index, old=path)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():
             edit = partial(only, x, form=function)
-            yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=call.index)
+            text = f"{name} instead of {path}"
+            yield Change(1, text, place, edit, "activation", (key, name), call=call.index, old=path, new=name)
 
 
 def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
