@@ -1,5 +1,6 @@
 """Where a function of a port is the reference's but for a few statements."""
 
+import re
 from textwrap import dedent
 
 import pytest
@@ -147,3 +148,29 @@ def test_a_file_that_cannot_be_read_is_none(tmp_path, text):
         path.write_text(text)
 
     assert source_file(str(path)) is None
+
+
+def test_local_names_and_attributes_of_another_spelling_are_no_difference():
+    renamed = REFERENCE_TEXT
+    for old, new in (("x", "hidden"), ("y", "out"), ("layers", "blocks"), ("layer", "block"), ("scale", "factor")):
+        renamed = re.sub(rf"\b{old}\b", new, renamed)
+
+    assert found(SourceFile("port.py", renamed)) == []
+
+
+def test_two_names_that_a_port_exchanges_are_a_difference():
+    assert found(edited("return x + y", "return y - x")) == [("return y - x", "return x + y", False)]
+
+
+def test_one_wrong_name_among_renamed_ones_is_a_difference():
+    renamed = re.sub(r"\by\b", "out", REFERENCE_TEXT).replace("return x + out", "return x + x")
+
+    assert found(SourceFile("port.py", renamed)) == [("return x + x", "return x + y", False)]
+
+
+def test_variables_of_comprehensions_have_no_name():
+    text = "def f(parts, n):\n    a = [g(part) for part in parts]\n    return sum(a) / n\n"
+    reference = SourceFile("reference.py", text)
+    port = SourceFile("port.py", text.replace("g(part) for part in", "g(n) for n in"))
+
+    assert not list(text_differences(port, "f", port.whole("f"), reference, "f"))

@@ -95,13 +95,26 @@ class ModuleTexts:
 
 def texts_of(item: CallComparison, recorded: Values | None) -> ModuleTexts | None:
     """Return the texts of a call and of its expected one; None where one cannot be read, or is not as recorded."""
-    if item.expected is None or item.call.source is None or item.expected.source is None:
+    there = _source_there(item, recorded)
+    if item.call.source is None or there is None:
         return None
-    own, reference = source_file(item.call.source.file), source_file(item.expected.source.file)
-    if own is None or reference is None or not _is_as_recorded(reference, item.expected.source.file, recorded):
+    own, reference = source_file(item.call.source.file), source_file(there.file)
+    if own is None or reference is None or not _is_as_recorded(reference, there.file, recorded):
         return None
-    forward, counterpart = own.around(item.call.source), reference.around(item.expected.source)
+    forward, counterpart = own.around(item.call.source), reference.around(there)
     return ModuleTexts(own, reference, forward, counterpart) if forward and counterpart else None
+
+
+def _source_there(item: CallComparison, recorded: Values | None) -> SourceRange | None:
+    """Return the lines of the reference's call: those that ran, where it ran again; a golden's may be another version.
+
+    A golden names ``transformers/models/llama/modeling_llama.py`` as it is imported, a forward the file that it ran.
+    """
+    expected = item.expected
+    if expected is None:
+        return None
+    ran = (call.source for call in (recorded.calls if recorded is not None else ()) if call.name == expected.name)
+    return next(filter(None, ran), expected.source)
 
 
 def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> bool:

@@ -145,7 +145,8 @@ class Comparator:
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare the inputs of a call that begins."""
-        if len(args) + len(kwargs) > len(leaves) or self._pairing.is_ambiguous(call):  # or there are but tensors
+        is_tensors = all(isinstance(each, torch.Tensor) for each in (*args, *kwargs.values()))
+        if not is_tensors or self._pairing.is_ambiguous(call):
             call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._begin(call, self._records(leaves))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.check_record import SourceText
+from pytest_tfdebug.parity.text.local_names import Statement, statement, texts_in_names_of
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
@@ -80,15 +81,6 @@ class TextDifference(NamedTuple):
     callers: tuple[SourceRange, ...] = ()
 
 
-class _Unit(NamedTuple):
-    """A simple statement, or the head of one that holds others."""
-
-    first: int
-    last: int
-    text: str
-    nodes: tuple[ast.AST, ...]
-
-
 class SourceFile:
     """A file of Python with its functions."""
 
@@ -131,10 +123,10 @@ class SourceFile:
         found = (self.method(base, name) for base in self._bases.get(class_name, ()) if base in self._bases)
         return next(filter(None, found), "")
 
-    def units(self, name: str) -> list[_Unit]:
+    def units(self, name: str) -> list[Statement]:
         """Return the statements of a function, its parameters first."""
         node = self._functions[name]
-        return [_unit(node, node.lineno, node.args), *_units(node.body)]
+        return [statement(node, node.lineno, node.args), *_units(node.body)]
 
     def reached(self, name: str, lines: SourceRange) -> Iterator[tuple[str, SourceRange, tuple[SourceRange, ...]]]:
         """Yield a function with some of its lines, and the functions of this file that these use, with all of theirs.
@@ -151,7 +143,7 @@ class SourceFile:
                     seen.add(used)
                     todo.append((used, self.whole(used), (SourceRange(self.path, unit.first, unit.last), *callers)))
 
-    def _used(self, name: str, lines: SourceRange) -> Iterator[tuple[str, _Unit]]:
+    def _used(self, name: str, lines: SourceRange) -> Iterator[tuple[str, Statement]]:
         """Yield the functions of this file that some lines of a function name, and the statement that does."""
         class_name = name.rpartition(".")[0]
         for unit, node in self._nodes(name, lines):
@@ -168,7 +160,7 @@ class SourceFile:
             if _meet(unit, lines) and named.search(unit.text):
                 yield SourceRange(self.path, unit.first, unit.last)
 
-    def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[_Unit, ast.AST]]:
+    def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[Statement, ast.AST]]:
         meant = (unit for unit in self.units(name) if _meet(unit, lines))
         return ((unit, node) for unit in meant for part in unit.nodes for node in ast.walk(part))
 
@@ -202,28 +194,23 @@ def _parsed(path: str, text: str) -> SourceFile | None:
         return None
 
 
-def _units(body: list[ast.stmt]) -> Iterator[_Unit]:
+def _units(body: list[ast.stmt]) -> Iterator[Statement]:
     for node in body:
         blocks: list[list[ast.stmt]] = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
         if isinstance(node, ast.AnnAssign) and node.value is not None:
-            yield _unit(node, node.end_lineno, node.target, node.value)
+            yield statement(node, node.end_lineno, node.target, node.value)
         elif not blocks[0] or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):  # a docstring
-                yield _unit(node, node.end_lineno, node)
+                yield statement(node, node.end_lineno, node)
         else:
             heads = [value for name, value in ast.iter_fields(node) if name in ("test", "target", "iter", "items")]
             parts = [part for head in heads for part in (head if isinstance(head, list) else [head])]
-            yield _unit(node, max(node.lineno, blocks[0][0].lineno - 1), *parts)
+            yield statement(node, max(node.lineno, blocks[0][0].lineno - 1), *parts)
             for block in (*blocks, *(handler.body for handler in getattr(node, "handlers", ()))):
                 yield from _units(block)
 
 
-def _unit(node: ast.stmt, last: int | None, *parts: ast.AST) -> _Unit:
-    kind = "" if parts == (node,) else type(node).__name__
-    return _Unit(node.lineno, last or node.lineno, "; ".join([kind, *map(ast.unparse, parts)]), parts)
-
-
-def _meet(unit: _Unit, lines: SourceRange) -> bool:
+def _meet(unit: Statement, lines: SourceRange) -> bool:
     return unit.first <= lines.last and lines.first <= unit.last
 
 
@@ -268,10 +255,10 @@ def aligned(own: SourceFile, name: str, lines: SourceRange, reference: SourceFil
     return SourceRange(reference.path, same[0].first, same[-1].last) if same else None
 
 
-def _matcher(mine: list[_Unit], theirs: list[_Unit]) -> SequenceMatcher[str]:
-    return SequenceMatcher(None, [unit.text for unit in mine], [unit.text for unit in theirs], autojunk=False)
+def _matcher(mine: list[Statement], theirs: list[Statement]) -> SequenceMatcher[str]:
+    return SequenceMatcher(None, texts_in_names_of(mine, theirs), [unit.text for unit in theirs], autojunk=False)
 
 
-def _shown(units: list[_Unit], first: int, last: int) -> list[_Unit]:
+def _shown(units: list[Statement], first: int, last: int) -> list[Statement]:
     """Return some statements, or the one before which they belong."""
     return units[first:last] or units[first : first + 1] or units[-1:]

@@ -1,0 +1,99 @@
+"""Hold a port to its reference as users do: ``tf_golden.check`` in a test of pytest, the golden on disk.
+
+``compare`` of two traces goes another way: there the reference's lines have this machine's paths, its values are all at
+hand, and nothing went through a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.errors import ParityError
+
+if TYPE_CHECKING:
+    from cases import Case
+
+    from pytest_tfdebug import ParityReport
+
+_TEST = """
+def test_port(tf_golden, checked):
+    checked(tf_golden)
+"""
+_QUIET = (
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:randomly",
+    "--no-header",
+    "--import-mode=importlib",
+)
+
+
+class _Fixtures:
+    """Gives the test what it checks, and keeps what came of it."""
+
+    def __init__(self, case: Case) -> None:
+        self._case, self.report, self.error = case, None, None
+
+    @pytest.fixture
+    def checked(self) -> Any:
+        return self._check
+
+    def _check(self, tf_golden: Any) -> None:
+        case = self._case
+        own = {"port_inputs": case.port_kwargs or case.port_args} if _takes_others(case) else {}
+        try:
+            self.report = tf_golden.check(
+                case.port,
+                *case.reference_args,
+                reference=case.reference,
+                outputs=case.outputs,
+                **own,
+                **case.reference_kwargs,
+            )
+        except ParityError as error:
+            self.report = error.report
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _takes_others(case: Case) -> bool:
+    return case.port_args is not case.reference_args or case.port_kwargs is not case.reference_kwargs
+
+
+def checked(case: Case, *options: str) -> ParityReport:
+    """Record the reference of a pair of models on disk, hold the port to the file, and return the report.
+
+    Args:
+        case: The pair of models with the inputs of each.
+        *options: More options of pytest, ``-o tf_explain_seconds=0``.
+
+    Raises:
+        Exception: What the check raised, if that is no verdict.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        test = Path(folder) / "test_port.py"
+        test.write_text(_TEST, encoding="utf-8")
+        for mode in ("update", "check"):
+            fixtures = _Fixtures(case)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                pytest.main(
+                    [str(test), "--rootdir", folder, f"--tf-golden={mode}", *_QUIET, *options], plugins=[fixtures]
+                )
+            if fixtures.error is not None:
+                raise fixtures.error
+    assert fixtures.report is not None, printed.getvalue()
+    return fixtures.report
