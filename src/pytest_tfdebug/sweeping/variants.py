@@ -26,6 +26,7 @@ from pytest_tfdebug.sweeping.fields import Changes, Field, changed, fields, plai
 from pytest_tfdebug.sweeping.result import BlindSpot
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import NUMBER
+from pytest_tfdebug.tracing.values.index_range import indices_checked
 from pytest_tfdebug.tracing.values.precision import in_float64
 
 if TYPE_CHECKING:
@@ -169,7 +170,8 @@ def called(model: Any, inputs: Inputs) -> Any:  # noqa: ANN401 - a model of any 
     if not isinstance(model, torch.nn.Module):
         return model(**inputs)
     call = port_call(model, (), dict(inputs))
-    return model(*call.args, **call.kwargs)
+    with indices_checked(model):
+        return model(*call.args, **call.kwargs)
 
 
 def answer(model: Any, inputs: Inputs, forward: Forward = called) -> Answer:  # noqa: ANN401

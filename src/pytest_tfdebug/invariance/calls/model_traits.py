@@ -13,6 +13,7 @@ import torch
 
 from pytest_tfdebug.tracing.record import signatures
 from pytest_tfdebug.tracing.record.modules import bare
+from pytest_tfdebug.tracing.values.index_range import indices_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -168,7 +169,7 @@ def default_inputs(model: torch.nn.Module, length: int = _LENGTH) -> dict[str, A
     for names in _choices(model):
         made = {name: _MAKERS[name](model, length) for name in names}
         try:
-            with torch.no_grad():
+            with torch.no_grad(), indices_checked(model):
                 model(**made)
         except Exception as error:  # noqa: BLE001 - every model refuses in its own way
             problem = f"{type(error).__name__}: {error}"

@@ -19,6 +19,7 @@ from pytest_tfdebug.tracing.record.leaves import is_cache, walk
 from pytest_tfdebug.tracing.record.modules import root_name
 from pytest_tfdebug.tracing.record.signatures import named_parameters
 from pytest_tfdebug.tracing.record.state import autocast_of, kept, preserved
+from pytest_tfdebug.tracing.values.index_range import indices_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ class ObservedCall:
         """Make the call again with other inputs, from the same random state; inside ``restored``."""
         if self.rng is not None:
             torch.set_rng_state(self.rng)
-        with torch.set_grad_enabled(self.has_grad):
+        with torch.set_grad_enabled(self.has_grad), indices_checked(model or self.model):
             own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}
             return (model or self.model)(**own)
 

@@ -16,6 +16,7 @@ from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.modules import Selection
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.trace import Trace, recorded_forward
+from pytest_tfdebug.tracing.values.index_range import indices_checked
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
 from pytest_tfdebug.values import Fingerprint, are_among
 
@@ -94,7 +95,8 @@ def on_part(forward: Rerun, take: Take) -> Rerun | None:
 def made(forward: Rerun, recorded: Trace | None = None) -> Trace:
     """Make a forward once more, and return what it gave: of the modules that a trace recorded, if one is given."""
     among = None if recorded is None else {*recorded.modules}.difference(recorded.unrecorded)
-    return recorded_forward(forward.model, *forward.inputs(), Selection(among=among), method=forward.method)
+    with indices_checked(forward.model):
+        return recorded_forward(forward.model, *forward.inputs(), Selection(among=among), method=forward.method)
 
 
 def is_part(trace: Trace, whole: Trace, take: Take) -> bool:

@@ -136,13 +136,14 @@ def numbers(at: At) -> Iterator[Change]:
     for path, old in at.step.given:
         if isinstance(old, bool) or not isinstance(old, (int, float)) or isinstance(old, Ref):
             continue
-        name = _name_of(at.step, path, old)
+        name, ends = _name_of(at.step, path, old), _ends_of(at, path)
         known = list(at.known.at(at.step.operator, old)) if isinstance(old, float) else []
         for new, told, cost in known:
             text = f"{_name_of(at.step, path, new, name)} {new:.6g}, {told}, instead of {old:.6g}"
             yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
         tried = {each.number for each in known}
-        for new in (each for each in _grid(old, lengths) if each not in tried):
+        found = (each for each in _grid(old, lengths) if each not in tried)
+        for new in (each for each in found if ends is None or ends[0] <= each < ends[1]):
             text = f"{name} {new:.6g} instead of {old:.6g}"
             cost = _cost_of(old) + (_LESS_LIKELY if new == 0 else 0.0)
             yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
@@ -175,9 +176,26 @@ def _name_of(step: Step, path: _Path, value: float, otherwise: str = "") -> str:
         return "eps"
     if otherwise:
         return otherwise
-    schema = getattr(step.run, "_schema", None)
-    argument = schema.arguments[path[1]].name if schema is not None and path[0] == 0 else str(path[-1])
+    argument = _argument_of(step, path)
     return _CALLED.get(operator, argument) if argument in ("other", "exponent", "self", "value") else argument
+
+
+def _argument_of(step: Step, path: _Path) -> str:
+    """Return what an operator calls an argument."""
+    is_first = step.func is not None and path[0] == 0 and not any(isinstance(each, Target) for _, each in step.given)
+    return step.func._schema.arguments[path[1]].name if step.func and is_first else str(path[-1])  # noqa: SLF001 - public to who dispatches
+
+
+def _ends_of(at: At, path: _Path) -> tuple[int, int] | None:
+    """Return between what a number that counts axes, or the elements of one, can lie; None for any other."""
+    argument, first = _argument_of(at.step, path), next((ref for _, ref in at.operands), None)
+    if first is None or not argument.startswith(("dim", "index")):
+        return None
+    tensor = at.forward.tensor(first)
+    if argument.startswith("dim"):
+        return -max(tensor.dim(), 1), max(tensor.dim(), 1)
+    axis = next((each for each in at.step.args[1:] if type(each) is int), 0)  # ``select(self, dim, index)``
+    return -tensor.shape[axis], tensor.shape[axis]
 
 
 def orders(at: At) -> Iterator[Change]:

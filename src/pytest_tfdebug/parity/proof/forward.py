@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.tracing.record.modules import NUMBER
-from pytest_tfdebug.tracing.values.tape import Ref
+from pytest_tfdebug.tracing.values.tape import NotTriedError, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
@@ -82,8 +82,11 @@ class Replay:
             for index, result in zip(step.outs, results, strict=False):
                 if index is None or result is None or index in instead:
                     continue
-                if _is_same(result, self.tape.tensors.get(index)):
+                recorded = self.tape.tensors.get(index)
+                if _is_same(result, recorded):
                     continue
+                if recorded is not None and result.dim() != recorded.dim():
+                    raise NotTriedError("what follows counts axes")  # and an axis that is not there is an error
                 run.values[index] = result
                 if is_enough(index, result):
                     return run.values

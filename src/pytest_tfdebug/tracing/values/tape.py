@@ -16,6 +16,7 @@ import torch
 from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_map
 
 from pytest_tfdebug.tensors import storage_id
+from pytest_tfdebug.tracing.values.index_range import chooses, has_index, is_index, is_told, out_of_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,10 @@ class Ref(int):
     """Where a tensor stood among arguments: the index of its value; below 0 that of the image of a storage."""
 
     __slots__ = ()
+
+
+class NotTriedError(ValueError):
+    """An operator that is not run with operands that it may not be able to take."""
 
 
 class Geometry(NamedTuple):
@@ -61,6 +66,7 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]  # its keyword arguments
     outs: tuple[int | None, ...]  # the values and images that it gave; None for what is neither
+    func: torch._ops.OpOverload | None = None  # the operator; None for what the tape itself does
     # all that stands in the arguments, with how to reach it: ``((0, 1), 2.0)`` for the second argument
     given: tuple[tuple[tuple[Any, ...], Any], ...] = field(init=False)
     refs: tuple[int, ...] = field(init=False)  # the values and images that it was given
@@ -118,9 +124,8 @@ class Tape:
         name = func.overloadpacket.__name__
         is_trusting = name.startswith(_INTERNAL) and not name.startswith(_CHECKED)  # most of these check nothing
         if "empty" not in name and torch.Tag.nondeterministic_seeded not in func.tags:
-            form = mapped(given, lambda each: _form_of(self.tensors.get(each) if isinstance(each, Ref) else each))
-            run = partial(_as_recorded, func, form) if is_trusting else func
-            self._add(Step(name, run, *given, tuple(outs)))
+            run = self._as_recorded(func, given) if is_trusting else self._checked(func, given)
+            self._add(Step(name, run, *given, tuple(outs), func))
 
     def will_write(self, tensors: Sequence[torch.Tensor]) -> dict[int, Target]:
         """Note that an operator is about to write to some tensors; return what stands for them, by their ids."""
@@ -147,12 +152,27 @@ class Tape:
         new = [self._new_image(tensor) for tensor in storages.values()]
         step = Step(
             func.overloadpacket.__name__,
-            partial(written, func),
+            partial(written, self._checked(func, given)),
             (*given, images),
             {},
             (*(index for index, _ in results), *new),
+            func,
         )
         self._add(step)
+
+    def _checked(self, func: torch._ops.OpOverload, given: tuple[Any, Any]) -> Callable[..., Any]:
+        """Return an operator that is run only where what it chooses is there: an accelerator would not say so."""
+        if not chooses(func):
+            return func
+        if is_told(func):
+            return partial(_in_range, func)
+        tensors = [self.tensors[each] for _, each in _places(given) if isinstance(each, Ref) and each in self.tensors]
+        return self._as_recorded(func, given) if has_index(tensors) else func
+
+    def _as_recorded(self, func: torch._ops.OpOverload, given: tuple[Any, Any]) -> Callable[..., Any]:
+        """Return an operator that is run only on tensors of the recorded forms, integers and numbers."""
+        recorded = (self.tensors.get(each) if isinstance(each, Ref) else each for _, each in _places(given))
+        return partial(_on_the_like, func, [*map(_form_of, recorded)])
 
     def _image(self, tensor: torch.Tensor) -> int:
         """Return the image of a tensor's storage as it is; the first is made of the first value in it."""
@@ -196,16 +216,35 @@ def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN40
     return tree_map(replacement, given, is_leaf=_is_whole)
 
 
-def _as_recorded(func: Callable[..., Any], form: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
-    """Run an operator that trusts what it is given, on tensors of the recorded shapes and with the recorded numbers."""
-    if mapped((args, kwargs), _form_of) != form:
-        msg = f"{func} checks nothing of what it is given"
-        raise ValueError(msg)
+def _on_the_like(func: Callable[..., Any], forms: Sequence[Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
+    """Run an operator that does not check what it is given, or of which nothing says what it chooses."""
+    given = [_form_of(each) for _, each in _places((args, kwargs))]
+    if len(given) != len(forms) or not all(map(_is_one_form, given, forms)):
+        msg = f"{func} runs on what it was recorded with alone: it checks nothing of what it is given"
+        raise NotTriedError(msg)
+    return func(*args, **kwargs)
+
+
+def _in_range(func: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
+    """Run an operator if what it chooses is there."""
+    told = out_of_range(func, args, kwargs)
+    if told:
+        raise NotTriedError(told)
     return func(*args, **kwargs)
 
 
 def _form_of(each: Any) -> Any:  # noqa: ANN401 - any
-    return (each.shape, each.stride(), each.dtype) if isinstance(each, torch.Tensor) else each
+    """Return a tensor's shape, strides and dtype, and its numbers where these may choose elements."""
+    if not isinstance(each, torch.Tensor):
+        return each
+    return each.shape, each.stride(), each.dtype, each.clone() if is_index(each) else None
+
+
+def _is_one_form(one: Any, other: Any) -> bool:  # noqa: ANN401 - any
+    is_tensor = isinstance(one, tuple) and isinstance(one[-1], torch.Tensor)
+    if is_tensor and isinstance(other, tuple) and isinstance(other[-1], torch.Tensor):
+        return bool(one[:-1] == other[:-1]) and torch.equal(one[-1], other[-1])
+    return bool(one == other) and not is_tensor
 
 
 def results_of(output: Any) -> list[Any]:  # noqa: ANN401 - of any operator
