@@ -30,6 +30,7 @@ _PUBLIC: dict[str, str] = {
     "assert_invariant": "invariance.api",
     "assert_padding_invariant": "invariance.api",
     "compare": "parity.compare",
+    "compare_steps": "steps.api",
     "conformance": "conform.mixin",
     "fill": "goldens.weights",
     "golden": "sweeping.fixture",

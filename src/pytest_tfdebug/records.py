@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Direction = Literal["input", "output", "write"]
 #: Where the first divergence arose; see :class:`Culprit`.
-Kind = Literal["module", "glue", "not-called", "extra-call", "inputs", "dtype", "weights", "random"]
+Kind = Literal[
+    "module", "glue", "not-called", "extra-call", "inputs", "dtype", "weights", "random", "gradient", "step", "loss"
+]
 
 
 class Site(NamedTuple):
@@ -385,7 +387,8 @@ class Culprit(CulpritRecord):
         kind: ``module``: its inputs agree, its output does not, and it called nothing; ``glue``: the lines between or
             after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
             model was given other inputs; ``dtype``: most of its modules compute in another one; ``weights``: its
-            parameters are not the expected ones; ``random``: it draws random numbers.
+            parameters are not the expected ones; ``random``: it draws random numbers. Of a train step, ``gradient``:
+            its lines spoil a gradient; ``step``: the optimiser does otherwise; ``loss``: only the loss differs.
         divergence: The tensor that decided; None when the inputs have no common tensor, or values decided.
     """
 

@@ -44,6 +44,7 @@ class ParityReport:
         is_drift: Whether nothing jumps, and the environment is another than the expected side's.
         has_own_inputs: Whether the forward under test was given other inputs on purpose.
         elements: A tensor that differs, element by element; only for a page or a file.
+        agreement: What is said where all is well, in a sentence; empty for a forward.
     """
 
     culprit: Culprit | None
@@ -69,6 +70,7 @@ class ParityReport:
     is_drift: bool = False
     has_own_inputs: bool = False
     elements: ElementGrid | None = field(default=None, repr=False, compare=False)
+    agreement: str = ""
 
     @property
     def ok(self) -> bool:

@@ -40,6 +40,9 @@ _WHAT = {
     "dtype": "computes in another dtype",
     "weights": "has other weights",
     "random": "draws random numbers",
+    "gradient": "spoils a gradient here",
+    "step": "makes another step",
+    "loss": "gives another loss",
 }
 #: What is said of every culprit that is not certain.
 UNSURE = "Not certain: the bug is in these lines or in their inputs."
@@ -56,7 +59,7 @@ def parity_text(report: ParityReport) -> CheckText:
         outputs = [f"Outputs: {'; '.join(report.output_notes)}."] if report.output_notes else []
         told = (*outputs, *([f"Noise: {report.noise}"] if report.noise else []))
         calls = sum(item.expected is not None for item in report.calls)
-        answer = f"Parity: {report.tensors} tensors of {calls} calls agree."
+        answer = report.agreement or f"Parity: {report.tensors} tensors of {calls} calls agree."
         return CheckText(answer, why=told, advice=names, circumstances=around, repro=tuple(report.repro))
     what = culprit.wrong or _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else "")
     why = culprit.why[:1].upper() + culprit.why[1:]

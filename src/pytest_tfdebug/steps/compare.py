@@ -1,0 +1,218 @@
+"""Two backwards side by side: which value is which, and whose gradient is another.
+
+Values pair by what they are, as in a forward. All values of one side with the same numbers are one group: what a group
+gets is the sum over those that no other of the group comes before, so that a port may compute a value twice, copy it or
+move its elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_tfdebug.parity.values.matching import Matches
+from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.steps.gradients import NOISE, NOTHING, SAME, Effect, GradientSums, difference, effect
+from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterPairs
+from pytest_tfdebug.values import distance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.steps.gradients import Floats
+    from pytest_tfdebug.steps.table import Backward
+    from pytest_tfdebug.values import Value
+
+#: Distance of two fingerprints up to which they are of one value: see ``parity.values.matching.TOLERANCES``.
+SAME_VALUE = 2e-5
+#: Share of the greatest gradient below which that of a parameter is rounding: of a bias before a norm nothing is left.
+_ROUNDING = 1e-6
+#: Share of its size by which a loss may differ.
+SAME_LOSS = 1e-5
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A value or a parameter whose gradient is not the reference's."""
+
+    value: int | None  # index of the port's value; None for a parameter that its forward never used
+    parameter: str  # name of the port's parameter, empty for a value
+    effect: Effect
+    error: float
+    members: frozenset[int]  # the port's values with the same numbers
+    mates: frozenset[int]  # the reference's
+    position: float  # where it stands in the order of the forward; a parameter stands before its first use
+
+
+@dataclass
+class HeldGradients:
+    """What came of holding one backward to another."""
+
+    wrong: list[Wrong]
+    values: int = 0  # groups of values whose gradients were compared
+    parameters: int = 0  # parameters whose gradients were compared
+    worst: float = 0.0  # greatest error of a gradient that agrees
+    unpaired: tuple[str, ...] = ()  # parameters of the port that hold no numbers of the reference
+    missing: tuple[str, ...] = ()  # parameters of the reference that the port does not hold
+    silent: tuple[str, ...] = ()  # parameters that get no gradient on the reference's side
+
+    @property
+    def first(self) -> Wrong | None:
+        """The one that a backward comes to first: what comes after it in the forward agrees."""
+        return max(self.wrong, key=lambda each: each.position, default=None)
+
+
+class BackwardPair:
+    """Two backwards."""
+
+    def __init__(self, reference: Backward, port: Backward) -> None:
+        self.reference, self.port = reference, port
+        self.sides = Side(reference.values), Side(port.values)
+        self.parameters = ParameterPairs(port.rows, reference.rows)
+        self._ancestors = reference.ancestors(), port.ancestors()
+
+    @cached_property
+    def across(self) -> list[list[int]]:
+        """The reference's values that each value of the port is."""
+        found = Matches(self.sides[1], self.sides[0])
+        return [found.within(value.index, SAME_VALUE) for value in self.port.values.values]
+
+    @cached_property
+    def own(self) -> list[list[int]]:
+        """The values of the port that each of its values is, itself included."""
+        return _groups(self.sides[1])
+
+    @cached_property
+    def back(self) -> dict[int, list[int]]:
+        """The port's values that each value of the reference is."""
+        found: dict[int, list[int]] = {}
+        for index, mates in enumerate(self.across):
+            for mate in mates:
+                found.setdefault(mate, []).append(index)
+        return found
+
+    @cached_property
+    def alive(self) -> int:
+        """The port's values, as a bit mask, that lead to the loss, or out of the graph, or into what is written to."""
+        port, ancestors = self.port, self._ancestors[1]
+        ends = [index for mark in port.marks for index in mark.values]
+        ends += [value.index for value, graph in zip(port.values.values, port.graph, strict=True) if graph.is_changed]
+        ends += [value.index for value in port.values.values if value.operator in _WRITES]
+        mask = 0
+        for index in (*ends, *(() if port.last is None else (port.last,))):
+            mask |= ancestors[index] | 1 << index
+        return mask
+
+    def gradients(self, members: Sequence[int], *, is_port: bool) -> list[GradientSums]:
+        """Return the ways to take the gradient of a group: all of it, or what one root gets."""
+        side, ancestors = (self.port, self._ancestors[1]) if is_port else (self.reference, self._ancestors[0])
+        mask = sum(1 << index for index in set(members))
+        roots = [side.graph[index].total for index in members if not ancestors[index] & mask]
+        total = sum(roots, NOTHING)
+        if total.size:
+            return [total, *(roots if len(roots) > 1 else ())]
+        inside = [side.graph[index] for index in members]
+        # straight-through: the root is cut on purpose, and what was made a leaf again is not it
+        held = [graph.total for graph in inside if not graph.is_leaf or graph.is_recomputed]
+        return [max(held, key=lambda each: each.size, default=NOTHING)]
+
+    def compare(self) -> HeldGradients:
+        """Compare the gradients of all that pairs."""
+        found = HeldGradients([])
+        floor = NOISE * max((graph.total.size for graph in self.reference.graph), default=0.0)
+        for value in self.port.values.values:
+            self._compare_value(value, floor, found)
+        self._compare_parameters(found)
+        return found
+
+    def _compare_value(self, value: Value, floor: float, found: HeldGradients) -> None:
+        graph, mates = self.port.graph[value.index], self.across[value.index]
+        is_inside_function = not graph.is_grad_on and graph.switch is None and graph.is_leaf
+        if value.origin in {"parameter", "buffer"} or not mates or not value.print.elements or graph.is_recomputed:
+            return
+        members = [index for index in self.own[value.index] if not self.port.graph[index].is_recomputed]
+        if is_inside_function or not self.alive >> value.index & 1 or min(members) != value.index:
+            return
+        all_mates = sorted(mates)
+        seen = difference(
+            self.gradients(self.own[value.index], is_port=True), self.gradients(all_mates, is_port=False), floor
+        )
+        found.values += 1
+        if seen.error <= SAME:
+            found.worst = max(found.worst, seen.error)
+            return
+        what = effect(seen.own.sums, seen.expected.sums, seen.own.size, seen.expected.size)
+        found.wrong.append(
+            Wrong(value.index, "", what, seen.error, frozenset(members), frozenset(all_mates), value.index)
+        )
+
+    def _compare_parameters(self, found: HeldGradients) -> None:
+        port, reference = self.port, self.reference
+        found.unpaired, found.missing = self.parameters.unpaired, self.parameters.missing
+        beside = {name: self.parameters.beside(name, port.rows, reference.rows) for name in self.parameters.paired}
+        greatest = max((float(np.abs(own[:, -1]).max(initial=0.0)) for _, own in beside.values()), default=0.0)
+        uses = self._first_uses()
+        places = {value.name: value.index for value in port.values.values if value.origin == "parameter"}
+        named = {value.name: value.index for value in reference.values.values if value.origin == "parameter"}
+        silent = []
+        for name, (mine, theirs) in beside.items():
+            found.parameters += 1
+            error = row_error(mine, theirs, greatest)
+            if not theirs[:, -1].any():
+                silent.append(name)
+            if error <= SAME:
+                found.worst = max(found.worst, error)
+                continue
+            own, expected = mine[:, :PROJECTIONS].ravel(), theirs[:, :PROJECTIONS].ravel()
+            sizes = [float(np.linalg.norm(each[:, -1])) * np.sqrt(len(own)) for each in (mine, theirs)]
+            what = effect(own, expected, *sizes)
+            index = places.get(name)
+            position = -1.0 if index is None else uses.get(index, index) - 0.5
+            mates = frozenset(named[other] for other in self.parameters.paired[name].others if other in named)
+            members = frozenset() if index is None else frozenset([index])
+            found.wrong.append(Wrong(index, name, what, error, members, mates, position))
+        found.silent = tuple(silent)
+
+    def _first_uses(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for value in self.port.values.values:
+            for made in value.producers:
+                found.setdefault(made, value.index)
+        return found
+
+
+#: Operators that write where nobody who reads the line of the value would look.
+_WRITES = frozenset({"add_", "mul_", "sub_", "div_", "copy_", "clamp_", "index_add_", "masked_fill_", "zero_", "fill_"})
+
+
+def row_error(mine: Floats, theirs: Floats, greatest: float) -> float:
+    """Return how far what one parameter holds is from what it should, as a share; 0 for what is only rounding.
+
+    Args:
+        mine: Projections and size of each row, ``(rows, PROJECTIONS + 1)``.
+        theirs: The same of the reference.
+        greatest: Norm of the greatest row of all parameters.
+    """
+    apart = float(np.sqrt(np.square(mine[:, :PROJECTIONS] - theirs[:, :PROJECTIONS]).sum() / PROJECTIONS))
+    size = max(float(np.linalg.norm(mine[:, -1])), float(np.linalg.norm(theirs[:, -1])))
+    if apart < _ROUNDING * greatest * len(mine) ** 0.5:
+        return 0.0
+    return float(apart / max(size, 1e-5 * greatest * len(mine) ** 0.5, 1e-300))
+
+
+def _groups(side: Side) -> list[list[int]]:
+    """Return of each value those with the same numbers, itself first."""
+    found = Matches(side, side)
+    groups = []
+    for value in side.values:
+        near = found.within(value.index, SAME_VALUE)
+        groups.append(sorted({value.index, *near}))
+    return groups
+
+
+def is_same_value(one: Value, other: Value) -> bool:
+    """Tell whether two values have the same numbers."""
+    return distance(one.print, other.print) <= SAME_VALUE

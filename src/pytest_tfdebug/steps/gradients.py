@@ -1,0 +1,128 @@
+"""What is kept of a gradient: a few sums over its elements, weighed by functions of the value that it belongs to.
+
+The sums do not see the layout, and are linear in the gradient: those of a value that is used twice, computed twice or
+cut into pieces add up. So two implementations can be held to each other value by value, whatever their structure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+#: Functions of a value by which its gradient is weighed.
+WEIGHINGS = 5
+#: Elements that are weighed at a time: they stay in a CPU's cache.
+_PIECE = 1 << 17
+#: Larger magnitudes, over the value's size, stand for infinity: what a mask hides has no gradient.
+_HUGE = 1e15
+#: Share of its size up to which a gradient is another one's multiple: right ones of float32 are within 1e-6, and the
+#: smallest error that a wrong line was seen to make is 5e-3.
+SAME = 1e-4
+#: Share of the greatest gradient of a step below which a gradient is nothing but rounding.
+NOISE = 1e-7
+
+
+class GradientSums(NamedTuple):
+    """What is kept of one gradient: ``(WEIGHINGS,)`` each, in float64."""
+
+    sums: Floats  # sums over the elements of weighing times gradient
+    sizes: Floats  # sums of the absolute values of the same, which say how exact a sum can be
+
+    def __add__(self, other: object) -> GradientSums:
+        if not isinstance(other, GradientSums):
+            return NotImplemented
+        return GradientSums(self.sums + other.sums, self.sizes + other.sizes)
+
+    @property
+    def size(self) -> float:
+        """Sum of the absolute values of the gradient."""
+        return float(self.sizes[0])
+
+
+NOTHING = GradientSums(np.zeros(WEIGHINGS), np.zeros(WEIGHINGS))
+
+
+def weighed(value: torch.Tensor, gradient: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return the sums of a gradient, ``(2, WEIGHINGS)`` in float64, on the device where it is.
+
+    Args:
+        value: The value, of any shape.
+        gradient: Its gradient, of the same shape.
+        scale: The value's size: the root of the mean of its squares.
+    """
+    flat, slopes = _flat(value), _flat(gradient)
+    found = torch.zeros(2, WEIGHINGS, dtype=torch.float64, device=slopes.device)
+    for first in range(0, len(flat), _PIECE):
+        functions, slope = _functions(flat[first : first + _PIECE] / (scale or 1.0)), slopes[first : first + _PIECE]
+        found[0] += functions @ slope
+        found[1] += functions.abs_() @ slope.abs()
+    return found
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return plain.detach().to(torch.float64).reshape(-1)
+
+
+def _functions(scaled: torch.Tensor) -> torch.Tensor:
+    scaled = scaled.masked_fill(~(scaled.abs() < _HUGE), 0.0)
+    square = scaled * scaled
+    bell = 1 / (1 + square)
+    return torch.stack([torch.ones_like(scaled), scaled, square - 1, scaled * bell, (1 - square) * bell])
+
+
+class Difference(NamedTuple):
+    """How a gradient differs from the one that it is held to."""
+
+    error: float  # greatest difference of a sum, as a share of the greatest size
+    own: GradientSums
+    expected: GradientSums
+
+
+def difference(own: list[GradientSums], expected: list[GradientSums], floor: float) -> Difference:
+    """Return the least difference between ways to take a gradient on both sides; none is seen below a floor."""
+    best: Difference | None = None
+    for mine in own:
+        for theirs in expected:
+            size = float(np.maximum(mine.sizes, theirs.sizes).max())
+            error = float(np.abs(mine.sums - theirs.sums).max()) / size if size > floor else 0.0
+            if best is None or error < best.error:
+                best = Difference(error, mine, theirs)
+    return best or Difference(0.0, NOTHING, NOTHING)
+
+
+class Effect(NamedTuple):
+    """What is wrong with a gradient."""
+
+    kind: str  # ``none``: there is none; ``extra``: there should be none; ``factor``; ``other``
+    factor: float = 0.0  # the gradient over the expected one, where the one is a multiple of the other
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            return "gets no gradient"
+        if self.kind == "extra":
+            return "gets a gradient, and should get none"
+        if self.kind == "factor":
+            if abs(self.factor + 1) < SAME:
+                return "gets its gradient with the other sign"
+            return f"gets {self.factor:.4g} times its gradient"
+        return "gets another gradient"
+
+
+def effect(own: Floats, expected: Floats, own_size: float, expected_size: float) -> Effect:
+    """Return what is wrong with a gradient, from sums that are linear in it and their sizes."""
+    if own_size <= NOISE * expected_size:
+        return Effect("none")
+    if expected_size <= NOISE * own_size:
+        return Effect("extra")
+    square = float(expected @ expected)
+    factor = float(own @ expected) / square if square else 0.0
+    is_multiple = float(np.abs(own - factor * expected).max()) <= SAME * own_size and abs(factor - 1) > SAME
+    return Effect("factor", factor) if is_multiple else Effect("other")

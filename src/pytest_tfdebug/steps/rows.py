@@ -1,0 +1,181 @@
+"""Parameters row by row: which row of a port is which of a reference, and numbers that are linear in what each gets.
+
+A row is known by its bytes, so that fused, stacked, split and transposed weights pair whatever their names. Of what
+belongs to a row, its gradient or the step that it makes, a few projections on fixed directions are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Keys = npt.NDArray[np.int64]
+
+#: Projections of a row, before its size.
+PROJECTIONS = 4
+#: Parts into which a vector may be cut: query, key and value; gate and up.
+_PARTS = (1, 2, 3)
+
+
+class _Cut(NamedTuple):
+    """A way to cut a parameter into rows."""
+
+    name: str
+    keys: Keys  # what tells each row, ``(rows,)``
+    numbers: Floats  # of each row its projections, then its size, ``(rows, PROJECTIONS + 1)``
+
+
+@dataclass
+class ParameterRows:
+    """Something of every parameter (its gradient, say), row by row, in every way to cut it."""
+
+    ways: dict[str, list[_Cut]] = field(default_factory=dict)  # by the parameter's name
+    elements: dict[str, int] = field(default_factory=dict)  # number of elements of each parameter
+
+    @classmethod
+    def of(
+        cls, weights: Mapping[str, torch.Tensor], held: Mapping[str, torch.Tensor | None], keys: RowKeys
+    ) -> ParameterRows:
+        """Return the rows of what is held for each parameter; None counts as zeros."""
+        found = cls()
+        for name, weight in weights.items():
+            tensor = held.get(name)
+            found.elements[name] = weight.numel()
+            found.ways[name] = [
+                _Cut(way, known, _numbers(None if tensor is None else _cut(tensor, way), len(known)))
+                for way, known in keys.of(name, weight)
+            ]
+        return found
+
+    def sizes(self) -> dict[str, float]:
+        """Return the norm of what is held for each parameter."""
+        held = {name: ways[0].numbers[:, -1] for name, ways in self.ways.items() if ways}
+        return {name: float(np.linalg.norm(numbers)) for name, numbers in held.items()}
+
+
+class RowKeys:
+    """What tells the rows of a model's parameters, made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[str, Keys]]] = {}
+
+    def of(self, name: str, weight: torch.Tensor) -> list[tuple[str, Keys]]:
+        """Return the ways to cut a parameter, each with what tells its rows."""
+        if name not in self._known:
+            self._known[name] = [(way, _keys(_cut(weight.detach(), way))) for way in _ways(weight)]
+        return self._known[name]
+
+
+def _ways(weight: torch.Tensor) -> Iterator[str]:
+    if weight.ndim < 2:  # noqa: PLR2004 - a vector
+        yield from (f"parts{count}" for count in _PARTS if weight.numel() % count == 0 and weight.numel() >= count)
+        return
+    yield from ("rows", "columns", *(("flat",) if weight.ndim > 2 else ()))  # noqa: PLR2004 - a matrix
+
+
+def _cut(tensor: torch.Tensor, way: str) -> torch.Tensor:
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if way.startswith("parts"):
+        return tensor.reshape(int(way.removeprefix("parts")), -1)
+    if way == "flat":
+        return tensor.reshape(tensor.shape[0], -1)
+    tensor = tensor.mT if way == "columns" else tensor
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def _keys(rows: torch.Tensor) -> Keys:
+    """Return a number for each row that tells its bytes in float32."""
+    bits = (rows.float() + 0.0).contiguous().view(torch.int32).to(torch.int64)  # + 0.0: no sign of a zero
+    odd = _odd_numbers(rows.shape[-1]).to(bits.device)
+    mixed = bits * odd
+    mixed = (mixed ^ (mixed >> 29)) * odd.flip(0)
+    found: Keys = (mixed.sum(-1) ^ rows.shape[-1]).cpu().numpy()
+    return found
+
+
+@lru_cache(maxsize=32)
+def _odd_numbers(length: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(11)
+    return torch.randint(-(1 << 62), 1 << 62, (length,), generator=generator) * 2 + 1
+
+
+@lru_cache(maxsize=32)
+def _directions(length: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(13)
+    signs = torch.randint(0, 2, (length, PROJECTIONS), generator=generator).to(torch.float64) * 2 - 1
+    signs[:, 0] = 1
+    return signs
+
+
+def _numbers(rows: torch.Tensor | None, count: int) -> Floats:
+    if rows is None:
+        return np.zeros((count, PROJECTIONS + 1))
+    wide = rows.to(torch.float64)
+    along = wide @ _directions(wide.shape[-1]).to(wide.device)
+    found: Floats = torch.cat([along, torch.linalg.vector_norm(wide, dim=-1, keepdim=True)], 1).cpu().numpy()
+    return found
+
+
+class PairedRows(NamedTuple):
+    """A parameter of the port beside the rows of the reference that it is made of."""
+
+    name: str  # of the port's parameter
+    others: tuple[str, ...]  # of the reference's, in the order of the rows
+    way: str
+    places: tuple[tuple[str, str, int], ...]  # parameter, way and row of the reference, for each row
+    alike: tuple[tuple[str, str, int], ...] = ()  # of a vector: all of the reference's that hold the same numbers
+
+
+class ParameterPairs:
+    """Which parameter of a port is which of a reference."""
+
+    def __init__(self, own: ParameterRows, expected: ParameterRows) -> None:
+        index: dict[int, list[tuple[str, str, int]]] = {}
+        for name, ways in expected.ways.items():
+            for way in ways:
+                for row, key in enumerate(way.keys.tolist()):
+                    index.setdefault(key, []).append((name, way.name, row))
+        self.paired: dict[str, PairedRows] = {}
+        taken: dict[int, int] = {}  # rows that are equal to each other belong together in their order
+        for name, ways in own.ways.items():
+            for way in ways:
+                keys = way.keys.tolist()
+                if keys and all(key in index for key in keys):
+                    places = []
+                    for key in keys:
+                        at = taken.get(key, 0)
+                        places.append(index[key][min(at, len(index[key]) - 1)])
+                        taken[key] = at + 1
+                    others = tuple(dict.fromkeys(place[0] for place in places))
+                    alike = tuple(index[keys[0]]) if len(keys) == 1 else ()
+                    self.paired[name] = PairedRows(name, others, way.name, tuple(places), alike)
+                    break
+        self.unpaired = tuple(name for name in own.ways if name not in self.paired)
+        held = {other for pair in self.paired.values() for other in pair.others}
+        self.missing = tuple(name for name in expected.ways if name not in held)
+
+    def beside(self, name: str, own: ParameterRows, expected: ParameterRows) -> tuple[Floats, Floats]:
+        """Return what both sides hold for a parameter of the port, ``(rows, PROJECTIONS + 1)`` each.
+
+        Of vectors with the same numbers (norms of ones) nobody knows which is which: the nearest is taken.
+        """
+        pair = self.paired[name]
+        mine = next(way.numbers for way in own.ways[name] if way.name == pair.way)
+        places = {place[:2] for place in (*pair.places, *pair.alike)}
+        tables = {(other, way.name): way.numbers for other, _ in places for way in expected.ways[other]}
+        if len(pair.alike) > 1:
+            choices = [tables[other, way][row][None] for other, way, row in pair.alike]
+            return mine, min(choices, key=lambda each: float(np.abs(each - mine).max()))
+        return mine, np.stack([tables[other, way][row] for other, way, row in pair.places])

@@ -1,0 +1,100 @@
+"""A run of a model under watch: its loss, the backward, and the model as it was."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.steps.remedies import Remedies
+from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
+from pytest_tfdebug.steps.table import Backward
+from pytest_tfdebug.steps.watch import BackwardWatch, watched
+from pytest_tfdebug.tracing.record.state import kept, preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_tfdebug.steps.remedies import Remedy
+
+    #: ``run(model, batch)`` returns a loss, or trains by itself and returns None.
+    Run = Callable[[torch.nn.Module, Any], Any]
+
+
+def plain_run(model: torch.nn.Module, batch: Any) -> Any:  # noqa: ANN401 - the model's own inputs
+    """Return ``model(**batch).loss``."""
+    output = model(**batch) if isinstance(batch, dict) else model(batch)
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if loss is None:
+        raise TFDebugError(
+            f"{type(model).__name__} returned no loss: give it labels in the batch, or a "
+            "run=lambda model, batch: ... that returns one."
+        )
+    return loss
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model and how it is run, so that it can be run again in the same way.
+
+    Args:
+        model: The model; it is left as it was.
+        run: Takes the model and a batch.
+        batch: What it is given; kept, so that each run is given the same.
+        role: ``reference`` or ``port``, for messages.
+    """
+
+    model: torch.nn.Module
+    run: Run
+    batch: Any
+    role: str
+
+    def backward(self, change: Remedy | None = None) -> Backward:
+        """Run forward and backward under watch."""
+        model = self.model
+        frozen = tuple(name for name, each in model.named_parameters() if not each.requires_grad)
+        with _as_it_was(model):
+            watch = BackwardWatch(model, Remedies(change))
+            loss = watched(watch, self._loss)
+            weights = dict(model.named_parameters())
+            gradients = {name: each.grad for name, each in weights.items()}
+            values, graph, marks = watch.finish()
+            rows = ParameterRows.of(weights, gradients, RowKeys())
+            return Backward(values, graph, float(loss.detach()), watch.last, rows, marks, frozen)
+
+    def _loss(self) -> torch.Tensor:
+        with torch.enable_grad():
+            loss = self.run(self.model, kept(self.batch))
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+                shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
+                raise TFDebugError(
+                    f"run of the {self.role} returned {shown[:60]}: it returns a loss of one number, of which the "
+                    "backward is made, or makes steps by itself and returns None."
+                )
+            if not loss.requires_grad:
+                raise TFDebugError(
+                    f"The loss of the {self.role} has no gradient: nothing that requires one leads to it.\n"
+                    "Check that its parameters require gradients, and that run= makes no torch.no_grad() around it."
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+
+@contextmanager
+def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
+    """Run with the gradients of a model taken away, and put them, the model and random numbers back."""
+    held = {id(each): each.grad for each in model.parameters()}
+    with preserved(model):
+        try:
+            for each in model.parameters():
+                each.grad = None
+            torch.manual_seed(0)
+            random.seed(0)
+            yield
+        finally:
+            for each in model.parameters():
+                each.grad = held[id(each)]

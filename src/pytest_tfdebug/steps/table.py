@@ -1,0 +1,75 @@
+"""A forward with its backward as plain data: its values, what each got as gradient, and what left the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.steps.gradients import NOTHING, GradientSums
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.steps.rows import ParameterRows
+    from pytest_tfdebug.values import Line, Value, Values
+
+
+class Switch(NamedTuple):
+    """Where gradients were switched off."""
+
+    lines: tuple[Line, ...]  # the source lines, innermost first
+    call: int | None  # ``index`` of the call that was under way
+
+
+class Mark(NamedTuple):
+    """What may keep a gradient from passing, or change it: a line that leaves the graph, a hook."""
+
+    values: tuple[int, ...]  # values that it was given
+    name: str  # ``detach``, ``item``, ``register_hook``
+    lines: tuple[Line, ...]
+    call: int | None
+
+
+@dataclass(slots=True)
+class Graph:
+    """What autograd knows of a value."""
+
+    has_graph: bool = False  # whether it requires a gradient
+    is_leaf: bool = True  # whether no operator with a gradient made it
+    is_grad_on: bool = True  # whether gradients were on as it was made
+    own_backward: str = ""  # name of the ``torch.autograd.Function`` that made it, where that is not torch's
+    switch: Switch | None = None  # where gradients were switched off, where they were
+    is_recomputed: bool = False  # whether the backward made it
+    is_changed: bool = False  # whether its numbers were changed behind autograd's back
+    total: GradientSums = NOTHING  # its gradient
+    # what this operator alone sends to each value that it was given, by that value's index
+    sent: dict[int, GradientSums] = field(default_factory=dict)
+
+
+@dataclass
+class Backward:
+    """A forward with its backward."""
+
+    values: Values
+    graph: list[Graph]  # of each value, in the order of the table
+    loss: float  # what the forward returned; nan where several did or it trained by itself
+    last: int | None  # index of the loss
+    rows: ParameterRows  # the gradients of the parameters
+    marks: list[Mark] = field(default_factory=list)
+    frozen: tuple[str, ...] = ()  # parameters that require no gradient
+
+    def ancestors(self) -> list[int]:
+        """Return of each value the set of those that it was computed from, as a bit mask."""
+        found: list[int] = []
+        for value in self.values.values:
+            mask = 0
+            for made in value.producers:
+                mask |= found[made] | (1 << made)
+            found.append(mask)
+        return found
+
+    def users(self) -> dict[int, list[Value]]:
+        """Return the values that were computed from each."""
+        found: dict[int, list[Value]] = {}
+        for value in self.values.values:
+            for made in value.producers:
+                found.setdefault(made, []).append(value)
+        return found

@@ -1,0 +1,192 @@
+"""A port whose forward agrees and whose backward does not: the line is named, and proved where it can be."""
+
+import linecache
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
+import llama_port
+from pytest_tfdebug import TFDebugError, compare_steps
+
+IDS = torch.randint(0, 99, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def load_reference():
+    """Return the fixture's Llama with weights that are large enough for every path to have a gradient."""
+    reference = llama_port.load_reference()
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(6)
+    return reference
+
+
+def load_port(reference):
+    return llama_port.load_port(reference)
+
+
+def reference_loss(model, ids):
+    return model(input_ids=ids, labels=ids).loss
+
+
+def port_loss(model, ids):
+    logits = model(ids)
+    return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def held(port, run=port_loss, reference=None):
+    return compare_steps(reference or load_reference(), port, IDS, run=reference_loss, port_run=run)
+
+
+class Detached(llama_port.Mixer):
+    def forward(self, hidden):
+        gate = self.gate(hidden)
+        wide = self.widen(hidden)
+        return self.narrow(nn.functional.silu(gate.detach()) * wide)  # HERE
+
+
+class OverData(llama_port.Attention):
+    def turned(self, part):
+        first, second = part.data.chunk(2, -1)  # HERE
+        return torch.cat((-second, first), -1)
+
+
+class WithoutGradient(llama_port.Norm):
+    def forward(self, hidden):
+        with torch.no_grad():
+            inverse = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.eps)  # HERE
+        return hidden * inverse * self.scale
+
+
+class Hooked(llama_port.Norm):
+    def forward(self, hidden):
+        normed = hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.eps)
+        normed.register_hook(lambda gradient: gradient * 2)  # HERE
+        return normed * self.scale
+
+
+class Silu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate):
+        ctx.save_for_backward(gate)
+        return nn.functional.silu(gate)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (gate,) = ctx.saved_tensors
+        return gradient * torch.sigmoid(gate)
+
+
+class OwnBackward(llama_port.Mixer):
+    def forward(self, hidden):
+        gate = self.gate(hidden)
+        wide = self.widen(hidden)
+        return self.narrow(Silu.apply(gate) * wide)  # HERE
+
+
+class BehindItsBack(llama_port.Mixer):
+    def forward(self, hidden):
+        gate = self.gate(hidden)
+        wide = self.widen(hidden)
+        mixed = self.narrow(nn.functional.silu(gate) * wide)
+        gate.data.mul_(0.5)  # HERE
+        return mixed
+
+
+class Frozen(llama_port.Mixer):
+    def forward(self, hidden):
+        gate = nn.functional.linear(hidden, self.gate.weight.detach())  # HERE
+        return self.narrow(nn.functional.silu(gate) * self.widen(hidden))
+
+
+class Numbers(llama_port.Norm):
+    def forward(self, hidden):
+        squares = hidden.pow(2).mean(-1, keepdim=True)
+        squares = torch.tensor(squares.tolist(), dtype=hidden.dtype)  # HERE
+        return hidden * torch.rsqrt(squares + self.eps) * self.scale
+
+
+#: A class with the line that spoils a gradient, what it takes the place of, whether a proof is had, and what is said.
+BUGS = [
+    (Detached, True, "detach leaves the graph here"),
+    (OverData, True, ".data leaves the graph here"),
+    (WithoutGradient, True, "runs with gradients switched off"),
+    (Hooked, True, "a hook changes the gradient here"),
+    (OwnBackward, True, "Silu has another backward than its forward"),
+    (BehindItsBack, True, "changes a tensor behind autograd's back"),
+    (Frozen, True, "detach leaves the graph here"),
+    (Numbers, False, "numbers are taken out of torch here"),
+]
+
+
+def with_bug(bug, layers=(0, 1, 2)):
+    port = load_port(load_reference())
+    places = [each for each in port.modules() if isinstance(each, bug.__base__)]
+    for number in layers:
+        places[number].__class__ = bug
+    return port
+
+
+@pytest.mark.parametrize(("bug", "is_proved", "said"), BUGS, ids=lambda each: getattr(each, "__name__", ""))
+def test_backward_bug_is_named_by_its_line(bug, is_proved, said):
+    report = held(with_bug(bug))
+
+    culprit = report.culprit
+    assert not report
+    assert culprit.kind == "gradient"
+    assert "# HERE" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert said in culprit.wrong
+    assert bool(culprit.proved) == is_proved
+    assert culprit.certain or not is_proved
+
+
+def test_backward_bug_of_one_layer_is_named_in_that_layer():
+    report = held(with_bug(Detached, layers=(1,)))
+
+    assert report.culprit.path == "blocks.1.mixer"
+
+
+def test_clean_port_agrees_in_every_gradient():
+    report = held(load_port(load_reference()))
+
+    assert report
+    assert str(report).startswith("Parity: the loss, ")
+    assert "24 parameters agree" in str(report)
+
+
+def test_report_of_a_backward_begins_with_the_answer():
+    report = held(with_bug(Detached, layers=(1,)))
+
+    assert str(report).splitlines()[0] == (
+        f"test_steps_backward.py:{report.culprit.source.first} in blocks.1.mixer (Detached): detach leaves the graph here"
+    )
+    assert "Proved: without this detach, every gradient agrees." in str(report)
+    assert "gets no gradient" in str(report)
+
+
+def test_loss_that_differs_is_said_before_any_gradient():
+    report = held(load_port(load_reference()), run=lambda model, ids: port_loss(model, ids) * 2)
+
+    assert not report
+    assert report.culprit.kind != "gradient"
+
+
+def test_models_are_left_as_they_were():
+    reference, port = load_reference(), load_port(load_reference())
+    port.head.weight.grad = torch.ones_like(port.head.weight)
+    before = {name: value.clone() for name, value in port.state_dict().items()}
+
+    held(port, reference=reference)
+
+    assert torch.equal(port.head.weight.grad, torch.ones_like(port.head.weight))
+    assert port.norm.scale.grad is None
+    assert all(torch.equal(value, before[name]) for name, value in port.state_dict().items())
+
+
+def test_run_without_a_loss_is_refused():
+    with pytest.raises(TFDebugError, match="run of the port returned a tensor of shape"):
+        held(load_port(load_reference()), run=lambda model, ids: model(ids))
