@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.find.values import explain, lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.values.value_culprit import explain, lines_of
 from pytest_tfdebug.records import Coverage, Culprit
 from pytest_tfdebug.steps.causes import CauseSearch
 from pytest_tfdebug.steps.compare import SAME_LOSS, BackwardPair

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_tfdebug.parity.values.matching import Matches
-from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.parity.proof.matching import Matches
+from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.steps.gradients import NOISE, NOTHING, SAME, Effect, GradientSums, difference, effect
 from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterPairs
 from pytest_tfdebug.values import distance
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.steps.table import Backward
     from pytest_tfdebug.values import Value
 
-#: Distance of two fingerprints up to which they are of one value: see ``parity.values.matching.TOLERANCES``.
+#: Distance of two fingerprints up to which they are of one value: see ``parity.proof.matching.TOLERANCES``.
 SAME_VALUE = 2e-5
 #: Share of the greatest gradient below which that of a parameter is rounding: of a bias before a norm nothing is left.
 _ROUNDING = 1e-6
