@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from pytest_tfdebug.parity.proof import weights
 from pytest_tfdebug.parity.proof.weights import is_same_weight, pair_weights
-from pytest_tfdebug.values import Fingerprint
+from pytest_tfdebug.values import Fingerprint, distance
 
 
 def table(**tensors):
@@ -202,3 +203,18 @@ def test_parameters_of_the_reference_that_the_port_does_not_hold_are_told():
         pair_weights(table(w=B, own=random(9, 6, 4)), theirs).unused({"w", "own"}, used)
     )  # it may hold them otherwise
     assert not list(pair_weights(table(w=B), theirs).unused({"w"}, {"final.weight", "h.0.w"}, {"final.weight"}))
+
+
+def test_thousands_of_parameters_of_one_size_are_paired_without_comparing_all_with_all(monkeypatch):
+    torch.manual_seed(0)
+    names = [f"layers.{layer}.weight" for layer in range(2000)]
+    own = {name: (Fingerprint.of(torch.randn(2, 2)), (2, 2)) for name in names}
+    compared = []
+    monkeypatch.setattr(weights, "distance", lambda *two: compared.append(two) or distance(*two))
+
+    found = pair_weights(own, {name.replace("layers", "h"): own[name] for name in reversed(names)})
+    misplaced = [name for name in names if found.is_misplaced(name)]
+
+    assert found.partners == {name: (name.replace("layers", "h"),) for name in names}
+    assert misplaced == []
+    assert len(compared) < 10 * len(names)

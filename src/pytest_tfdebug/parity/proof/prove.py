@@ -104,7 +104,8 @@ class _Way(NamedTuple):
 
 def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
     """Return the parameters that one forward uses, and the other has and does not."""
-    return {name for name in weights.partners if name in one.used and other.used.isdisjoint(weights.partners[name])}
+    mine, theirs = one.used, other.used
+    return {name for name in weights.partners if name in mine and theirs.isdisjoint(weights.partners[name])}
 
 
 def _weights_of(way: _Way) -> dict[str, torch.Tensor]:

@@ -78,7 +78,7 @@ class Side:
         """The values that the outputs were computed from."""
         return self.ancestors(*(index for _, index in self.table.results))
 
-    @property
+    @cached_property
     def used(self) -> set[str]:
         """The names of the parameters that the outputs were computed from."""
         return {value.name for value in map(self.values.__getitem__, self.live) if value.origin == "parameter"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.closeness import CAST, ORDER, SAME_WEIGHT
@@ -15,7 +16,7 @@ from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import Fingerprint, distance, join
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 #: Siblings that a port may join into one parameter: query, key and value; gate and up.
 _JOINED = 4
@@ -71,12 +72,12 @@ class Weights:
         Layouts differ between implementations; they do not differ between the layers of one. It holds what belongs
         elsewhere only if the other side has what belongs here.
         """
-        others = self._alike(name)
-        if name in self.reordered and not self.reordered.intersection(others):
+        if name in self.reordered and not self.reordered.intersection(self._alike(name)):
             return True
-        if others and name in self.transposed and not self.transposed.intersection(others):
+        others = self._alike(name) if name in self.transposed else []
+        if others and not self.transposed.intersection(others):
             return True
-        due = Counter(each for _, _, here in self.in_other_layers(name) for each in here)
+        due = self._due(name)
         most = max(due.values(), default=0)
         return name in self.partners and most >= _USUAL and all(due[each] < most for each in self.partners[name])
 
@@ -85,17 +86,43 @@ class Weights:
         """The parameters of the other side by what they are called in every layer, and the layer."""
         return {(self._other.starred(each), *self._other.layer(each)): each for each in self.others}
 
+    @cached_property
+    def _held_in_layers(self) -> dict[str, Counter[tuple[str, ...]]]:
+        """What the parameters of each name hold of the same layer of the other side, and in how many layers."""
+        found: dict[str, Counter[tuple[str, ...]]] = {}
+        for name in self.partners:
+            if holding := self._holding(name):
+                found.setdefault(self._own.starred(name), Counter())[holding] += 1
+        return found
+
+    def _holding(self, name: str) -> tuple[str, ...]:
+        """Return what a parameter holds of its own layer of the other side, whatever the layer; () for another's."""
+        theirs = self.partners[name]
+        holding = tuple(map(self._other.starred, theirs))
+        return holding if self._of_layer(holding, name) == theirs else ()
+
+    def _of_layer(self, holding: Iterable[str], name: str) -> tuple[str, ...]:
+        """Return what the other side has of the layer of a parameter under some names."""
+        found = (self._by_layer.get((each, *self._own.layer(name))) for each in holding)
+        return tuple(each for each in found if each is not None)
+
+    def _due(self, name: str) -> Counter[str]:
+        """Count in how many other layers the parameter of this name holds what is each of these in this layer."""
+        due: Counter[str] = Counter()
+        own = self._holding(name) if name in self.partners else ()
+        for holding, count in self._held_in_layers.get(self._own.starred(name), {}).items():
+            here = self._of_layer(holding, name)
+            if len(here) == len(holding):
+                due.update(dict.fromkeys(here, count - (holding == own)))
+        return due
+
     def in_other_layers(self, name: str) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
         """Yield a parameter of another layer, what it holds of the other side, and the same of this layer."""
         for other in self._alike(name):
-            theirs = self.partners[other]
-            here, there = (
-                [self._by_layer.get((self._other.starred(each), *self._own.layer(own))) for each in theirs]
-                for own in (name, other)
-            )
-            found = tuple(each for each in here if each is not None)
-            if len(found) == len(theirs) and tuple(there) == theirs:
-                yield other, theirs, found
+            holding = self._holding(other)
+            here = self._of_layer(holding, name)
+            if holding and len(here) == len(holding):
+                yield other, self.partners[other], here
 
     def is_sure(self, name: str) -> bool:
         """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it.
@@ -109,7 +136,8 @@ class Weights:
 
     def is_known_elsewhere(self, name: str) -> bool:
         """Tell whether the other side has the parameters of this name in other layers."""
-        return bool(self._alike(name))
+        alike = self._in_layers.get(self._own.starred(name), [])
+        return len(alike) > (name in self.partners)
 
     def told(self, names: Sequence[str], expected: str = "") -> str:
         """Say in sentences what is wrong with some parameters."""
@@ -180,30 +208,55 @@ def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -
     """Pair parameters by their fingerprints."""
     tolerance = CAST if is_cast else SAME_WEIGHT
     found = Weights(others=tuple(other))
-    by_count: dict[int, list[str]] = {}
-    for name, (fingerprint, _) in other.items():
-        by_count.setdefault(fingerprint.elements, []).append(name)
-    for name, (fingerprint, shape) in own.items():
-        same = [
-            each
-            for each in by_count.get(fingerprint.elements, ())
-            if distance(fingerprint, other[each][0]) <= tolerance
-        ]
-        if same:
-            found.partners[name] = tuple(same)
-            _compare_order(found, name, fingerprint, shape, [other[each] for each in same])
+    theirs = _BySize({name: each for name, (each, _) in other.items()}, tolerance)
+    _pair_alone(found, own, other, theirs)
+    mine = _BySize({name: each for name, (each, _) in own.items() if name not in found.partners}, tolerance)
     for names, (fingerprint, _) in _siblings(other):
-        for name in own.keys() - found.partners.keys():
-            if distance(fingerprint, own[name][0]) <= tolerance:
+        for name in mine.near(fingerprint):
+            if name not in found.partners:
                 found.partners[name] = names
                 found.joined.add(name)
     for names, (fingerprint, _) in _siblings({name: own[name] for name in own if name not in found.partners}):
-        for name in by_count.get(fingerprint.elements, ()):
-            if distance(fingerprint, other[name][0]) <= tolerance:
+        for name in theirs.near(fingerprint):
+            if other[name][0].elements == fingerprint.elements:
                 found.partners.update(dict.fromkeys(names, (name,)))
                 found.joined.update(names)
     found.unknown = set(own) - set(found.partners)
     return found
+
+
+def _pair_alone(found: Weights, own: Parameters, other: Parameters, theirs: _BySize) -> None:
+    """Pair the parameters that are one on either side."""
+    known: dict[tuple[Fingerprint, tuple[int, ...]], tuple[tuple[str, ...], str]] = {}
+    for name, form in own.items():
+        if form not in known:
+            same = tuple(each for each in theirs.near(form[0]) if other[each][0].elements == form[0].elements)
+            known[form] = same, _order_of(*form, [other[each] for each in same])
+        same, order = known[form]
+        if same:
+            found.partners[name] = same
+        if order:
+            getattr(found, order).add(name)
+
+
+class _BySize:
+    """Fingerprints in the order of their sizes: those near one stand side by side, and few are compared."""
+
+    def __init__(self, prints: Mapping[str, Fingerprint], tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._places = {name: place for place, name in enumerate(prints)}
+        self._sorted = sorted(prints.items(), key=lambda each: each[1].rms)
+        self._sizes = [each.rms for _, each in self._sorted]
+        self._known: dict[Fingerprint, list[str]] = {}
+
+    def near(self, fingerprint: Fingerprint) -> list[str]:
+        """Return the names of those that are no further from a fingerprint than is allowed, in their order."""
+        if fingerprint not in self._known:
+            low, high = fingerprint.rms * (1 - self._tolerance), fingerprint.rms / (1 - self._tolerance)
+            some = self._sorted[bisect_left(self._sizes, low) : bisect_right(self._sizes, high)]
+            near = [name for name, each in some if distance(fingerprint, each) <= self._tolerance]
+            self._known[fingerprint] = sorted(near, key=self._places.__getitem__)
+        return self._known[fingerprint]
 
 
 def is_same_weight(one: tuple[Fingerprint, tuple[int, ...]], other: tuple[Fingerprint, tuple[int, ...]]) -> bool:
@@ -214,22 +267,18 @@ def is_same_weight(one: tuple[Fingerprint, tuple[int, ...]], other: tuple[Finger
     return _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], share * one[0].rms)
 
 
-def _compare_order(
-    found: Weights,
-    name: str,
-    fingerprint: Fingerprint,
-    shape: tuple[int, ...],
-    same: Sequence[tuple[Fingerprint, tuple[int, ...]]],
-) -> None:
+def _order_of(
+    fingerprint: Fingerprint, shape: tuple[int, ...], same: Sequence[tuple[Fingerprint, tuple[int, ...]]]
+) -> Literal["", "transposed", "reordered"]:
+    """Return how the numbers of a parameter lie otherwise than those of each that has the same."""
     scale = fingerprint.rms * ORDER
     numbers = [number for _, number in fingerprint.axes]
     others = [(other, [number for _, number in each.axes]) for each, other in same]
     if any(other == shape and _are_near(numbers, theirs, scale) for other, theirs in others):
-        return
+        return ""
     if any(other == shape[::-1] and _are_near(numbers, theirs[::-1], scale) for other, theirs in others):
-        found.transposed.add(name)
-    elif any(other == shape for other, _ in others):
-        found.reordered.add(name)
+        return "transposed"
+    return "reordered" if any(other == shape for other, _ in others) else ""
 
 
 def _are_near(mine: Sequence[float], theirs: Sequence[float], scale: float) -> bool:
@@ -243,9 +292,10 @@ def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[F
         module, _, kind = name.rpartition(".")
         return module.rpartition(".")[0], kind
 
+    places = {name: place for place, name in enumerate(parameters)}
     for _, group in groupby(sorted(parameters, key=around), key=around):
         names = list(group)
-        names.sort(key=list(parameters).index)
+        names.sort(key=places.__getitem__)
         for length in range(2, _JOINED + 1):
             for start in range(len(names) - length + 1):
                 some = tuple(names[start : start + length])
@@ -267,14 +317,21 @@ class Numbering:
 
     def starred(self, name: str) -> str:
         """Return a name with a star for the number of each layer."""
-        for number in reversed(_numbers(name)):
-            if _before(name, number) not in self.unlike:
-                name = _with_star(name, number)
-        return name
+        return _split(self.unlike, name)[0]
 
-    def layer(self, name: str) -> list[str]:
+    def layer(self, name: str) -> tuple[str, ...]:
         """Return the numbers of the layers in a name."""
-        return [number.group() for number in _numbers(name) if _before(name, number) not in self.unlike]
+        return _split(self.unlike, name)[1]
+
+
+@lru_cache(maxsize=1 << 14)
+def _split(unlike: frozenset[str], name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a name with a star for the number of each layer, and these numbers."""
+    numbers = [number for number in _numbers(name) if _before(name, number) not in unlike]
+    starred = name
+    for number in reversed(numbers):
+        starred = _with_star(starred, number)
+    return starred, tuple(number.group() for number in numbers)
 
 
 def _numbering(partners: Mapping[str, Collection[str]]) -> Numbering:
