@@ -29,6 +29,7 @@ _PUBLIC: dict[str, str] = {
     "Trace": "tracing.trace",
     "assert_invariant": "invariance.api",
     "assert_padding_invariant": "invariance.api",
+    "audit": "loading.audit",
     "compare": "parity.compare",
     "compare_steps": "steps.api",
     "conformance": "conform.mixin",

@@ -162,6 +162,8 @@ class LoadRecord:
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()
+    # how many tensors had each verdict, for a load whose numbers were looked at
+    verdicts: dict[str, int] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -211,8 +213,8 @@ class CheckRecord:
     """One finished check."""
 
     test: str  # node id of the test
-    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``triage``, ``padding_invariant``, or another
-    # name of ``invariant``
+    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``loaded``, ``triage``, ``padding_invariant``, or
+    # another name of ``invariant``
     check: str
     status: Status
     headline: str  # the answer, in a line

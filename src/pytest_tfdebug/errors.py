@@ -99,6 +99,8 @@ class InvarianceError(CheckError):
 class CleanLoadError(CheckError):
     """A model was loaded with weights that do not fit it, or no model was loaded."""
 
+    report: Any = None  # the ``LoadReport`` of ``check_loaded``
+
 
 class ConformanceError(CheckError):
     """A model class breaks one of its promises, or keeps one that it is declared to break."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_tfdebug.check_record import BlindRecord, CheckRecord
-from pytest_tfdebug.errors import SweepError, TFDebugError
+from pytest_tfdebug.errors import CleanLoadError, SweepError, TFDebugError
 from pytest_tfdebug.goldens.fixture import GoldenChecks
+from pytest_tfdebug.loading.audit import audit
 from pytest_tfdebug.options import NOTE
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.running import RUNNING
@@ -20,9 +21,13 @@ from pytest_tfdebug.tracing.record.signatures import positional_parameters
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from pytest_tfdebug.goldens.port_call import PortCall
+    from pytest_tfdebug.loading.checkpoint import Source
+    from pytest_tfdebug.loading.result import LoadReport
     from pytest_tfdebug.sweeping.result import SweepReport
 
 
@@ -60,6 +65,34 @@ class Goldens(GoldenChecks):
         note(self._item, record)
         if not report.ok:
             raise SweepError(text, report)
+        self._item.user_properties.append((NOTE, text.answer))
+        return report
+
+    def check_loaded(self, model: torch.nn.Module, checkpoint: Source, *, allow: Sequence[str] = ()) -> LoadReport:
+        """Hold a model to the checkpoint that it was loaded from, as :func:`pytest_tfdebug.audit`.
+
+        Raises:
+            CleanLoadError: If a tensor of the checkpoint is in no place of the model, or one of the model is not from
+                the checkpoint.
+            TFDebugError: If the checkpoint cannot be read.
+        """
+        __tracebackhide__ = True
+        report = audit(model, checkpoint, allow=allow)
+        text = report.check_text()
+        record = CheckRecord(
+            self._item.nodeid,
+            "loaded",
+            "passed" if report.ok else "failed",
+            text.answer,
+            model=report.model,
+            at=calling_line(),
+            tensors=len(report.rows),
+            text=text.to_text("full") if wants_details(self._item.config) else "",
+            loads=(report.record(),),
+        )
+        note(self._item, record)
+        if not report.ok:
+            raise CleanLoadError(text, report)
         self._item.user_properties.append((NOTE, text.answer))
         return report
 
