@@ -126,8 +126,8 @@ class Reference:
     def _floor(self, model: torch.nn.Module) -> float:
         """Return how far the answer is from that in float64; 0 where the model cannot be run so."""
         try:
-            with in_float64(model, ((), self.inputs)) as (wide, (_, widened)):
-                return apart(self.base.answer, answer(wide, widened))
+            with in_float64(model, ((), self.inputs)) as (_, widened):
+                return apart(self.base.answer, answer(model, widened))
         except Exception:  # noqa: BLE001 - the noise of float32 is then all that is allowed
             return 0.0
 

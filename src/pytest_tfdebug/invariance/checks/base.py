@@ -286,8 +286,8 @@ class Check:
         return None
 
     def _in_float64(self, made: Repetition, answers: tuple[Answer, Answer], **how: bool) -> Mismatch | None:
-        with in_float64(self.model, ((made.expected_inputs, made.inputs), {})) as (wide, (widened, _)):
-            expected, actual = (answer(each, wide) for answer, each in zip(answers, widened, strict=True))
+        with in_float64(self.model, ((made.expected_inputs, made.inputs), {})) as (widened, _):
+            expected, actual = (answer(each, self.model) for answer, each in zip(answers, widened, strict=True))
         return first_mismatch(expected, actual, made.alignment, _IN_FLOAT64, **how)
 
     def _may_round(self, mismatch: Mismatch) -> bool:

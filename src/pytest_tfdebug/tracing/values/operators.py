@@ -25,6 +25,7 @@ from pytest_tfdebug.tracing.record.modules import bare, modules_by_path, named_m
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
 from pytest_tfdebug.tracing.values.tape import Geometry, Ref, Tape, geometry_of, mapped, results_of
+from pytest_tfdebug.tracing.values.widening import NO_CASTS, Casts
 from pytest_tfdebug.values import Fingerprint, Line, Origin, Value, Values
 
 if TYPE_CHECKING:
@@ -69,10 +70,15 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __init__(
-        self, model: torch.nn.Module, table: Values, progress: Callable[[int], object] | None, tape: Tape | None
+        self,
+        model: torch.nn.Module,
+        table: Values,
+        progress: Callable[[int], object] | None,
+        tape: Tape | None,
+        casts: Casts,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._progress, self._tape = progress, tape
+        self._progress, self._tape, self._casts = progress, tape, casts
         self._table = table
         self._memories: dict[int, _Memory] = {}
         self._stack: list[tuple[Call, frozenset[int]]] = []
@@ -94,7 +100,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._table.calls.append(call)
         if self._progress is not None:
             self._progress(len(self._table.calls))
-        with _disable_current_modes():
+        with _disable_current_modes(), self._casts.paused():
             self._table.inputs[call.index] = [
                 (path, self._read(tensor, ("input", path) if call.parent is None else None))
                 for path, tensor in leaves
@@ -103,7 +109,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def leave(self, call: Call, leaves: list[Leaf], _output: Any) -> None:  # noqa: ANN401
         self.fail(call)
-        with _disable_current_modes():
+        with _disable_current_modes(), self._casts.paused():
             shown = [(path, self._read(tensor)) for path, tensor in leaves if is_plain(tensor)]
             self._table.outputs[call.index] = shown
 
@@ -115,28 +121,33 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}
-        written = _written(func, args, kwargs)
         name = func.overloadpacket.__name__
-        keeps = name not in _OVERWRITES
-        producers = [
-            self._read(tensor)
-            for tensor in _tensors((args, kwargs))
-            if is_plain(tensor) and (keeps or not any(tensor is other for other in written))
-        ]
-        given = self._given(args, kwargs, written)
+        with self._casts.paused():
+            written = _written(func, args, kwargs)
+            keeps = name not in _OVERWRITES
+            producers = [
+                self._read(tensor)
+                for tensor in _tensors((args, kwargs))
+                if is_plain(tensor) and (keeps or not any(tensor is other for other in written))
+            ]
+            given = self._given(args, kwargs, written)
         result = func(*args, **kwargs)
         made = [tensor for tensor in (written or _tensors(result)) if is_plain(tensor)]
         if made:
-            lines = self._lines()
             is_random = torch.Tag.nondeterministic_seeded in func.tags
-            how = _Made(name, tuple(dict.fromkeys(producers)), lines, bool(written), is_random)
-            for tensor in made:
-                self._made(tensor, how)
-            if self._tape is not None and written:
-                self._tape.wrote(func, given, [(self._read(tensor), tensor) for tensor in made])
-            elif self._tape is not None:
-                self._tape.ran(func, given, [self._ref(each) for each in results_of(result)])
+            how = _Made(name, tuple(dict.fromkeys(producers)), self._lines(), bool(written), is_random)
+            with self._casts.paused():
+                self._note(func, given, made, how, results_of(result))
         return result
+
+    def _note(self, func: torch._ops.OpOverload, given: Any, made: list[torch.Tensor], how: _Made, every: Any) -> None:  # noqa: ANN401
+        """Note what an operator has made, in the table and on the tape."""
+        for tensor in made:
+            self._made(tensor, how)
+        if self._tape is not None and how.is_written:
+            self._tape.wrote(func, given, [(self._read(tensor), tensor) for tensor in made])
+        elif self._tape is not None:
+            self._tape.ran(func, given, [self._ref(each) for each in every])
 
     def _given(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], written: Sequence[torch.Tensor]
@@ -175,6 +186,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = self._stack[-1][0].index if self._stack else None
         if "empty" in made.operator:  # what happens to lie there is no value, and differs from run to run
             tensor = torch.zeros_like(tensor)
+        tensor = self._casts.of(tensor)  # as it is computed with
         shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
         found = self._reduced(tensor, origin, made.producers)
         how = made.operator, origin, name, call, made.lines, made.producers
@@ -297,13 +309,16 @@ def values_of(
     *,
     is_written_out: bool = True,
     tape: Tape | None = None,
+    casts: Casts = NO_CASTS,
 ) -> Values:
     """Run a model's method and return the operators that ran.
 
     Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
     """
     table = Values()
-    operators = _Operators(model, table, progress, tape)
+    operators = _Operators(model, table, progress, tape, casts)
+    if tape is not None:
+        tape.casts = casts
     with ExitStack() as stack:
         if is_written_out:
             stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())

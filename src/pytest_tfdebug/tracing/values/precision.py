@@ -1,14 +1,12 @@
 """A forward in float64, whatever dtypes its code asks for: what the recorded dtype would give without its rounding.
 
-A copy of the model is cast, and every operator computes in float64: where a forward casts to float32 (norms, rotary
-angles, routers) the cast is to float64, and a tensor of lower precision that it finds is widened before it is used.
-How far a recorded tensor is from that is its floor: what arithmetic alone explains. Floors in half precision are how
-far each value is from the same forward there.
+Every operator computes in float64: where a forward casts to float32 (norms, rotary angles, routers) the cast is to
+float64. How far a recorded tensor is from that is its floor: what arithmetic alone explains. Floors in half precision
+are how far each value is from the same forward there.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import defaultdict
 from contextlib import contextmanager
@@ -17,19 +15,17 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.tensors import readable, widen
-from pytest_tfdebug.tracing.record.leaves import Leaf, duplicate, replaced, walk
-from pytest_tfdebug.tracing.record.modules import uncompiled
+from pytest_tfdebug.tracing.record.leaves import Leaf, walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
-from pytest_tfdebug.tracing.record.state import kept, preserved
+from pytest_tfdebug.tracing.record.state import kept
 from pytest_tfdebug.tracing.values.digest import sums_and_norm
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
+from pytest_tfdebug.tracing.values.widening import TO_FLOAT64, narrowed, widened
 from pytest_tfdebug.values import MOMENTS, differences
 
 if TYPE_CHECKING:
@@ -41,60 +37,12 @@ if TYPE_CHECKING:
 
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
-_WIDE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
-}
-#: Products of the rows of each expert with its weights; torch has no float64 for it.
-_GROUPED = getattr(torch.ops.aten, "_grouped_mm", None) and torch.ops.aten._grouped_mm.default  # noqa: SLF001
-
 
 @contextmanager
-def in_float64(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[torch.nn.Module, Inputs]]:
-    """Yield a copy of a model and of its inputs, inside of a block in which everything is computed in float64."""
-    copied, default = duplicate(model).double(), torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # what whole numbers become where they are divided
-    try:
-        with preserved(copied), torch.no_grad(), uncompiled(copied), _Float64():  # type: ignore[no-untyped-call] # torch's
-            yield copied, replaced(inputs, _widened)
-    finally:
-        torch.set_default_dtype(default)
-
-
-class _Float64(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
-    """Gives every operator float64 in place of the lower precision that it is given or asked for."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        free = _read_only(func)
-        args = [tree_map(_widened, arg) if place in free else arg for place, arg in enumerate(args)]
-        named = {name: tree_map(_widened, value) if name in free else value for name, value in (kwargs or {}).items()}
-        if named.get("dtype") in _WIDE:
-            named["dtype"] = _WIDE[named["dtype"]]
-        return (_grouped_mm if func is _GROUPED else func)(*args, **named)
-
-
-def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401
-    """As ``torch._grouped_mm`` of rows in groups, each with a matrix of its own."""
-    out = rows.new_zeros(len(rows), weights.shape[-1])
-    begin = 0
-    for weight, end in zip(weights, ends.tolist(), strict=True):
-        out[begin:end] = rows[begin:end] @ weight
-        begin = end
-    return out
-
-
-@lru_cache(maxsize=4096)
-def _read_only(func: Any) -> frozenset[int | str]:  # noqa: ANN401 - an operator
-    """Return places and names of the arguments that an operator reads, and neither writes to nor returns a view of."""
-    arguments = [(place, each) for place, each in enumerate(func._schema.arguments) if each.alias_info is None]  # noqa: SLF001
-    return frozenset(place for place, _ in arguments) | frozenset(each.name for _, each in arguments)
-
-
-def _widened(value: Any) -> Any:  # noqa: ANN401 - an argument of an operator
-    return value.to(_WIDE[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in _WIDE else value
+def in_float64(model: torch.nn.Module, inputs: Inputs) -> Iterator[Inputs]:
+    """Yield the inputs of a model inside of a block in which its forward is computed in float64."""
+    with widened(model, inputs, TO_FLOAT64) as (wide, _):
+        yield wide
 
 
 #: Elements below which a tensor may be near its float64 form by luck.
@@ -118,9 +66,9 @@ def measure_floors(trace: Trace) -> list[str]:
     again = _live(trace)
     beside = _Beside(trace)
     try:
-        with in_float64(again.model, again.inputs()) as (wide, inputs):
+        with in_float64(again.model, again.inputs()) as inputs:
             again.seed()
-            with Recorder(wide, beside) as recorder:
+            with Recorder(again.model, beside) as recorder:
                 recorder.run(again.method, *inputs)
     except Exception as error:
         where = f"{beside.failed} raises " if beside.failed else ""
@@ -248,17 +196,12 @@ def with_floors(trace: Trace, dtypes: Iterable[str]) -> Values | None:
 def add_floors(trace: Trace, values: Values, dtype: str) -> None:
     """Make a recorded forward again in a dtype, and note how far each of its values is from there."""
     again = _live(trace)
-    kind = getattr(torch, dtype)
-    low = copy.deepcopy(again.model).to(kind)
     try:
-        with preserved(low), torch.no_grad(), uncompiled(low):
+        with narrowed(again.model, again.inputs(), getattr(torch, dtype)) as ((args, kwargs), casts):
             again.seed()
-            given = replaced(again.inputs(), lambda held: held.to(kind) if held.is_floating_point() else held)
-            args, kwargs = kept(given)
-            table = values_of(low, again.method, args, kwargs)
+            table = values_of(again.model, again.method, *kept((args, kwargs)), casts=casts)
             again.seed()
-            args, kwargs = given
-            outputs = getattr(low, again.method)(*args, **kwargs)
+            outputs = getattr(again.model, again.method)(*args, **kwargs)
     except Exception as error:
         raise TFDebugError(_told(trace, dtype, "", error)) from error
     floors = [*_of_values(values, table), *_of_outputs(trace, values, outputs)]

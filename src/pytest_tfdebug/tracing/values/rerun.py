@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.tracing.record.leaves import replaced
-from pytest_tfdebug.tracing.record.modules import uncompiled
-from pytest_tfdebug.tracing.record.state import kept, preserved
+from pytest_tfdebug.tracing.record.state import kept
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
+from pytest_tfdebug.tracing.values.widening import to_float32, widened
 from pytest_tfdebug.values import Fingerprint, are_among
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _SAME = 1e-3
 #: Those of a forward in half precision and of the same in float32 by less than this.
 _SAME_WIDENED = 0.1
-_LOW = (torch.float16, torch.bfloat16)
 
 
 class Rerun:
@@ -63,7 +61,7 @@ class Rerun:
     ) -> Values | None:
         """Make the forward again and return its table of values; None where it cannot be made as it was.
 
-        A model in half precision is looked at as a float32 copy: its rounding would hide what is computed.
+        A model in half precision is looked at in float32: its rounding would hide what is computed.
         """
         for is_written_out in (True, False):  # what is written out rounds and lies otherwise: some models need more
             with suppress(Exception):  # a forward that fails the second time explains nothing, and must cost nothing
@@ -75,17 +73,14 @@ class Rerun:
         return None
 
     def _values(self, progress: Callable[[int], object] | None, tape: Tape | None, *, is_written_out: bool) -> Values:
-        model = self.model
-        is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
-        if is_widened:
-            model = copy.deepcopy(model).float()
-        args, kwargs = replaced(self.inputs(), _widened) if is_widened else self.inputs()
         if tape is not None:
             tape.clear()
-        with preserved(model), torch.no_grad(), uncompiled(model):
+        wider = to_float32(self.model)
+        with widened(self.model, self.inputs(), wider) as ((args, kwargs), casts):
             self.seed()
-            values = values_of(model, self.method, args, kwargs, progress, is_written_out=is_written_out, tape=tape)
-        values.is_widened = is_widened
+            run = partial(values_of, self.model, self.method, args, kwargs, progress)
+            values = run(is_written_out=is_written_out, tape=tape, casts=casts)
+        values.is_widened = bool(wider)
         return values
 
 
@@ -106,7 +101,3 @@ class Recorded:
     ) -> Values:
         """Return the table."""
         return self._values
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.dtype in _LOW else tensor

@@ -17,6 +17,7 @@ from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_map
 
 from pytest_tfdebug.tensors import storage_id
 from pytest_tfdebug.tracing.values.index_range import chooses, has_index, is_index, is_told, out_of_range
+from pytest_tfdebug.tracing.values.widening import NO_CASTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +86,7 @@ class Tape:
     """What ran in a forward; the recorder of operators tells it."""
 
     def __init__(self) -> None:
+        self.casts = NO_CASTS  # what operators were given in other dtypes
         self.clear()
 
     def clear(self) -> None:
@@ -162,17 +164,18 @@ class Tape:
 
     def _checked(self, func: torch._ops.OpOverload, given: tuple[Any, Any]) -> Callable[..., Any]:
         """Return an operator that is run only where what it chooses is there: an accelerator would not say so."""
+        run = self.casts.applied(func)
         if not chooses(func):
-            return func
+            return run
         if is_told(func):
-            return partial(_in_range, func)
+            return partial(_in_range, func, run)
         tensors = [self.tensors[each] for _, each in _places(given) if isinstance(each, Ref) and each in self.tensors]
-        return self._as_recorded(func, given) if has_index(tensors) else func
+        return self._as_recorded(func, given) if has_index(tensors) else run
 
     def _as_recorded(self, func: torch._ops.OpOverload, given: tuple[Any, Any]) -> Callable[..., Any]:
         """Return an operator that is run only on tensors of the recorded forms, integers and numbers."""
         recorded = (self.tensors.get(each) if isinstance(each, Ref) else each for _, each in _places(given))
-        return partial(_on_the_like, func, [*map(_form_of, recorded)])
+        return partial(_on_the_like, self.casts.applied(func), [*map(_form_of, recorded)])
 
     def _image(self, tensor: torch.Tensor) -> int:
         """Return the image of a tensor's storage as it is; the first is made of the first value in it."""
@@ -225,12 +228,12 @@ def _on_the_like(func: Callable[..., Any], forms: Sequence[Any], *args: Any, **k
     return func(*args, **kwargs)
 
 
-def _in_range(func: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any
+def _in_range(func: torch._ops.OpOverload, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     """Run an operator if what it chooses is there."""
     told = out_of_range(func, args, kwargs)
     if told:
         raise NotTriedError(told)
-    return func(*args, **kwargs)
+    return run(*args, **kwargs)
 
 
 def _form_of(each: Any) -> Any:  # noqa: ANN401 - any
