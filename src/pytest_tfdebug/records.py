@@ -371,12 +371,12 @@ class CulpritRecord:
     tensor: str = ""  # which tensor shows it, ``output of 'model.layers.3'``; only in the record of a finished check
     figures: tuple[str, ...] = ()  # what is known of that tensor, in lines; likewise
     wrong: str = ""  # what the module does wrong, in a few words; empty where the kind says it
+    why_certain: str = ""  # why it is certain, or why it is not, in a few words; empty where no claims were settled
 
     @property
     def explanation(self) -> str:
         """What is wrong and what was observed, in sentences."""
-        joint = "; " if self.why[:1].islower() else ". "
-        return f"{self.class_name} {self.wrong}{joint}{self.why}".rstrip() if self.wrong else self.why
+        return explained(self.class_name, self.wrong, self.why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,11 +396,10 @@ class Culprit(CulpritRecord):
     divergence: Divergence | None = None
 
 
-def culprit_of(
-    call: Call, kind: Kind, why: str, divergence: Divergence, source: SourceRange | None = None, *, wrong: str = ""
-) -> Culprit:
-    """Return the culprit that a call of the actual forward is, as certain as what was compared on all sides."""
-    return Culprit(call.path, kind, source, why, call.class_name, divergence=divergence, certain=True, wrong=wrong)
+def explained(class_name: str, wrong: str, why: str) -> str:
+    """Return what a module does wrong and what was observed of it, in sentences."""
+    joint = "; " if why[:1].islower() else ". "
+    return f"{class_name} {wrong}{joint}{why}".rstrip() if wrong else why
 
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:

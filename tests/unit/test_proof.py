@@ -17,9 +17,8 @@ from injections import edit
 from llama_port import Block, load_port, load_reference
 from models import build
 from pytest_tfdebug.parity.find import proof as explained
-from pytest_tfdebug.parity.find.values import Explained
 from pytest_tfdebug.parity.proof import prove, search
-from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.records import SourceRange
 
 
 @pytest.fixture(autouse=True)
@@ -439,57 +438,6 @@ def test_a_proof_goes_before_a_weight_that_another_module_holds_folded():
 
     assert "with eps 1e-06" in culprit.proved
     assert (culprit.path, culprit.kind, culprit.weights) == ("norm", "module", ())
-
-
-def test_a_proof_that_is_not_certain_leaves_the_statement_that_calls_are_certain_of(tmp_path):
-    file = tmp_path / "port.py"
-    file.write_text("a = 1\nb = a - 2\n")
-    named = Culprit("layer.0.attention", "glue", SourceRange(str(file), 2, 2), "", "Attention", certain=True)
-    told = Culprit("mask", "module", SourceRange(str(file), 1, 1), "", "Mask", proved="with 1 instead of -1")
-
-    found = explained.in_place_of(named, Explained(told, is_known=True, compared=1, expected=1))
-
-    assert (found.source, found.certain, found.proved) == (named.source, False, "with 1 instead of -1")
-
-
-@pytest.mark.parametrize(
-    ("kind", "of_calls", "of_proof", "path", "is_certain"),
-    [
-        ("glue", True, True, "layer.1.norm", True),
-        ("glue", True, False, "layer.0.attention", False),
-        ("glue", False, False, "layer.1.norm", False),
-        ("module", True, False, "layer.0.attention", True),
-        ("weights", True, True, "layer.0.attention", True),
-    ],
-)
-def test_a_proof_that_speaks_for_another_module_goes_before_calls_that_are_not_certain(
-    kind, of_calls, of_proof, path, is_certain
-):
-    lines = SourceRange("port.py", 3, 9)
-    named = Culprit("layer.0.attention", kind, lines, "", "Attention", certain=of_calls)
-    at = SourceRange("port.py", 40, 40)
-    told = Culprit("layer.1.norm", "module", at, "", "Norm", certain=of_proof, proved="with the add left out")
-    look = Explained(told, is_known=True, compared=1, expected=1)
-
-    found = explained.in_place_of(named, look)
-
-    assert (found.path, found.certain, found.proved) == (path, is_certain, "with the add left out")
-
-
-@pytest.mark.parametrize(("line", "is_elsewhere"), [(40, True), (3, False)])
-@pytest.mark.parametrize("kind", ["extra-call", "not-called"])
-def test_a_change_of_another_line_that_mends_a_port_takes_the_blame_from_a_call_too_many_or_too_few(
-    kind, line, is_elsewhere
-):
-    named = Culprit("layer.0.dropout", kind, SourceRange("port.py", 3, 3), "", "Dropout", certain=True)
-    told = Culprit(
-        "layer.1.norm", "module", SourceRange("port.py", line, line), "", "Norm", certain=True, proved="with"
-    )
-    look = Explained(told, is_known=True, compared=1, expected=1, proved=(told,))
-
-    found = explained.in_place_of(named, look)
-
-    assert (found.path, found.proved) == ("layer.1.norm" if is_elsewhere else "layer.0.dropout", "with")
 
 
 class Rooted(torch.nn.Module):

@@ -14,6 +14,7 @@ from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.calls.noise import assess
+from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, made, on_part
@@ -22,9 +23,9 @@ from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.prove import Live, Trial
+from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
-from pytest_tfdebug.records import Call, Culprit, LeafComparison
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
+    from pytest_tfdebug.records import Call, Culprit, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
@@ -189,7 +191,7 @@ class _HeldModel:
 
     def _given(self, why: str, wrong: str = "") -> Culprit:
         root = root_name(self.model)
-        return Culprit(root, "inputs", None, why, root, certain=True, wrong=wrong)
+        return settle([Claim(root, "inputs", Evidence.INPUTS, root, why, wrong)])[0]
 
     def with_circumstances(self, report: ParityReport) -> ParityReport:
         """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
@@ -275,7 +277,21 @@ def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
     why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
     why += f" So do {others} more of the model." if others else ""
-    return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
+    claim = Claim(
+        culprit.path,
+        "weights",
+        Evidence.WEIGHT,
+        culprit.class_name,
+        f"{why} {told}".rstrip(),
+        source=culprit.source,
+        reference=culprit.reference,
+        proved=culprit.proved,
+        changes=culprit.changes,
+        weights=tuple(own),
+        ranks=culprit.ranks,
+        divergence=culprit.divergence,
+    )
+    return settle([claim])[0]
 
 
 def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:

@@ -21,12 +21,13 @@ from pytest_tfdebug.parity.calls.noise import (
 )
 from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.pads import Take, at_pads, beside_pads, is_part, made, on_part
-from pytest_tfdebug.parity.find.proof import in_place_of, with_proof
+from pytest_tfdebug.parity.find.proof import with_proof
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.parity.settle import FINAL, settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
 from pytest_tfdebug.parity.tensors.coverage import measured_coverage, told_outputs, told_unseen, what_to_write
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
@@ -40,9 +41,8 @@ from pytest_tfdebug.parity.verdict import (
     decide,
     is_equal_outside,
     is_named,
-    is_plain,
     judge,
-    tolerate_internal,
+    tolerated,
 )
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
@@ -265,7 +265,7 @@ class Ended:
     def names_to_try(self) -> dict[str, str]:
         """Return rules for ``rename=`` under which the two sides may be the same code; none where nothing says any."""
         judged, look = self.judged, self.look
-        if judged.is_named or judged.verdict.culprit is None or look is None or look.pair is None:
+        if judged.is_named or judged.verdict.claim is None or look is None or look.pair is None:
             return {}
         return suggested_rules(look.pair, {own: expected for expected, own in judged.compared.own_paths.items()})
 
@@ -293,35 +293,33 @@ def conclude(
     again: tuple[Rerun | Recorded | None, Rerun | Recorded | None] = (None, None),
 ) -> ParityReport:
     """Return the report of a comparison; ``again`` are the two models, which say what their modules hold."""
-    look, internal = found.look, found.internal
-    decided = decide(found.judged, look, tried, renamed)
-    verdict, compared = decided.verdict, decided.compared
-    if look is not None:
-        verdict = replace(verdict, culprit=in_place_of(verdict.culprit, look))
-    if found.world_size > 1 and verdict.culprit is not None:
-        verdict = replace(verdict, culprit=on_ranks(verdict.culprit, found.world_size))
-    verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
-    coverage = measured_coverage(compared)
-    if verdict.is_compared and decided.look is not None and decided.look.expected:
+    look, decided = found.look, decide(found.judged, found.look, tried, renamed)
+    compared, divergences, is_compared = decided.compared, decided.divergences, decided.is_compared
+    claims = [on_ranks(claim, found.world_size) if found.world_size > 1 else claim for claim in decided.claims]
+    culprit = next(iter(settle(claims)), None)
+    inside = tolerated(culprit, divergences, compared) if found.internal == "warn" else ""
+    culprit, notes = (None, [inside, *decided.notes]) if inside else (culprit, decided.notes)
+    is_final, coverage = culprit is not None and culprit.kind in FINAL, measured_coverage(compared)
+    if is_compared and decided.look is not None and decided.look.expected:
         coverage = Coverage(decided.look.compared, decided.look.expected, root=coverage.root)
-    if not compared.tensors and verdict.culprit is None and not verdict.is_compared:
+    if not compared.tensors and culprit is None and not is_compared:
         actual, expected = len(compared.calls), len(compared.expected)
         raise TFDebugError(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
             "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
     unseen = []
-    if verdict.culprit is None:
+    if culprit is None:
         own, theirs = again
         unseen = list(told_unseen(compared, coverage))
         if own is not None and theirs is not None and not inside:
             unseen += other_numbers(compared, own.attributes(), theirs.attributes())
     return ParityReport(
-        verdict.culprit,
-        verdict.divergences,
+        culprit,
+        divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(found.notes), *unseen, *verdict.notes],
+        [*dict.fromkeys(found.notes), *unseen, *notes],
         unseen=unseen,
         suggested={} if inside else decided.rules,
         internal=inside,
@@ -330,6 +328,6 @@ def conclude(
         unpaired=compared.unpaired_expected,
         explained=look,
         output_notes=told_outputs(compared),
-        noise="" if verdict.culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
-        advice=what_to_write(compared) if found.judged.fails is None and not is_plain(verdict) else "",
+        noise="" if culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
+        advice="" if found.judged.fails is not None or is_final else what_to_write(compared),
     )

@@ -39,15 +39,17 @@ from pytest_tfdebug.parity.calls.call_tree import (
     other_arguments,
 )
 from pytest_tfdebug.parity.calls.noise import is_rounding
+from pytest_tfdebug.parity.claims import Evidence, claim_of
 from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN
-from pytest_tfdebug.records import FAILING, FORMS, Culprit, Divergence, culprit_of
+from pytest_tfdebug.records import FAILING, FORMS, Divergence
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison, Culprit, LeafComparison
+    from pytest_tfdebug.records import CallComparison, LeafComparison
 
 _NOTHING_ELSE = "The inputs differ, so nothing else was compared."
 
@@ -58,7 +60,7 @@ class Verdict:
 
     # tensors outside tolerance in the order in which they were computed; empty when all is well
     divergences: list[Divergence] = field(default_factory=list)
-    culprit: Culprit | None = None  # where the first of them arose
+    claim: Claim | None = None  # where the first of them arose
     notes: list[str] = field(default_factory=list)  # differences that changed no output, in sentences
     is_compared: bool = False  # whether values were compared where no tensors matched by name and shape
 
@@ -90,14 +92,15 @@ def judge_calls(compared: Compared) -> Verdict:
     if wrong_root is not None and other_arguments(wrong_root) and _are_handed_on(tree, fault.item, inputs):
         divergence = _divergence(wrong_root, failing(wrong_root, "output")[0])
         told = told_arguments(wrong_root.call, other_arguments(wrong_root))
-        return Verdict(divergences, culprit_of(wrong_root.call, "inputs", f"{told} {_NOTHING_ELSE}", divergence))
+        why = f"{told} {_NOTHING_ELSE}"
+        return Verdict(divergences, claim_of(wrong_root.call, "inputs", why, divergence, evidence=Evidence.INPUTS))
     of_dtype = blame_dtype(tree, _divergence(*fault))
     if of_dtype is not None:
         return Verdict(divergences, of_dtype)
-    culprit = _blame(tree, fault, inputs)
+    claim = _blame(tree, fault, inputs)
     if is_rounding(fault.leaf):  # it may as well have come in
-        culprit = replace(culprit, certain=False)
-    return Verdict(divergences, culprit, [*given_to_model(tree.roots)])
+        claim = replace(claim, evidence=Evidence.ROUNDED_CALLS)
+    return Verdict(divergences, claim, [*given_to_model(tree.roots)])
 
 
 def _other_inputs(roots: list[CallComparison]) -> tuple[CallComparison, list[LeafComparison]] | None:
@@ -111,7 +114,7 @@ def _other_inputs(roots: list[CallComparison]) -> tuple[CallComparison, list[Lea
     return None
 
 
-def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Culprit:
+def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Claim:
     first = fault.item
     if not inputs.are_guilty(first):
         return _blame_own(tree, fault)
@@ -129,20 +132,20 @@ def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Culpri
     previous = siblings[: siblings.index(child)]
     tensors = inputs.tensors(wrong)
     divergence = _divergence(wrong, tensors[0]) if tensors else _divergence(*fault)
-    culprit = _blame_gap(tree, parent, previous, child, divergence)
-    if tensors or culprit.kind != "glue":
-        return culprit
-    return replace(culprit, why=f"{culprit.why} {told_arguments(wrong.call, inputs.arguments(wrong))}")
+    claim = _blame_gap(tree, parent, previous, child, divergence)
+    if tensors or claim.kind != "glue":
+        return claim
+    return replace(claim, why=f"{claim.why} {told_arguments(wrong.call, inputs.arguments(wrong))}")
 
 
-def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
+def _blame_own(tree: CallTree, fault: FailingTensor) -> Claim:
     item, leaf = fault
     divergence = _divergence(*fault)
     opaque = opaque_text(item.call)
     if item.call.parent is None and opaque is not None and is_without_outputs(item):  # what it holds is seen further on
         wrong = f"returns {shorten(opaque, 80)}, in which no tensor can be found, so it was not compared"
-        named = culprit_of(item.call, "module", TO_OPEN, divergence, item.call.source, wrong=wrong)
-        return replace(named, certain=False)
+        at = item.call.source
+        return claim_of(item.call, "module", TO_OPEN, divergence, at, wrong=wrong, evidence=Evidence.UNREADABLE)
     lost = tree.lost_in(item) if leaf.problem == "missing" and leaf.direction == "output" else item
     if is_uncompared(leaf) and not (item.is_of_one_class and lost is not item) and not is_without_outputs(item):
         return blame_uncompared(tree.compared)
@@ -151,7 +154,7 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
     adapted = told_adapters(tree, item)
     if adapted:
         why = "Its inputs agree, and its output does not."
-        return culprit_of(call, "module", why, divergence, lines, wrong=adapted)
+        return claim_of(call, "module", why, divergence, lines, wrong=adapted)
     children = tree.children.get(call.index, [])
     if children or any(map(tree.has, only_expected(tree, item, None, None))):
         following = tree.next_child(item, leaf)
@@ -163,7 +166,7 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
         f"{told} and {made} does not, and it calls no other module: "
         f"the fault is in the code, attributes or parameters of this {call.class_name}."
     )
-    return culprit_of(call, "module", why, divergence, lines)
+    return claim_of(call, "module", why, divergence, lines)
 
 
 def _blame_gap(
@@ -172,7 +175,7 @@ def _blame_gap(
     previous: list[CallComparison],
     following: CallComparison | None,
     divergence: Divergence,
-) -> Culprit:
+) -> Claim:
     """Blame the lines of ``parent`` between two child calls, or the call that is missing or too many there."""
     paired = [item for item in previous if item.expected is not None]
     last = paired[-1] if paired else None
@@ -187,25 +190,26 @@ def _blame_gap(
         own = tree.compared.own_paths.get(call.path)
         here = f"{own!r} exists here and is never called" if own else "this one does not"
         why = f"The expected forward calls {call.name!r} ({call.class_name}) {place}; {here}."
-        return replace(culprit_of(call, "not-called", why, divergence, lines), path=own or call.path)
+        evidence = Evidence.CALL if own else Evidence.OTHER_CALL
+        return replace(claim_of(call, "not-called", why, divergence, lines, evidence=evidence), path=own or call.path)
     if extra and not left_out:
         call = extra[0]
         why = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
-        return culprit_of(call, "extra-call", why, divergence, call.called_at or lines)
+        return claim_of(call, "extra-call", why, divergence, call.called_at or lines, evidence=Evidence.CALL)
     is_of_others = bool(left_out and extra)
     if is_of_others and not paired and not following:
         why = (
             f"None of the calls in it could be compared, so the fault may lie in its lines or in {names(extra)}; "
             f"the expected forward calls {names(left_out)} instead."
         )
-        return replace(culprit_of(parent.call, "glue", why, divergence, lines), certain=False)
+        return claim_of(parent.call, "glue", why, divergence, lines, evidence=Evidence.UNPAIRED_CALLS)
     why = (
         f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
         f"{place}."
     )
     if is_of_others:
         why += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
-    return culprit_of(parent.call, "glue", why, divergence, lines)
+    return claim_of(parent.call, "glue", why, divergence, lines)
 
 
 def _agreeing(tree: CallTree, divergence: Divergence) -> str:
@@ -216,10 +220,10 @@ def _agreeing(tree: CallTree, divergence: Divergence) -> str:
     return "1 tensor agrees" if count == 1 else f"{count or 'No'} tensors agree"
 
 
-def _blame_inputs(root: CallComparison, wrong: list[LeafComparison]) -> Culprit:
+def _blame_inputs(root: CallComparison, wrong: list[LeafComparison]) -> Claim:
     given = ", ".join(f"{leaf.leaf} ({input_problem(leaf)})" for leaf in wrong[:3])
     why = f"The model was given other inputs than the expected forward: {given}. {_NOTHING_ELSE}"
-    return culprit_of(root.call, "inputs", why, _divergence(root, wrong[0]))
+    return claim_of(root.call, "inputs", why, _divergence(root, wrong[0]), evidence=Evidence.INPUTS)
 
 
 def _are_handed_on(tree: CallTree, first: CallComparison, inputs: GuiltyInputs) -> bool:
@@ -238,8 +242,8 @@ _MOST = 0.5
 _FEWEST = 3
 
 
-def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
-    """Return a culprit that names the dtype, where most modules compute in another one; None where they do not."""
+def blame_dtype(tree: CallTree, first: Divergence) -> Claim | None:
+    """Return a claim that names the dtype, where most modules compute in another one; None where they do not."""
     if first.comparison.problem != "dtype":
         return None
     outputs = [leaf for item in tree.compared.calls for leaf in _of_innermost(tree, item)]
@@ -254,7 +258,7 @@ def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
         f"No module's code is to blame, and values were not compared. Run it in {expected}, or compare it with a "
         f"forward recorded in {actual}."
     )
-    return culprit_of(call, "dtype", why, first, wrong=wrong)
+    return claim_of(call, "dtype", why, first, wrong=wrong, evidence=Evidence.DTYPE)
 
 
 def _of_innermost(tree: CallTree, item: CallComparison) -> list[LeafComparison]:

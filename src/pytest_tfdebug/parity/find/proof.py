@@ -1,4 +1,4 @@
-"""A proof as the record that a report shows."""
+"""What a proof says of who is to blame: the line that was changed, or what stands for it in the port."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import changes_of, sentence
-from pytest_tfdebug.parity.find.values import culprit_of, line_of, lines_of
+from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.prove import Live, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
-from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.counterparts import Fault
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.proof.changes import Change
@@ -27,22 +28,18 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.prove import Proof, Trial
     from pytest_tfdebug.parity.proof.search import Mend
     from pytest_tfdebug.parity.proof.value_graph import Side
-    from pytest_tfdebug.records import Call, Culprit, SourceRange
+    from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.values import Value
 
 logger = logging.getLogger(__name__)
 
-#: A call too few, and one too many.
-_CALLS = ("not-called", "extra-call")
-#: What is wrong in these ways needs no line to be plain.
-_PLAIN = (*_CALLS, "weights")
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
 
 
 def with_proof(look: Explained, trial: Trial) -> Explained:
     """Return what values say of two forwards with a proof, where one can be had."""
-    if look.pair is None or look.culprit is None or look.culprit.kind == "random":
+    if look.pair is None or look.claim is None or look.claim.kind == "random":
         return look
     pairs = look.pair.pair_results(AGREE)
     is_widened = look.pair.port.table.is_widened or look.pair.reference.table.is_widened
@@ -50,7 +47,7 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
         proof = prove(look.pair, pairs, trial)
-        return look if proof is None else _with_changes(_told_by(proof, look, look.pair, look.culprit), proof)
+        return look if proof is None else _with_changes(_told_by(proof, look, look.pair, look.claim), proof)
     except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for a proof failed", exc_info=True)
         return look
@@ -58,16 +55,16 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
 
 def _with_changes(look: Explained, proof: Proof) -> Explained:
     """Return what values say with the changes of a proof as data, for whoever is proved."""
-    pair, culprit = look.pair, look.culprit
-    if pair is None or culprit is None or not culprit.proved:
+    pair, claim = look.pair, look.claim
+    if pair is None or claim is None or not claim.proved:
         return look
     known = pair.back.known if proof.is_reverse else pair.weights.known
-    changes = tuple(changes_of(places_of(proof, known, culprit.path, pair), is_reverse=proof.is_reverse))
+    changes = tuple(changes_of(places_of(proof, known, claim.path, pair), is_reverse=proof.is_reverse))
     proved = tuple(replace(each, changes=changes) for each in look.proved)
-    return replace(look, culprit=replace(culprit, changes=changes), proved=proved)
+    return replace(look, claim=replace(claim, changes=changes), proved=proved)
 
 
-def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -> Explained:
+def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Claim) -> Explained:
     """Return what values say with what a proof says."""
     known = pair.back.known if proof.is_reverse else pair.weights.known
     places = places_of(proof, known, named.path, pair)
@@ -78,40 +75,42 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     if proof.is_reverse:
         is_certain = is_certain and _is_given_known(proof, pair)
         here = _in_port(named, proof, pair)
-        return replace(look, culprit=_of_reference(here, places, told, is_certain=is_certain and here is named))
+        return replace(look, claim=_of_reference(here, places, told, is_certain=is_certain and here is named))
     loaded = [mend for place in places for mend in place.mends if not mend.places]
     if loaded:
-        return replace(look, culprit=_of_weights(named, loaded, proof, pair, told))
+        return replace(look, claim=_of_weights(named, loaded, proof, pair, told))
     is_there = any(place.finding.call.path == named.path for place in places)
-    if named.kind == "weights" and (named.certain or is_there):  # it is not the other side's, whatever else mends
-        return replace(look, culprit=replace(named, proved=told))
+    is_odd = named.evidence is Evidence.WEIGHT_OF_VALUE
+    if named.kind == "weights" and (is_odd or is_there):  # it is not the other side's, whatever else mends
+        return replace(look, claim=replace(named, proved=told))
     places = [
         place for place in places if place.finding.fault == "left-out" or not _is_right(place.finding.values[0], pair)
     ]
     if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
-        return replace(look, culprit=replace(named, certain=False, proved=told))
+        return replace(look, claim=replace(named, evidence=Evidence.MAKES_UP, proved=told))
     is_certain = is_certain and all(place.finding.values[0].tells for place in places)
-    culprits = tuple(
-        replace(culprit_of(place.finding, pair), source=place.lines, certain=is_certain, proved=told)
-        for place in places
+    evidence = Evidence.PROOF if is_certain else Evidence.PROOF_OF_MANY
+    claims = tuple(
+        replace(claim_of(place.finding, pair), source=place.lines, evidence=evidence, proved=told) for place in places
     )
-    return replace(look, culprit=culprits[0], finding=places[0].finding, proved=culprits)
+    return replace(look, claim=claims[0], finding=places[0].finding, proved=claims)
 
 
-def _of_weights(named: Culprit, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Culprit:
+def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Claim:
     """Return who is to blame where other weights mend a forward: these, unless the code may take one for another."""
     first, is_alone = loaded[0], len(loaded) == len(proof.mends)
     finding = _finding(proof, first, pair.weights.known, None)
-    culprit = replace(culprit_of(finding, pair), certain=is_alone)
+    claim = claim_of(finding, pair)
     if pair.weights.unknown.issuperset(finding.weights):  # whatever numbers they hold, no change of them is the mend
-        return replace(culprit, why=f"{culprit.why} {told[:1].upper()}{told[1:]}.")
+        evidence = Evidence.WEIGHT_OF_VALUE if is_alone else Evidence.ODD_WEIGHT
+        return replace(claim, evidence=evidence, why=f"{claim.why} {told[:1].upper()}{told[1:]}.")
     if first.change.kind != "exchange":
-        return replace(culprit, proved=told)
-    if named.kind == "weights" and named.certain:
+        return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROOF_OF_MANY, proved=told)
+    if named.kind == "weights" and named.evidence is Evidence.WEIGHT_OF_VALUE:
         return replace(named, proved=told)
     wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
-    place = named if named.path == culprit.path else culprit
-    return replace(place, certain=False, proved=told, wrong=wrong, why=why)
+    place = named if named.path == claim.path else claim
+    return replace(place, evidence=Evidence.EXCHANGE, proved=told, wrong=wrong, why=why)
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
@@ -139,7 +138,7 @@ def _is_given_known(proof: Proof, pair: ForwardPair) -> bool:
     )
 
 
-def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
+def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
     """Return who is to blame in the port, where a change of the reference says what is wrong.
 
     The first value of the port that comes of the change is where it is done; what only changes the place of elements
@@ -168,7 +167,7 @@ def _in_port(named: Culprit, proof: Proof, pair: ForwardPair) -> Culprit:
         first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)
     shown = [] if first is None else [first]
-    found = culprit_of(Finding(fault, call, shown, changed, reference.call_of(changed)), pair)
+    found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed)), pair)
     at = found.source
     return named if at is not None and named.source.holds(at.file, at.first) else found
 
@@ -247,49 +246,14 @@ def _lines(side: Side, value: Value, call: Call) -> SourceRange | None:
     return None if line is None else lines_of(line)
 
 
-def _of_reference(named: Culprit, places: Sequence[ProofPlace], told: str, *, is_certain: bool) -> Culprit:
-    """Return a culprit with the lines of the reference that are proved to be done otherwise in the port."""
+def _of_reference(named: Claim, places: Sequence[ProofPlace], told: str, *, is_certain: bool) -> Claim:
+    """Return a claim with the lines of the reference that are proved to be done otherwise in the port."""
     place = places[0]
     is_there = named.path == place.finding.call.path or (
         place.lines is not None and str(place.lines) == str(named.reference)
     )
-    return replace(named, reference=place.lines or named.reference, certain=is_there and is_certain, proved=told)
-
-
-def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
-    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same.
-
-    Who is certain stays; calls that a proof contradicts are certain of a module alone, and not of lines between calls.
-    """
-    told = look.culprit
-    if named is None or told is None or not told.proved or named.kind in ("inputs", "dtype"):
-        return named
-    here = next((each for each in (*look.proved, told) if each.path == named.path), None)
-    if here is not None and named.kind not in _PLAIN:
-        # a statement was found with the proof, and with the text
-        is_text = named.source is not None and is_statement(named.source)
-        source = named.source if is_text else here.source or named.source
-        reference = (named.reference or here.reference) if is_text else (here.reference or named.reference)
-        certain = here.certain or (is_text and named.certain)
-        return replace(
-            named, source=source, reference=reference, certain=certain, proved=here.proved, changes=here.changes
-        )
-    first, is_glue = named.divergence, named.kind == "glue"
-    # a call that was given another number: what it computes with it is no other culprit
-    is_given = is_glue and first is not None and first.direction == "output" and first.path == told.path
-    if named.kind not in _PLAIN and not is_given and (told.certain or not named.certain):
-        return told
-    if named.kind in _CALLS and look.proved and not _is_of_call(named, look):
-        return told  # the port agrees with that call as it is
-    certain, reference = named.certain and (is_given or not is_glue), told.reference or named.reference
-    return replace(named, reference=reference, certain=certain, proved=told.proved, changes=told.changes)
-
-
-def _is_of_call(named: Culprit, look: Explained) -> bool:
-    """Tell whether a change of the port that mends it may be the call that is one too many or too few."""
-    at, is_added = named.source, look.finding is not None and look.finding.fault == "left-out"
-    lines = (each.source for each in look.proved if each.source is not None)
-    return is_added or at is None or any(each.holds(at.file, at.first) for each in lines)
+    evidence = Evidence.REVERSE_PROOF if is_there and is_certain else Evidence.INFERRED_PROOF
+    return replace(named, reference=place.lines or named.reference, evidence=evidence, proved=told)
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair | None) -> Finding:

@@ -13,6 +13,7 @@ from itertools import takewhile
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
@@ -21,10 +22,11 @@ from pytest_tfdebug.tracing.values.slicing import branch_begin, is_statement
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.text.text_differences import SourceFile, TextDifference
-    from pytest_tfdebug.records import CallComparison, Culprit
+    from pytest_tfdebug.records import CallComparison
     from pytest_tfdebug.values import Value, Values
 
 
@@ -129,18 +131,20 @@ def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> boo
 _NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
 
 
-def one_statement(named: Culprit, compared: Compared, look: Explained) -> Culprit:
-    """Return the culprit of the calls with the statement that is wrong, and with both sides' lines."""
-    return named if named.source is None else _StatementSearch(named, named.source, compared, look).culprit()
+def one_statement(named: Claim, compared: Compared, look: Explained) -> Claim:
+    """Return the claim of the calls with the statement that is wrong, and with both sides' lines."""
+    if named.source is None:
+        return named
+    return replace(_StatementSearch(named, named.source, compared, look).claim(), narrows=named)
 
 
 class _StatementSearch:
     """The search for a statement within the lines of a culprit."""
 
-    def __init__(self, named: Culprit, lines: SourceRange, compared: Compared, look: Explained) -> None:
+    def __init__(self, named: Claim, lines: SourceRange, compared: Compared, look: Explained) -> None:
         self._named, self._lines, self._look = named, lines, look
         paired = {item.call.path for item in compared.calls if item.expected is not None}
-        self._seen = look.culprit if _passes(look, lines, paired) else None
+        self._seen = look.claim if _passes(look, lines, paired) else None
         self._called = {item.call.path for item in compared.calls}
         around = _around(named, compared)
         recorded = look.pair.reference.table if look.pair is not None else None
@@ -151,8 +155,8 @@ class _StatementSearch:
         self._outer = texts_of(outer, recorded) if outer is not None else None
         self._name = named.path.removeprefix(f"{outer.call.path}." if outer and outer.call.parent is not None else "")
 
-    def culprit(self) -> Culprit:
-        """Return the culprit with its statement, and with both sides' lines."""
+    def claim(self) -> Claim:
+        """Return the claim with its statement, and with both sides' lines."""
         differences = self._texts.differences(self._lines) if self._texts is not None else []
         suspects = [each for each in differences if not self._is_right(each)]
         # of several lines that mend the port, the one that is not the reference's
@@ -160,7 +164,7 @@ class _StatementSearch:
         seen = next(proved, self._seen)
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
         if at_value and seen is not None:
-            return self._told(self._at(at_value[0], is_certain=True), seen.wrong, seen.why)
+            return self._told(self._at(at_value[0], Evidence.STATEMENT), seen.wrong, seen.why)
         read = self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
         leading = [each for each in suspects if self._leads_to_seen(each)]
         is_of_one_class = self._own is None or self._own.is_of_one_class
@@ -181,17 +185,17 @@ class _StatementSearch:
             or self._whole()
         )
 
-    def _at(self, difference: TextDifference, *, is_certain: bool) -> Culprit:
+    def _at(self, difference: TextDifference, evidence: Evidence) -> Claim:
         return replace(
             self._named,
             source=difference.own,
             reference=difference.reference,
-            certain=is_certain,
+            evidence=evidence,
             function=difference.function if difference.callers else "",
             callers=difference.callers,
         )
 
-    def _by_text(self, differences: Sequence[TextDifference]) -> Culprit | None:
+    def _by_text(self, differences: Sequence[TextDifference]) -> Claim | None:
         """Blame the statement whose text is not the reference's."""
         if not differences:
             return None
@@ -202,10 +206,10 @@ class _StatementSearch:
         why = f"the rest of {first.function} is the reference's text."
         if others:
             why += f" So do {', '.join(str(each.own) for each in others)}: it is not known which of them is wrong."
-        is_certain = not others and not self._is_right(first)
-        return self._told(self._at(first, is_certain=is_certain), does, why)
+        evidence = Evidence.STATEMENTS if others or self._is_right(first) else Evidence.STATEMENT
+        return self._told(self._at(first, evidence), does, why)
 
-    def _by_attributes(self, lines: Sequence[SourceRange]) -> Culprit | None:
+    def _by_attributes(self, lines: Sequence[SourceRange]) -> Claim | None:
         """Blame the attributes of the culprit that are not the reference's and that some lines read.
 
         Of a module whose text is not known, such as one of torch's, every attribute counts.
@@ -222,10 +226,12 @@ class _StatementSearch:
         first = next(iter(read.values()))
         made = [each for name in read for each in self._constructors(name)]
         beside = texts.beside(first) if texts is not None else None
-        at = self._at(made[0], is_certain=True) if made else replace(self._named, source=first, reference=beside)
+        evidence = Evidence.ATTRIBUTE if len(read) == 1 else Evidence.ATTRIBUTES
+        at = replace(self._named, source=first, reference=beside, evidence=evidence)
+        at = self._at(made[0], evidence) if made else at
         told = ", ".join(f"{name} {mine[name]}" for name in read)
         there = ", ".join(theirs[name] for name in read)
-        return replace(self._told(at, f"has {told}", f"the reference has {there}."), certain=len(read) == 1)
+        return self._told(at, f"has {told}", f"the reference has {there}.")
 
     def _attributes(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return what the culprit's module holds that is no tensor, and what the reference's holds."""
@@ -235,7 +241,7 @@ class _StatementSearch:
         paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
         return pair.port.table.attributes.get(paths[0], {}), pair.reference.table.attributes.get(paths[1], {})
 
-    def _by_weights(self) -> Culprit | None:
+    def _by_weights(self) -> Claim | None:
         """Blame the parameters of a module within that is not called: these lines use them themselves."""
         own, pair = self._own, self._look.pair
         if own is None or own.expected is None or pair is None or self._texts is None:
@@ -267,7 +273,7 @@ class _StatementSearch:
         own = self._texts.of_init(attribute) if self._texts is not None and self._own is self._item else []
         return own or (self._outer.of_init(self._name.partition(".")[0]) if self._outer is not None else [])
 
-    def _by_values(self) -> Culprit | None:
+    def _by_values(self) -> Claim | None:
         """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
         seen, texts = self._seen, self._texts
         if seen is None or seen.source is None:
@@ -278,11 +284,12 @@ class _StatementSearch:
             begin = max(branch_begin(lines.file, lines.first), self._lines.first)
             lines = SourceRange(lines.file, begin, min(lines.last, self._lines.last))
         beside = texts.beside(lines) if texts is not None else None
-        is_sure = self._named.certain if lines == self._lines and is_statement(lines) else seen.certain
-        found = replace(self._named, source=lines, reference=seen.reference or beside, certain=is_sure)
+        is_whole = lines == self._lines and is_statement(lines)
+        evidence = self._named.evidence if is_whole else _of_line(seen.evidence)
+        found = replace(self._named, source=lines, reference=seen.reference or beside, evidence=evidence)
         return self._told(replace(found, function=function, callers=callers), seen.wrong, seen.why)
 
-    def _not_run(self, seen: Culprit) -> SourceRange | None:
+    def _not_run(self, seen: Claim) -> SourceRange | None:
         """Return the statement of the port that does what is left out, and does not run."""
         is_left_out = self._look.finding is not None and self._look.finding.fault == "left-out"
         return self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
@@ -296,20 +303,20 @@ class _StatementSearch:
             source, function, callers = callers[0], "", callers[1:]
         return source, function, callers
 
-    def _told(self, found: Culprit, wrong: str, why: str) -> Culprit:
-        """Return a culprit with what its statement does, before what calls say; a call that is missing says it all."""
+    def _told(self, found: Claim, wrong: str, why: str) -> Claim:
+        """Return a claim with what its statement does, before what calls say; a call that is missing says it all."""
         named = self._named
         if named.kind in ("not-called", "extra-call"):
             return replace(found, wrong=named.wrong, why=named.why)
         return replace(found, wrong=wrong, why=f"{why} {named.explanation}".lstrip())
 
-    def _whole(self) -> Culprit:
-        """Return the culprit with its whole range, and say why nothing narrows it."""
+    def _whole(self) -> Claim:
+        """Return the claim with its whole range, and say why nothing narrows it."""
         beside = self._texts.beside(self._lines) if self._texts is not None else None
         lines = self._texts.statements(self._lines) if self._texts is not None else self._lines
         named = replace(self._named, source=lines)
-        at = self._look.culprit.source if self._look.culprit is not None else None
-        if is_statement(self._lines) or not named.certain or named.kind not in ("module", "glue"):
+        at = self._look.claim.source if self._look.claim is not None else None
+        if is_statement(self._lines) or named.evidence is not Evidence.CALLS:
             return replace(named, reference=beside)
         why = f"The first value that differs is computed at {at}." if at is not None else _NOTHING_NARROWS
         return replace(named, reference=beside, why=f"{named.why} {why}")
@@ -345,13 +352,19 @@ class _StatementSearch:
         ]
 
 
+def _of_line(evidence: Evidence) -> Evidence:
+    """Return what speaks for a line in a module that calls name, from what speaks for the value that is wrong there."""
+    suspects = Evidence.VALUE, Evidence.STEP, Evidence.ODD_WEIGHT
+    return Evidence.LINE_OF_VALUE if evidence in suspects else evidence
+
+
 def _is_known(value: Value, distance: float) -> bool:
     fingerprint = value.print
     is_telling = value.tells and fingerprint.finite == fingerprint.elements
     return is_telling and not value.is_moved and distance <= AGREE
 
 
-def _around(named: Culprit, compared: Compared) -> list[CallComparison]:
+def _around(named: Claim, compared: Compared) -> list[CallComparison]:
     """Return the paired calls of a culprit's module and of those around it, innermost first; of each the wrong one."""
     path, found = named.path, []
     roots = [item for item in compared.calls if item.call.parent is None]
@@ -366,7 +379,7 @@ def _passes(look: Explained, lines: SourceRange, paired: set[str]) -> bool:
     """Tell whether the values that are wrong came about in some lines, or in what these called and was not compared."""
     if look.finding is None or look.pair is None:
         return False
-    if look.culprit is not None and _meet(look.culprit.source, lines):
+    if look.claim is not None and _meet(look.claim.source, lines):
         return True
     port = look.pair.port
     return any(

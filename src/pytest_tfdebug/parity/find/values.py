@@ -9,11 +9,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
-from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
@@ -50,14 +51,19 @@ _TOLD: dict[str, tuple[str, str]] = {
 class Explained:
     """What values say of two forwards."""
 
-    culprit: Culprit | None  # who is to blame; None where every output that both return agrees, or nothing is known
+    claim: Claim | None  # who is to blame; None where every output that both return agrees, or nothing is known
     is_known: bool  # whether the outputs of the two roots could be paired
     compared: int  # calls of the reference whose outputs the port computes too
     expected: int  # calls of the reference
     notes: list[str] = field(default_factory=list)  # what else was seen, in sentences
-    finding: Finding | None = None  # what the culprit was made from
+    finding: Finding | None = None  # what the claim was made from
     pair: ForwardPair | None = field(default=None, repr=False)  # the two forwards
-    proved: tuple[Culprit, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
+    proved: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What is claimed: the lines that mend the port, or else the first value that is wrong."""
+        return self.proved or (() if self.claim is None else (self.claim,))
 
     @property
     def reference_files(self) -> set[str]:
@@ -87,13 +93,13 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None, appl
     )
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.apart), seen, total, pair=pair)
-    culprit = culprit_of(finding, pair)
+    claim = claim_of(finding, pair)
     notes = [
         *pair.weights.unused(pair.port.used, pair.reference.used, pair.computed_weights(AGREE)),
         *_not_held(actual, expected, applied),
         *pair.weights.conventions(finding.weights),
     ]
-    return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
+    return Explained(claim, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
 
 
 def _not_held(actual: Values, expected: Values, applied: Iterable[float]) -> Iterator[str]:
@@ -121,25 +127,26 @@ def _outputs(table: Values) -> list[int]:
     return found
 
 
-def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
-    """Return what a finding says, as the record that a report shows."""
+def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
+    """Return what a finding says, as a claim."""
     call, idle = _call_with_lines(finding.call, pair.port)
     actual, site = pair.port.table, idle.called_at if idle is not None else None
     source, function, callers = (site, "", ()) if site is not None else _source(finding, call, pair)
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
-    return Culprit(
+    return Claim(
         call.path,
         _kind(finding, call, actual),
-        source,
-        why,
+        _evidence(finding, pair),
         call.class_name,
+        why,
+        wrong,
+        source,
         reference,
-        finding.weights,
-        certain=_is_certain(finding, pair),
+        weights=finding.weights,
+        lacks_step=finding.fault == "left-out",
         function=function,
         callers=callers,
-        wrong=wrong,
     )
 
 
@@ -152,11 +159,15 @@ def _call_with_lines(call: Call, side: Side) -> tuple[Call, Call | None]:
     return call, idle
 
 
-def _is_certain(finding: Finding, pair: ForwardPair) -> bool:
-    """Tell whether what a finding says is verified; whatever else the values of two forwards show is a suspect."""
+def _evidence(finding: Finding, pair: ForwardPair) -> Evidence:
+    """Return what speaks for a finding."""
     if finding.weights:
-        return all(map(pair.weights.is_sure, finding.weights))
-    return finding.fault == "proved" or _is_random(finding, pair.port.table)
+        is_sure = all(map(pair.weights.is_sure, finding.weights))
+        return Evidence.WEIGHT_OF_VALUE if is_sure else Evidence.ODD_WEIGHT
+    if _is_random(finding, pair.port.table):
+        return Evidence.RANDOM
+    by_fault = {"proved": Evidence.PROOF, "left-out": Evidence.STEP}
+    return by_fault.get(finding.fault, Evidence.VALUE)
 
 
 def _kind(finding: Finding, call: Call, table: Values) -> Kind:

@@ -11,17 +11,19 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.claims import Evidence, claim_of
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
 from pytest_tfdebug.parity.tensors.outputs import is_of_numbers, is_uncompared, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN, unopened
-from pytest_tfdebug.records import FAILING, Coverage, Divergence, culprit_of
+from pytest_tfdebug.records import FAILING, Coverage, Divergence
 from pytest_tfdebug.tensors import varies, widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison, Culprit, LeafComparison, TensorRecord
+    from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
 
 #: Share of the calls of which fewer say little of what is inside.
 _LITTLE = 0.5
@@ -106,13 +108,13 @@ def uncompared(compared: Compared) -> list[LeafComparison]:
     return [leaf for root in roots for leaf in root.outputs if is_uncompared(leaf)]
 
 
-def is_of_uncompared(culprit: Culprit | None) -> bool:
+def is_of_uncompared(claim: Claim | None) -> bool:
     """Tell whether a check fails because an output was not compared."""
-    return culprit is not None and culprit.divergence is not None and is_uncompared(culprit.divergence.comparison)
+    return claim is not None and claim.divergence is not None and is_uncompared(claim.divergence.comparison)
 
 
-def blame_uncompared(compared: Compared) -> Culprit:
-    """Return the culprit of a check that cannot pass: nothing here was held to an output of the reference."""
+def blame_uncompared(compared: Compared) -> Claim:
+    """Return the claim of a check that cannot pass: nothing here was held to an output of the reference."""
     root = next(root for root in _roots(compared) if any(map(is_uncompared, root.outputs)))
     call, leaves = root.call, [leaf for leaf in root.outputs if is_uncompared(leaf)]
     missing = listed([f"{shown(leaf.leaf)!r} {leaf.shape}" for leaf in leaves], 4)
@@ -124,7 +126,7 @@ def blame_uncompared(compared: Compared) -> Culprit:
         f"{f'It also returns {here}, which no output of the reference was found to be.' if here else ''}"
     ).rstrip()
     first = Divergence(call.path, call.class_name, call.call, leaves[0])
-    return culprit_of(call, "module", why, first, call.source, wrong=wrong)
+    return claim_of(call, "module", why, first, call.source, wrong=wrong, evidence=Evidence.NOT_COMPARED)
 
 
 def what_to_write(compared: Compared) -> str:

@@ -23,12 +23,12 @@ from pytest_tfdebug.tracing.values.digest import digest_of_part
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import (
         Call,
         CallComparison,
-        Culprit,
         Direction,
     )
 
@@ -236,15 +236,15 @@ def _to_blame(parts: dict[int, PartDigest], expected: TensorRecord, tolerance: T
     return wrong or tuple(parts)
 
 
-def on_ranks(culprit: Culprit, count: int) -> Culprit:
-    """Return a culprit with the ranks on which it shows."""
-    leaf = None if culprit.divergence is None else culprit.divergence.comparison
+def on_ranks(claim: Claim, count: int) -> Claim:
+    """Return a claim with the ranks on which it shows."""
+    leaf = None if claim.divergence is None else claim.divergence.comparison
     if leaf is None or not leaf.ranks:
-        return culprit
+        return claim
     if leaf.is_summand:
         told = "Each rank holds a part of the sum: added up, they agree. An all-reduce is missing, or comes too late."
-        return replace(culprit, ranks="on every rank", why=f"{culprit.why} {told}")
+        return replace(claim, ranks="on every rank", why=f"{claim.why} {told}")
     if len(leaf.ranks) == 1:
-        return replace(culprit, ranks=f"on rank {leaf.ranks[0]} alone")
+        return replace(claim, ranks=f"on rank {leaf.ranks[0]} alone")
     numbers = ", ".join(map(str, leaf.ranks))
-    return replace(culprit, ranks="on every rank" if len(leaf.ranks) == count else f"on ranks {numbers}")
+    return replace(claim, ranks="on every rank" if len(leaf.ranks) == count else f"on ranks {numbers}")

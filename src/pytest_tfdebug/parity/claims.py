@@ -1,0 +1,92 @@
+"""What a finder says: a claim names one place that may be to blame, and the evidence that speaks for it.
+
+A finder claims, and :func:`pytest_tfdebug.parity.settle.settle` decides: which claim goes first, and whether it is
+certain, follows from the evidence alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.records import explained
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.records import Call, ChangeRecord, Divergence, Kind, SourceRange
+
+
+class Evidence(Enum):
+    """What speaks for a claim; :data:`pytest_tfdebug.parity.settle.POLICY` says what each is worth."""
+
+    INPUTS = "the model was given other inputs"
+    DTYPE = "most modules compute in another dtype"
+    WEIGHT = "a parameter of the module is not the reference's"
+    CALL = "only one side calls a module that both have, or that the reference has not"
+    PROOF = "one change, in one module, mends every output"
+    REVERSE_PROOF = "the reference gives every output of the port after one change, of what this module does"
+    PROVED_WEIGHT = "the reference's numbers in one parameter mend every output"
+    STATEMENT = "one statement is not the reference's text"
+    ATTRIBUTE = "the lines read one attribute that is not the reference's"
+    CALLS = "the inputs of the module agree, and its output does not"
+    INFERRED_PROOF = "the reference gives every output of the port after a change, of which the place is inferred"
+    PROOF_OF_MANY = "changes in several modules mend every output, each alone"
+    MAKES_UP = "what mends every output is a change of a step that is right"
+    EXCHANGE = "weights are in each other's place: loaded so, or taken so by the code"
+    STATEMENTS = "no single statement is known to differ from the reference's text"
+    ATTRIBUTES = "the lines read several attributes that are not the reference's"
+    NAMED_WEIGHT = "a parameter of the module holds what the reference has nowhere"
+    LINE_OF_VALUE = "calls name the module, and the first wrong value the line"
+    ROUNDED_CALLS = "the first output that differs may be off by rounding alone"
+    UNPAIRED_CALLS = "none of the calls in these lines could be compared"
+    RANDOM = "the first wrong value is drawn at random"
+    WEIGHT_OF_VALUE = "the first wrong value uses a parameter that is another in every other layer"
+    ODD_WEIGHT = "the first wrong value uses a parameter that the reference has nowhere"
+    VALUE = "the first value that the reference never computes"
+    OTHER_CALL = "the reference calls a module that the port does not have"
+    STEP = "the first step that only one side does"
+    UNREADABLE = "no tensor can be found in what the model returns"
+    UNNAMED_CALLS = "calls differ whose names do not pair"
+    NOT_COMPARED = "an output was held to nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One place that may be to blame."""
+
+    path: str  # module path; for ``not-called`` the path of the expected module
+    kind: Kind  # what is wrong there
+    evidence: Evidence  # what speaks for it
+    class_name: str  # the module's class
+    why: str = ""  # what was observed, in sentences
+    wrong: str = ""  # what the module does wrong, in a few words; empty where the kind says it
+    source: SourceRange | None = None  # the port's lines
+    reference: SourceRange | None = None  # the reference's lines that the port does otherwise, or not at all
+    proved: str = ""  # the change that was tried and after which every output agrees, in a sentence
+    changes: tuple[ChangeRecord, ...] = ()  # that change as data; several where they cannot be told apart
+    weights: tuple[str, ...] = ()  # names of the parameters that are wrong
+    lacks_step: bool = False  # whether the port lacks a step of the reference there
+    ranks: str = ""  # on which ranks of a forward on several it shows
+    function: str = ""  # name of the function that holds ``source``, where the forward calls it
+    callers: tuple[SourceRange, ...] = ()  # the statements that lead to it from the forward, innermost first
+    divergence: Divergence | None = None  # the tensor that decided
+    narrows: Claim | None = field(default=None, repr=False)  # a claim on the same module, of which this has the line
+
+    @property
+    def explanation(self) -> str:
+        """What is wrong and what was observed, in sentences."""
+        return explained(self.class_name, self.wrong, self.why)
+
+
+def claim_of(
+    call: Call,
+    kind: Kind,
+    why: str,
+    divergence: Divergence,
+    source: SourceRange | None = None,
+    *,
+    wrong: str = "",
+    evidence: Evidence = Evidence.CALLS,
+) -> Claim:
+    """Return the claim that a call of the actual forward is to blame."""
+    return Claim(call.path, kind, evidence, call.class_name, why, wrong, source, divergence=divergence)

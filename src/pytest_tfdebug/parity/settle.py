@@ -1,0 +1,217 @@
+"""Who is to blame: the one place that decides between claims, and that says whether a culprit is certain, and why.
+
+Two tables are the policy. :data:`POLICY` says what each kind of evidence is worth: of two claims that contradict each
+other the one whose evidence stands further up is believed. :data:`MEETINGS` says what becomes of a claim where a change
+was tried that mends every output: a proof may speak for the same module, for another one, or for what a call was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.tracing.values.slicing import is_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+class Worth(NamedTuple):
+    """What evidence is worth."""
+
+    evidence: Evidence
+    is_certain: bool
+    why: str  # why it is certain, or is not
+
+
+CERTAIN, UNSURE = True, False
+
+#: What each evidence is worth; what stands further up is believed against what stands below.
+POLICY = (
+    Worth(Evidence.INPUTS, CERTAIN, "with other inputs nothing below can be blamed"),
+    Worth(Evidence.DTYPE, CERTAIN, "in another dtype no module can be held to the reference"),
+    Worth(Evidence.WEIGHT, CERTAIN, "the parameter was compared with the reference's of the same name"),
+    Worth(Evidence.CALL, CERTAIN, "all that was computed before the call agrees"),
+    Worth(Evidence.PROOF, CERTAIN, "the change was tried: every output agrees, and no change elsewhere does this"),
+    Worth(
+        Evidence.REVERSE_PROOF, CERTAIN, "the change was tried: with it the reference gives every output of the port"
+    ),
+    Worth(Evidence.PROVED_WEIGHT, CERTAIN, "the numbers were tried: every output agrees with them"),
+    Worth(Evidence.STATEMENT, CERTAIN, "calls agree on both sides of it, and all the other text is the reference's"),
+    Worth(Evidence.ATTRIBUTE, CERTAIN, "calls agree on both sides of it, and all else that it reads is the same"),
+    Worth(Evidence.CALLS, CERTAIN, "what the module was given and what it returned were both compared"),
+    Worth(Evidence.INFERRED_PROOF, UNSURE, "the change is of the reference, and its place in the port is inferred"),
+    Worth(Evidence.PROOF_OF_MANY, UNSURE, "changes of other places mend every output as well"),
+    Worth(Evidence.MAKES_UP, UNSURE, "what was changed is right: it makes up for what is wrong elsewhere"),
+    Worth(Evidence.EXCHANGE, UNSURE, "either the weights were loaded so, or the code takes one for the other"),
+    Worth(Evidence.STATEMENTS, UNSURE, "other statements differ too, or this one computes what the reference does"),
+    Worth(Evidence.ATTRIBUTES, UNSURE, "several attributes differ, and each may be the one"),
+    Worth(Evidence.NAMED_WEIGHT, UNSURE, "the parameter may be computed from some of the reference's"),
+    Worth(Evidence.LINE_OF_VALUE, UNSURE, "the line computes the first wrong value, and may be given a wrong one"),
+    Worth(Evidence.ROUNDED_CALLS, UNSURE, "the difference is within rounding, so it may have come in with the inputs"),
+    Worth(Evidence.UNPAIRED_CALLS, UNSURE, "the fault may lie in the calls that were not compared"),
+    Worth(Evidence.RANDOM, CERTAIN, "a value that is drawn at random is another in every forward"),
+    Worth(Evidence.WEIGHT_OF_VALUE, CERTAIN, "the parameters of this name in the other layers are the reference's"),
+    Worth(Evidence.ODD_WEIGHT, UNSURE, "the parameter may be computed from some of the reference's"),
+    Worth(Evidence.VALUE, UNSURE, "nothing was tried: the line is wrong, or what it takes is"),
+    Worth(Evidence.OTHER_CALL, CERTAIN, "all that was computed before the call agrees"),
+    Worth(Evidence.STEP, UNSURE, "nothing was tried: the step may be done elsewhere, in another way"),
+    Worth(Evidence.UNREADABLE, UNSURE, "no tensor of the output was compared"),
+    Worth(Evidence.UNNAMED_CALLS, UNSURE, "names that do not pair tell little"),
+    Worth(Evidence.NOT_COMPARED, CERTAIN, "the check cannot pass before that output is compared"),
+)
+_WORTH = {worth.evidence: (place, worth) for place, worth in enumerate(POLICY)}
+
+#: Nothing below can be blamed where a model was given other inputs, or computes in another dtype.
+FINAL = ("inputs", "dtype")
+#: What is wrong in these ways is plain without a line.
+_CALLS = ("not-called", "extra-call")
+_PLAIN = (*_CALLS, "weights")
+
+
+def settle(claims: Iterable[Claim]) -> list[Culprit]:
+    """Return who is to blame, the likeliest first: one culprit for each place.
+
+    Of a claim and another that narrows it to a line, the latter counts. Claims of changes that were tried meet the best
+    of the others by :data:`MEETINGS`; what is left goes by :data:`POLICY`.
+    """
+    heard = list(claims)
+    narrowed = {id(claim.narrows) for claim in heard}
+    heard = sorted((claim for claim in heard if id(claim) not in narrowed), key=_rank)
+    changes = [claim for claim in heard if claim.proved]
+    named = next((claim for claim in heard if not claim.proved), None)
+    found = [_culprit(claim) for claim in heard]
+    if named is not None and changes:
+        meeting = next(each for each in MEETINGS if each.applies(named, changes))
+        found.insert(0, meeting.outcome(named, changes))
+    by_place: dict[object, Culprit] = {}
+    for each in found:
+        by_place.setdefault((each.path, each.kind, each.source), each)
+    return [*by_place.values()]
+
+
+def is_certain(claim: Claim) -> bool:
+    """Tell whether a claim's evidence alone makes it certain."""
+    return _WORTH[claim.evidence][1].is_certain
+
+
+def _rank(claim: Claim) -> int:
+    return _WORTH[claim.evidence][0]
+
+
+_OF_BOTH = {each.name for each in fields(Culprit)} & {each.name for each in fields(Claim)}
+
+
+def _culprit(claim: Claim, *, certain: bool | None = None, why: str = "", **other: Any) -> Culprit:  # noqa: ANN401 - fields
+    """Return a claim as a culprit; ``certain`` and ``why`` where a meeting says more than its evidence."""
+    worth = _WORTH[claim.evidence][1]
+    given: dict[str, Any] = {name: getattr(claim, name) for name in _OF_BOTH}
+    return Culprit(
+        **{
+            **given,
+            "certain": worth.is_certain if certain is None else certain,
+            "why_certain": why or worth.why,
+            **other,
+        }
+    )
+
+
+class Meeting(NamedTuple):
+    """What becomes of a claim that meets proofs: claims of changes that mend every output, the best first."""
+
+    why: str
+    applies: Callable[[Claim, Sequence[Claim]], bool]
+    outcome: Callable[[Claim, Sequence[Claim]], Culprit]
+
+
+def _mend(proof: Claim) -> dict[str, Any]:
+    return {"proved": proof.proved, "changes": proof.changes}
+
+
+def _believed(claim: Claim, _proofs: Sequence[Claim]) -> Culprit:
+    return _culprit(claim)
+
+
+def _proof_believed(_claim: Claim, proofs: Sequence[Claim]) -> Culprit:
+    return _culprit(proofs[0])
+
+
+def _with_change(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
+    """Return what a claim says, and the change that mends it."""
+    return _culprit(claim, **_mend(proofs[0]), reference=proofs[0].reference or claim.reference)
+
+
+def _doubted(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
+    """Return likewise, as no longer certain."""
+    why = "a change elsewhere mends every output too, and what agrees around these lines says nothing of each of them"
+    reference = proofs[0].reference or claim.reference
+    return _culprit(claim, **_mend(proofs[0]), reference=reference, certain=False, why=why)
+
+
+def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
+    """Return what a claim says, on the line of a proof in the same module; a statement that it has found stays."""
+    proof = next(each for each in proofs if each.path == claim.path)
+    is_text = claim.source is not None and is_statement(claim.source)
+    best = claim if is_text and is_certain(claim) and not is_certain(proof) else proof
+    return _culprit(
+        claim,
+        source=claim.source if is_text else proof.source or claim.source,
+        reference=(claim.reference or proof.reference) if is_text else (proof.reference or claim.reference),
+        certain=is_certain(best),
+        why=_WORTH[best.evidence][1].why,
+        **_mend(proof),
+    )
+
+
+def _is_final(claim: Claim, _proofs: Sequence[Claim]) -> bool:
+    return claim.kind in FINAL
+
+
+def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    return claim.kind not in _PLAIN and any(each.path == claim.path for each in proofs)
+
+
+def _was_given(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    """Tell whether a caller gave another number to the call that a proof names, which is then not wrong itself."""
+    first = claim.divergence
+    is_output = first is not None and (first.direction, first.path) == ("output", proofs[0].path)
+    return claim.kind == "glue" and is_output
+
+
+def _is_outdone(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    return claim.kind not in _PLAIN and (is_certain(proofs[0]) or not is_certain(claim))
+
+
+def _is_another_line(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    """Tell whether what mends the port is elsewhere than at a call that is one too many or too few."""
+    at, in_port = claim.source, [each for each in proofs if each.evidence in (Evidence.PROOF, Evidence.PROOF_OF_MANY)]
+    if claim.kind not in _CALLS or not in_port or proofs[0].lacks_step or at is None:
+        return False
+    return not any(each.source is not None and each.source.holds(at.file, at.first) for each in in_port)
+
+
+def _is_other_code(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    return claim.evidence is Evidence.OTHER_CALL and not proofs[0].lacks_step
+
+
+def _is_glue(claim: Claim, _proofs: Sequence[Claim]) -> bool:
+    return claim.kind == "glue"
+
+
+def _always(_claim: Claim, _proofs: Sequence[Claim]) -> bool:
+    return True
+
+
+#: What becomes of the best claim where changes were tried that mend every output; the first that applies.
+MEETINGS = (
+    Meeting("With other inputs, or in another dtype, any change may seem to mend.", _is_final, _believed),
+    Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
+    Meeting("The caller gave the number; the proof changed where it is used.", _was_given, _with_change),
+    Meeting("Other code does here what a module does there.", _is_other_code, _proof_believed),
+    Meeting("What was tried goes before what was not, unless it is the less certain.", _is_outdone, _proof_believed),
+    Meeting("The port agrees with the call as it is, once another line is changed.", _is_another_line, _proof_believed),
+    Meeting("Lines between calls are known by elimination, which another mend puts in doubt.", _is_glue, _doubted),
+    Meeting("A module, a call or a weight that was compared stays, with the change.", _always, _with_change),
+)

@@ -1,0 +1,91 @@
+"""Who is to blame, and how sure that is, follows from what was claimed and from the two tables of settle alone."""
+
+import pytest
+
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.settle import POLICY, settle
+from pytest_tfdebug.records import SourceRange
+
+LINES = SourceRange("port.py", 3, 9)
+
+
+def claim(path, evidence, kind="glue", source=LINES, **more):
+    return Claim(path, kind, evidence, path.title(), source=source, **more)
+
+
+def proof(path, evidence, line=40, **more):
+    return claim(path, evidence, "module", SourceRange("port.py", line, line), proved="with the add left out", **more)
+
+
+def test_policy_has_one_row_for_each_kind_of_evidence():
+    assert sorted(worth.evidence.name for worth in POLICY) == sorted(each.name for each in Evidence)
+
+
+@pytest.mark.parametrize("worth", POLICY, ids=lambda worth: worth.evidence.name)
+def test_culprit_says_why_it_is_or_is_not_certain(worth):
+    (culprit,) = settle([claim("norm", worth.evidence)])
+
+    assert (culprit.certain, culprit.why_certain) == (worth.is_certain, worth.why)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, -1), (8, 12)])
+def test_evidence_further_up_in_the_table_wins_whatever_the_order_of_claims(first, second):
+    claims = [claim("up", POLICY[first].evidence), claim("down", POLICY[second].evidence)]
+
+    assert [each.path for each in settle(claims)] == [each.path for each in settle(claims[::-1])] == ["up", "down"]
+
+
+def test_claim_that_narrows_another_stands_for_it_even_if_less_certain():
+    whole = claim("attention", Evidence.CALLS)
+    line = claim("attention", Evidence.LINE_OF_VALUE, source=SourceRange("port.py", 5, 5), narrows=whole)
+
+    (culprit,) = settle([whole, line])
+
+    assert (culprit.source.first, culprit.certain) == (5, False)
+
+
+def test_statement_of_the_text_stays_beside_a_proof_elsewhere_that_is_not_certain(tmp_path):
+    file = tmp_path / "port.py"
+    file.write_text("a = 1\nb = a - 2\n")
+    at = SourceRange(str(file), 2, 2)
+
+    culprit, *_ = settle([claim("attention", Evidence.STATEMENT, source=at), proof("mask", Evidence.PROOF_OF_MANY)])
+
+    assert (culprit.source, culprit.certain, culprit.proved) == (at, False, "with the add left out")
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_calls", "of_proof", "path", "is_certain"),
+    [
+        ("glue", Evidence.CALLS, Evidence.PROOF, "norm", True),
+        ("glue", Evidence.CALLS, Evidence.PROOF_OF_MANY, "attention", False),
+        ("glue", Evidence.ROUNDED_CALLS, Evidence.PROOF_OF_MANY, "norm", False),
+        ("module", Evidence.CALLS, Evidence.PROOF_OF_MANY, "attention", True),
+        ("weights", Evidence.WEIGHT, Evidence.PROOF, "attention", True),
+    ],
+)
+def test_proof_for_another_module_goes_before_calls_that_are_less_certain(kind, of_calls, of_proof, path, is_certain):
+    culprit, *_ = settle([claim("attention", of_calls, kind), proof("norm", of_proof)])
+
+    assert (culprit.path, culprit.certain, culprit.proved) == (path, is_certain, "with the add left out")
+
+
+@pytest.mark.parametrize(("line", "path"), [(40, "norm"), (3, "dropout")])
+@pytest.mark.parametrize("kind", ["extra-call", "not-called"])
+def test_proof_on_another_line_takes_the_blame_from_a_call_too_many_or_too_few(kind, line, path):
+    call = claim("dropout", Evidence.CALL, kind, SourceRange("port.py", 3, 3))
+
+    culprit, *_ = settle([call, proof("norm", Evidence.PROOF, line)])
+
+    assert (culprit.path, culprit.proved) == (path, "with the add left out")
+
+
+@pytest.mark.parametrize("evidence", [Evidence.INPUTS, Evidence.DTYPE])
+def test_no_proof_counts_where_the_model_was_given_something_else(evidence):
+    culprit, *_ = settle([claim("model", evidence, evidence.name.lower()), proof("norm", Evidence.PROOF)])
+
+    assert (culprit.path, culprit.proved) == ("model", "")
+
+
+def test_settling_nothing_blames_nobody():
+    assert settle([]) == []
