@@ -47,6 +47,10 @@ class Evidence(Enum):
     STEP = "the first step that only one side does"
     UNREADABLE = "no tensor can be found in what the model returns"
     UNNAMED_CALLS = "calls differ whose names do not pair"
+    GRADIENT_PROOF = "one change of the backward mends every gradient"
+    SEEN_IN_BACKWARD = "the graph of the backward shows what is wrong"
+    GRADIENT = "the first gradient that differs"
+    LOSS = "another loss, and no value of the forward tells why"
     NOT_COMPARED = "an output was held to nothing"
 
 

@@ -60,6 +60,14 @@ POLICY = (
     Worth(Evidence.STEP, UNSURE, "nothing was tried: the step may be done elsewhere, in another way"),
     Worth(Evidence.UNREADABLE, UNSURE, "no tensor of the output was compared"),
     Worth(Evidence.UNNAMED_CALLS, UNSURE, "names that do not pair tell little"),
+    Worth(Evidence.GRADIENT_PROOF, CERTAIN, "the change was tried: every gradient agrees"),
+    Worth(
+        Evidence.SEEN_IN_BACKWARD,
+        CERTAIN,
+        "all that follows in the forward agrees, and the graph shows what is missing",
+    ),
+    Worth(Evidence.GRADIENT, UNSURE, "nothing was tried: the line is wrong, or what it sends back is given wrong"),
+    Worth(Evidence.LOSS, UNSURE, "the first line whose value differs is not known"),
     Worth(Evidence.NOT_COMPARED, CERTAIN, "the check cannot pass before that output is compared"),
 )
 _WORTH = {worth.evidence: (place, worth) for place, worth in enumerate(POLICY)}

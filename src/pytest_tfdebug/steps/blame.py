@@ -6,9 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import explain, lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.records import Coverage, Culprit
+from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.steps.causes import CauseSearch
 from pytest_tfdebug.steps.compare import SAME_LOSS, BackwardPair
 from pytest_tfdebug.steps.gradients import SAME
@@ -16,7 +18,7 @@ from pytest_tfdebug.steps.gradients import SAME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_tfdebug.records import SourceRange
+    from pytest_tfdebug.records import Culprit, SourceRange
     from pytest_tfdebug.steps.causes import Cause
     from pytest_tfdebug.steps.compare import HeldGradients, Wrong
     from pytest_tfdebug.steps.remedies import Remedy
@@ -83,8 +85,8 @@ def _of_loss(pair: BackwardPair) -> tuple[Culprit, list[str]]:
     port, reference = pair.port, pair.reference
     look = explain(reference.values, port.values, fails=True)
     told = f"The loss is {port.loss:.6g}, and the reference's {reference.loss:.6g}: the forward differs already."
-    if look.culprit is not None:
-        return look.culprit, [told, *look.notes]
+    if look.claim is not None:
+        return settle(look.claims)[0], [told, *look.notes]
     value = port.values.values[port.last or 0]
     call = pair.sides[1].call_of(value)
     wrong = "gives another loss"
@@ -92,7 +94,8 @@ def _of_loss(pair: BackwardPair) -> tuple[Culprit, list[str]]:
         wrong = f"gives {port.loss / reference.loss:.6g} times the reference's loss"
     theirs = reference.values.values[reference.last or 0]
     lines = _source(value.lines), _source(theirs.lines)
-    return Culprit(call.path, "loss", lines[0], told, call.class_name, reference=lines[1], wrong=wrong), look.notes
+    claim = Claim(call.path, "loss", Evidence.LOSS, call.class_name, told, wrong, *lines)
+    return settle([claim])[0], look.notes
 
 
 def _of_gradient(pair: BackwardPair, wrong: Wrong, again: Again | None) -> Culprit:
@@ -104,17 +107,19 @@ def _of_gradient(pair: BackwardPair, wrong: Wrong, again: Again | None) -> Culpr
     if not cause.lines and wrong.parameter:
         path = wrong.parameter.rpartition(".")[0]
         call = next((each for each in side.table.calls if each.path == path), call)
-    return Culprit(
+    unproved = Evidence.SEEN_IN_BACKWARD if cause.is_seen else Evidence.GRADIENT
+    claim = Claim(
         call.path,
         "gradient",
-        _source(cause.lines),
-        _observed(pair, wrong),
+        Evidence.GRADIENT_PROOF if proved is not None else unproved,
         call.class_name,
-        reference=_source(cause.reference) or _source(_expected_lines(pair, wrong)),
-        certain=proved is not None or cause.is_seen,
-        proved="" if proved is None else f"{_mended(proved)}, every gradient agrees",
-        wrong=cause.wrong,
+        _observed(pair, wrong),
+        cause.wrong,
+        _source(cause.lines),
+        _source(cause.reference) or _source(_expected_lines(pair, wrong)),
+        "" if proved is None else f"{_mended(proved)}, every gradient agrees",
     )
+    return settle([claim])[0]
 
 
 def _observed(pair: BackwardPair, wrong: Wrong) -> str:
