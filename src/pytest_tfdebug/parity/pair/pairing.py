@@ -229,12 +229,16 @@ def pair_outputs(
     A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it, and a dict
     with the same names in another order. One side may return the outputs of all layers and the other the last one
     alone: of those that have its shape, the first or the last stands beside it, whichever is nearer. Of several outputs
-    on both sides those that are equal stand beside each other.
+    on both sides those that are equal stand beside each other; so do those that no name pairs, and no others.
     """
     if {leaf_key(record.leaf) for record in actual} & {leaf_key(record.leaf) for record in expected}:
-        for own, other in _pair(actual, expected):
-            is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_mask(own) == _is_mask(other)
-            yield from ((own, other),) if is_one else ((own, None), (None, other))
+        pairs = list(_split_unlike(_pair(actual, expected)))
+        yield from (pair for pair in pairs if None not in pair)
+        alone = [[pair[side] for pair in pairs if None in pair and pair[side]] for side in (0, 1)]
+        equal, mine, theirs = equal_first(*alone, apart)
+        yield from equal
+        yield from ((own, None) for own in mine)
+        yield from ((None, other) for other in theirs)
         return
     mine, theirs = list(actual), list(expected)
     if len(mine) > len(theirs):
@@ -244,27 +248,41 @@ def pair_outputs(
     yield from _by_value(mine, theirs, apart) if min(len(mine), len(theirs)) > 1 else zip_longest(mine, theirs)
 
 
+def _split_unlike(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
+    """Yield pairs, those apart that stand in one place and are a mask and no mask."""
+    for own, other in pairs:
+        is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_mask(own) == _is_mask(other)
+        yield from ((own, other),) if is_one else ((own, None), (None, other))
+
+
+def equal_first(
+    actual: Sequence[TensorRecord],
+    expected: Sequence[TensorRecord],
+    apart: Callable[[TensorRecord, TensorRecord], float],
+) -> tuple[list[tuple[TensorRecord, TensorRecord]], list[TensorRecord], list[TensorRecord]]:
+    """Return the records that are equal side by side, in order where it can be, and what is left of each side."""
+    mine, theirs = ({id(record): record for record in side} for side in (actual, expected))
+    right = []
+    for own, other in (*zip(actual, expected, strict=False), *product(actual, expected)):
+        is_free = id(own) in mine and id(other) in theirs
+        if is_free and own.shape == other.shape and apart(own, other) <= _EQUAL:
+            right.append((mine.pop(id(own)), theirs.pop(id(other))))
+    return right, list(mine.values()), list(theirs.values())
+
+
 def _by_value(
     actual: Sequence[TensorRecord],
     expected: Sequence[TensorRecord],
     apart: Callable[[TensorRecord, TensorRecord], float],
 ) -> Iterator[_Pair]:
     """Yield records side by side: those that are equal, in order where it can be; then, of as many left, in order."""
-
-    def is_equal(own: TensorRecord, other: TensorRecord) -> bool:
-        return own.shape == other.shape and apart(own, other) <= _EQUAL
-
-    mine, theirs = ({id(record): record for record in side} for side in (actual, expected))
-    right = []
-    for own, other in (*zip(actual, expected, strict=False), *product(actual, expected)):
-        if id(own) in mine and id(other) in theirs and is_equal(own, other):
-            right.append((mine.pop(id(own)), theirs.pop(id(other))))
+    right, mine, theirs = equal_first(actual, expected, apart)
     yield from right
-    if not right or (len(mine) == len(theirs) and all(map(_is_of_one_form, mine.values(), theirs.values()))):
-        yield from zip_longest(mine.values(), theirs.values())
+    if not right or (len(mine) == len(theirs) and all(map(_is_of_one_form, mine, theirs))):
+        yield from zip_longest(mine, theirs)
     else:
-        yield from ((own, None) for own in mine.values())
-        yield from ((None, other) for other in theirs.values())
+        yield from ((own, None) for own in mine)
+        yield from ((None, other) for other in theirs)
 
 
 def _is_of_one_form(own: TensorRecord, other: TensorRecord) -> bool:

@@ -9,12 +9,20 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.parity.pair.pairing import CallPairing, RecordedModules, in_cache, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.pair.pairing import (
+    CallPairing,
+    RecordedModules,
+    equal_first,
+    in_cache,
+    pair_inputs,
+    pair_outputs,
+)
 from pytest_tfdebug.parity.pair.rename import renamer
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
@@ -214,7 +222,9 @@ class Comparator:
             return
         waiting = self._unwritten.setdefault(call.index, list(comparison.expected.writes))
         for record, before in writes:
-            partner = next((write for write in waiting if in_cache(write.record) == in_cache(record)), None)
+            named = (write for write in waiting if in_cache(write.record) == in_cache(record))
+            equal = (write for write in waiting if self._is_equal(call.path, record, write.record))
+            partner = next(chain(named, equal), None)
             if partner is None:
                 continue  # extra values are judged by their effect
             waiting.remove(partner)
@@ -255,6 +265,9 @@ class Comparator:
         """Return the relative difference of two outputs of a module; infinite where they cannot be subtracted."""
         found = self._leaf("output", path, actual, expected)
         return found.metrics.relative_l2 if found.metrics is not None else 0.0 if found.is_measured else inf
+
+    def _is_equal(self, path: str, actual: TensorRecord, expected: TensorRecord) -> bool:
+        return bool(equal_first([actual], [expected], partial(self._apart, path))[0])
 
     def _doubt_unless_right(self, call: Call, expected: Call, leaves: tuple[LeafComparison, ...]) -> None:
         """Let a later call take the expected one; not from a call with children, which are paired already."""

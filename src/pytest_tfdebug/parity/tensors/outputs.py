@@ -122,8 +122,8 @@ def hold_outputs(
     if rules.paths is not None:
         held.take_named(rules.paths)
     held.take_same_names(is_strict=is_strict)
+    held.take_equal(is_strict=is_strict)
     if not is_strict:
-        held.take_equal()
         held.take_alike()
         held.take_misshapen()
     return held.finish(is_strict=is_strict)
@@ -176,10 +176,10 @@ class _SideBySide:
             if found is not None:
                 self._take(expected, mine, replace(found, how=found.how or "by name"))
 
-    def take_equal(self) -> None:
-        """Take the outputs of other names that agree; one of the port's may be several of the reference's."""
+    def take_equal(self, *, is_strict: bool) -> None:
+        """Take the outputs of other names that agree; one of a port's may be several of the reference's."""
         for expected in self._left:
-            for mine in (*self._free, *self._actual):
+            for mine in (*self._free, *(() if is_strict else self._actual)):
                 found = self._best(mine, expected, "by value")
                 if found is not None and not found.problem:
                     self._take(expected, mine, found)
