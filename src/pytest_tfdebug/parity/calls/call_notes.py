@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.calls.call_tree import is_identity, other_arguments
-from pytest_tfdebug.records import FAILING
+from pytest_tfdebug.parity.pair.pairing import leaf_key, leaf_parts
+from pytest_tfdebug.parity.tensors.outputs import shown
+from pytest_tfdebug.records import FAILING, FORMS
 from pytest_tfdebug.tracing.record.modules import adapted_layer
 
 if TYPE_CHECKING:
@@ -51,6 +53,39 @@ def harmless_differences(compared: Compared) -> Iterator[str]:
         yield f"Never called here: {names(absent)}."
     if extra and is_named:
         yield f"Called only here: {names(extra)}."
+
+
+def called_otherwise(compared: Compared) -> Iterator[str]:
+    """Mention outputs of the golden's classes that have another name here, and the same values."""
+    found: dict[tuple[str, str], int] = {}
+    for item in (item for item in compared.calls if item.is_of_one_class):
+        for leaf in item.outputs:
+            if leaf.expected is not None and not leaf.problem and leaf_key(leaf.leaf) != leaf_key(leaf.expected.leaf):
+                names = _apart_from_ends(leaf.expected.leaf, leaf.leaf)
+                found[names] = found.get(names, 0) + 1
+    told = listed([f"{old!r} is {new!r}" for old, new in found if old and new], 3)
+    if told:
+        yield f"Only called otherwise here, with the expected values: {told}."
+
+
+def _apart_from_ends(old: str, new: str) -> tuple[str, str]:
+    """Return two leaf paths without the parts at their ends that are the same."""
+    mine, theirs = leaf_parts(new), leaf_parts(old)
+    while len(mine) > 1 and len(theirs) > 1 and leaf_key(mine[-1]) == leaf_key(theirs[-1]):
+        mine, theirs = mine[:-1], theirs[:-1]
+    return shown("".join(theirs)), shown("".join(mine))
+
+
+def told_form(leaf: LeafComparison) -> str:
+    """Say in a few words what became of a tensor whose values differ nowhere."""
+    name = shown(leaf.leaf) or "the only one"
+    was = leaf.expected
+    if leaf.problem == "missing":
+        return f"an output is gone: {name}"
+    if was is None or leaf.problem not in FORMS:
+        return ""
+    here, there = (leaf.dtype, was.dtype) if leaf.problem == "dtype" else (leaf.shape, was.shape)
+    return f"an output has another {leaf.problem}: {name} is {here}, and was {there}"
 
 
 def other_numbers(

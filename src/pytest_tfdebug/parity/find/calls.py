@@ -17,6 +17,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.calls.call_notes import (
+    called_otherwise,
     given_to_model,
     harmless_differences,
     input_problem,
@@ -24,6 +25,7 @@ from pytest_tfdebug.parity.calls.call_notes import (
     non_finite,
     told_adapters,
     told_arguments,
+    told_form,
     where,
 )
 from pytest_tfdebug.parity.calls.call_tree import (
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
+#: Kinds of a culprit of which lines go wrong, where values do.
+_IN_LINES = ("module", "glue")
 _NOTHING_ELSE = "The inputs differ, so nothing else was compared."
 
 
@@ -76,7 +80,8 @@ def judge_calls(compared: Compared) -> Verdict:
     given = _other_inputs(tree.roots)
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
     if given is None and not bad_outputs:
-        return Verdict(notes=[*given_to_model(tree.roots), *harmless_differences(compared), *non_finite(compared)])
+        notes = [*given_to_model(tree.roots), *called_otherwise(compared), *harmless_differences(compared)]
+        return Verdict(notes=[*notes, *non_finite(compared)])
     divergences = [
         _divergence(item, leaf)
         for item, leaves in tree.events()
@@ -100,7 +105,9 @@ def judge_calls(compared: Compared) -> Verdict:
     claim = _blame(tree, fault, inputs)
     if is_rounding(fault.leaf):  # it may as well have come in
         claim = replace(claim, evidence=Evidence.ROUNDED_CALLS)
-    return Verdict(divergences, claim, [*given_to_model(tree.roots)])
+    if claim.kind in _IN_LINES and not any(leaf.problem == "values" for it in compared.calls for leaf in it.made):
+        claim = replace(claim, wrong=claim.wrong or told_form(fault.leaf))
+    return Verdict(divergences, claim, [*given_to_model(tree.roots), *called_otherwise(compared)])
 
 
 def _other_inputs(roots: list[CallComparison]) -> tuple[CallComparison, list[LeafComparison]] | None:

@@ -347,6 +347,11 @@ def leaf_key(leaf: str) -> str:
     return _PART.sub(lambda part: f"[{part[1]!r}]" if part[1] else part[0], leaf)
 
 
+def leaf_parts(leaf: str) -> list[str]:
+    """Return the parts of a leaf path: keys, positions and names of attributes."""
+    return [part[0] for part in _PART.finditer(leaf)]
+
+
 @lru_cache(maxsize=4096)
 def _by_name(leaf: str, parameters: tuple[str, ...]) -> str:
     match = _POSITION.match(leaf)

@@ -121,6 +121,8 @@ def blame_uncompared(compared: Compared) -> Claim:
     here = listed([f"{shown(leaf.leaf)!r} {leaf.shape}" for leaf in root.outputs if leaf.problem == "extra"], 4)
     held = listed([_told(leaf) for leaf in root.outputs if leaf.problem != "missing" and leaf.expected is not None], 4)
     wrong = f"returns nothing that could be compared with the reference's {missing}: not compared"
+    if root.is_of_one_class:
+        wrong = f"an output is gone: {listed([shown(leaf.leaf) for leaf in leaves], 3)}"
     why = (
         f"{f'Compared: {held}. ' if held else ''}"
         f"{f'It also returns {here}, which no output of the reference was found to be.' if here else ''}"
