@@ -159,9 +159,17 @@ def test_inputs_within_a_dict_and_an_object_are_paired_by_their_names():
     ],
 )
 def test_outputs_are_paired_by_path_or_in_order(actual, expected, pairs):
-    found = pair_outputs([leaf(path) for path in actual], [leaf(path) for path in expected], lambda *_: 0.0)
+    found = pair_outputs([leaf(path) for path in actual], [leaf(path) for path in expected], lambda *_: 1.0)
 
     assert names(found) == pairs
+
+
+def test_outputs_of_other_names_are_paired_where_their_values_are_equal():
+    actual, expected = [leaf(path) for path in (".a", ".new", ".b")], [leaf(path) for path in (".old", ".b", ".gone")]
+
+    found = pair_outputs(actual, expected, lambda mine, theirs: float((mine.leaf, theirs.leaf) != (".new", ".old")))
+
+    assert names(found) == [(".a", None), (".new", ".old"), (".b", ".b"), (None, ".gone")]
 
 
 @pytest.mark.parametrize(

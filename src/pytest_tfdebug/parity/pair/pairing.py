@@ -233,12 +233,12 @@ def pair_outputs(
     """
     if {leaf_key(record.leaf) for record in actual} & {leaf_key(record.leaf) for record in expected}:
         pairs = list(_split_unlike(_pair(actual, expected)))
-        yield from (pair for pair in pairs if None not in pair)
-        alone = [[pair[side] for pair in pairs if None in pair and pair[side]] for side in (0, 1)]
-        equal, mine, theirs = equal_first(*alone, apart)
-        yield from equal
-        yield from ((own, None) for own in mine)
-        yield from ((None, other) for other in theirs)
+        mine = [own for own, other in pairs if own is not None and other is None]
+        theirs = [other for own, other in pairs if own is None and other is not None]
+        equal, _, left = equal_first(mine, theirs, apart)
+        partners = {id(own): other for own, other in equal}
+        yield from ((own, other or partners.get(id(own))) for own, other in pairs if own is not None)
+        yield from ((None, other) for other in left)
         return
     mine, theirs = list(actual), list(expected)
     if len(mine) > len(theirs):
@@ -265,7 +265,8 @@ def equal_first(
     right = []
     for own, other in (*zip(actual, expected, strict=False), *product(actual, expected)):
         is_free = id(own) in mine and id(other) in theirs
-        if is_free and own.shape == other.shape and apart(own, other) <= _EQUAL:
+        is_of_one_form = own.shape == other.shape and _is_mask(own) == _is_mask(other)
+        if is_free and is_of_one_form and apart(own, other) <= _EQUAL:
             right.append((mine.pop(id(own)), theirs.pop(id(other))))
     return right, list(mine.values()), list(theirs.values())
 
