@@ -12,7 +12,7 @@ from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.steps.causes import CauseSearch
-from pytest_tfdebug.steps.compare import SAME_LOSS, BackwardPair
+from pytest_tfdebug.steps.compare import BackwardPair
 from pytest_tfdebug.steps.gradients import SAME
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def hold_backward(expected: Backward, actual: Backward, again: Again | None = No
 
 
 def _blamed(pair: BackwardPair, compared: HeldGradients, again: Again | None) -> tuple[Culprit | None, list[str]]:
-    expected, actual = pair.reference, pair.port
-    apart = abs(actual.loss - expected.loss)
-    if not apart <= SAME_LOSS * max(abs(expected.loss), abs(actual.loss)):
+    if not pair.has_same_loss:
         return _of_loss(pair)
     if compared.first is None:
         return None, []

@@ -119,6 +119,13 @@ class BackwardPair:
         held = [graph.total for graph in inside if not graph.is_leaf or graph.is_recomputed]
         return [max(held, key=lambda each: each.size, default=NOTHING)]
 
+    @property
+    def has_same_loss(self) -> bool:
+        """Whether both losses are one, up to the rounding of the numbers that they are summed from."""
+        own, expected = self.port.loss, self.reference.loss
+        size = max(abs(own), abs(expected), _summed(self.reference))
+        return not abs(own - expected) > SAME_LOSS * size
+
     def compare(self) -> HeldGradients:
         """Compare the gradients of all that pairs."""
         found = HeldGradients([])
@@ -186,6 +193,23 @@ class BackwardPair:
 
 #: Operators that write where nobody who reads the line of the value would look.
 _WRITES = frozenset({"add_", "mul_", "sub_", "div_", "copy_", "clamp_", "index_add_", "masked_fill_", "zero_", "fill_"})
+
+
+def _summed(side: Backward) -> float:
+    """Return how large the numbers are that a loss is summed from: they may cancel each other."""
+    todo, met = [side.last] if side.last is not None else [], set()
+    found = 0.0
+    while todo:
+        index = todo.pop()
+        if index in met:
+            continue
+        met.add(index)
+        value, total = side.values.values[index], side.graph[index].total
+        if value.print.elements > 1:
+            found = max(found, value.print.rms * float(total.sizes[1]))
+        else:
+            todo += value.producers
+    return found
 
 
 def row_error(mine: Floats, theirs: Floats, greatest: float) -> float:

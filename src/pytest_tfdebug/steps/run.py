@@ -13,7 +13,9 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.steps.remedies import Remedies
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
 from pytest_tfdebug.steps.table import Backward
+from pytest_tfdebug.steps.training import Training
 from pytest_tfdebug.steps.watch import BackwardWatch, watched
+from pytest_tfdebug.steps.watch_steps import StepsWatch
 from pytest_tfdebug.tracing.record.state import kept, preserved
 
 if TYPE_CHECKING:
@@ -53,22 +55,46 @@ class TrainedModel:
     batch: Any
     role: str
 
-    def backward(self, change: Remedy | None = None) -> Backward:
-        """Run forward and backward under watch."""
+    def made(self, remedy: Remedy | None = None) -> Backward | Training:
+        """Run under watch: a backward, or a training where the run makes the steps by itself."""
         model = self.model
         frozen = tuple(name for name, each in model.named_parameters() if not each.requires_grad)
         with _as_it_was(model):
-            watch = BackwardWatch(model, Remedies(change))
-            loss = watched(watch, self._loss)
-            weights = dict(model.named_parameters())
-            gradients = {name: each.grad for name, each in weights.items()}
-            values, graph, marks = watch.finish()
-            rows = ParameterRows.of(weights, gradients, RowKeys())
-            return Backward(values, graph, float(loss.detach()), watch.last, rows, marks, frozen)
+            weights = {name: each.detach() for name, each in model.named_parameters()}
+            keys = RowKeys()
+            for name, weight in weights.items():
+                keys.of(name, weight)
+            watch = BackwardWatch(model, Remedies(remedy))
+            first: list[Backward] = []
 
-    def _loss(self) -> torch.Tensor:
+            def ended(loss: float) -> None:
+                gradients = {name: each.grad for name, each in model.named_parameters()}
+                rows = ParameterRows.of(weights, gradients, keys)
+                last = watch.last
+                first.append(Backward(*watch.finish()[:2], loss, last, rows, watch.marks, frozen))
+
+            steps = StepsWatch(model, ended)
+            with steps:
+                loss = watched(watch, self._run)
+            if loss is None and not steps.steps:
+                raise TFDebugError(
+                    f"run of the {self.role} returned None, and no optimiser of torch made a step: it returns a loss "
+                    "of one number, of which the backward is made, or makes steps by itself."
+                )
+            if not first:
+                ended(float(loss.detach()))
+            return Training(first[0], steps.steps) if steps.steps else first[0]
+
+    def backward(self, remedy: Remedy | None = None) -> Backward:
+        """Run under watch, and return the backward, or that of the first step."""
+        found = self.made(remedy)
+        return found.backward if isinstance(found, Training) else found
+
+    def _run(self) -> torch.Tensor | None:
         with torch.enable_grad():
             loss = self.run(self.model, kept(self.batch))
+            if loss is None:
+                return None
             if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
                 shown = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
                 raise TFDebugError(
@@ -86,15 +112,18 @@ class TrainedModel:
 
 @contextmanager
 def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
-    """Run with the gradients of a model taken away, and put them, the model and random numbers back."""
-    held = {id(each): each.grad for each in model.parameters()}
+    """Run with the gradients of a model taken away, and put them, its weights and random numbers back."""
+    held = [(each, each.grad, each.detach().clone()) for each in model.parameters()]
     with preserved(model):
         try:
-            for each in model.parameters():
+            for each, _, _ in held:
                 each.grad = None
             torch.manual_seed(0)
             random.seed(0)
             yield
         finally:
-            for each in model.parameters():
-                each.grad = held[id(each)]
+            for each, gradient, values in held:
+                each.grad = gradient
+                if not torch.equal(each.detach(), values):
+                    with torch.no_grad():
+                        each.copy_(values)

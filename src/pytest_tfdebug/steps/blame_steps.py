@@ -1,0 +1,375 @@
+"""Who is to blame for a step: the first thing of a training that is done otherwise, and the change that shows it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.find.values import lines_of
+from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.records import Coverage, Culprit, SourceRange
+from pytest_tfdebug.steps.blame import hold_backward
+from pytest_tfdebug.steps.compare import BackwardPair, row_error
+from pytest_tfdebug.steps.gradients import SAME
+from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterPairs, ParameterRows
+from pytest_tfdebug.steps.rules import SAME_STEP, is_given_by, others, replayed, rule_of, step_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.steps.blame import Again
+    from pytest_tfdebug.steps.training import OptimizerStep, Training
+    from pytest_tfdebug.values import Line
+
+logger = logging.getLogger(__name__)
+
+#: After the first step weights have drifted by their rounding, which Adam makes whole steps of: only more than this
+#: share of a gradient tells something then.
+_DRIFTED = 0.05
+#: Share by which the factors of clipping may differ in the first step.
+_CLIPPED = 1e-3
+#: Share by which a running statistic may move otherwise.
+_FLOWED = 1e-3
+_SUBJECT = "The training differs from the reference's"
+
+
+@dataclass(frozen=True)
+class StepFault:
+    """What a step does otherwise."""
+
+    wrong: str  # in a few words
+    why: str  # what was observed
+    lines: tuple[Line, ...] = ()
+    parameters: tuple[str, ...] = ()
+    source: SourceRange | None = None
+    proved: str = ""
+    reference: tuple[Line, ...] = ()
+    is_certain: bool = True
+
+
+def hold_training(expected: Training, actual: Training, again: Again | None = None) -> ParityReport:
+    """Hold a training to that of a reference: the backward of the first step, then each step."""
+    steps = _Steps(expected, actual)
+    fault = steps.first_fault()
+    if fault is not None and fault.wrong != _GRADIENT:
+        return _report(steps, fault)
+    report = hold_backward(expected.backward, actual.backward, again)
+    if not report:
+        return report
+    if fault is not None:
+        return _report(steps, fault)
+    told = f"{report.agreement} So do {counted(len(actual.steps), 'step')} of {actual.steps[0].optimizer}."
+    return replace(report, agreement=told)
+
+
+#: What is said of a batch whose gradient is another, where its backward is to say more.
+_GRADIENT = "gives another gradient"
+
+
+class _Seen(NamedTuple):
+    """What both optimisers saw of the gradients that the backwards had left."""
+
+    own: float | None  # factor of all parameters together; None where there is no one factor
+    each: dict[str, float | None]  # factor of each parameter of the port
+    expected: float | None
+    allowed: float  # share by which the factors may differ
+
+    def told(self) -> tuple[str, str] | None:
+        """Return what is wrong, and what was observed."""
+        if self.own is not None and self.expected is not None:
+            if abs(self.own - self.expected) <= self.allowed * abs(self.expected):
+                return None
+            times = f"The optimiser sees {self.own:.6g} times the gradients"
+            is_as_left = abs(self.own - 1) < SAME
+            said = "does not clip the gradients" if is_as_left else "clips or scales the gradients otherwise"
+            return said, f"{times}, and the reference's {self.expected:.6g} times."
+        if self.expected is None:
+            if self.own is None or self.allowed > _CLIPPED:
+                return None
+            why = "The reference scales each parameter's gradient alone, and the port all of them alike."
+            return "clips or scales all gradients together", why
+        known = [factor for factor in self.each.values() if factor is not None]
+        if known and len(known) == len(self.each):
+            span = f"{min(known):.4g} to {max(known):.4g} times the gradients, parameter by parameter"
+            why = f"The optimiser sees {span}; the reference's sees {self.expected:.6g} times of all."
+            return "clips or scales each parameter's gradient alone", why
+        off = [name for name, factor in self.each.items() if factor is None]
+        why = f"What the optimiser sees is no multiple of what the backwards left: {listed(off, 3)}."
+        return "changes the gradients before the step", why
+
+
+class _Steps:
+    """Two trainings side by side."""
+
+    def __init__(self, expected: Training, actual: Training) -> None:
+        self.expected, self.actual = expected, actual
+        first, own = expected.steps[0], actual.steps[0]
+        self.pairs = ParameterPairs(own.given, first.given)
+        self.buffers = ParameterPairs(own.buffers, first.buffers)
+
+    def first_fault(self) -> StepFault | None:
+        """Return the first thing that is done otherwise."""
+        looks = (self._batches, self._seen, self._held, self._settings, self._buffers, self._moves)
+        for number, (theirs, own) in enumerate(zip(self.expected.steps, self.actual.steps, strict=False), 1):
+            for look in looks:
+                fault = look(number, theirs, own)
+                if fault is not None:
+                    return fault
+        if len(self.expected.steps) == len(self.actual.steps):
+            return None
+        counts = counted(len(self.actual.steps), "step"), counted(len(self.expected.steps), "step")
+        return StepFault(f"makes {counts[0]}; the reference makes {counts[1]}", "", self.actual.steps[-1].lines)
+
+    # --- what each step is made of
+
+    def _batches(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        if len(theirs.batches) != len(own.batches):
+            counts = counted(len(own.batches), "backward"), counted(len(theirs.batches), "backward")
+            wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"
+            return StepFault(wrong, "", own.lines, reference=theirs.lines)
+        for place, (one, other) in enumerate(zip(theirs.batches, own.batches, strict=True), 1):
+            if one.is_fresh != other.is_fresh:
+                between = "zeroes the gradients between two batches of a step"
+                wrong = "does not zero the gradients" if one.is_fresh else between
+                held = "gradients" if one.is_fresh else "none"
+                why = f"Before batch {place} of step {number} the parameters have {held}."
+                return StepFault(wrong, why, other.lines, reference=one.lines)
+            fault = self._added(f"batch {place} of step {number}", number, (one.added, other.added), other.lines)
+            if fault is not None:
+                return replace(fault, reference=one.lines)
+        return None
+
+    def _added(
+        self, which: str, number: int, rows: tuple[ParameterRows, ParameterRows], lines: tuple[Line, ...]
+    ) -> StepFault | None:
+        """Return what is wrong with what a batch adds to the gradients."""
+        found = {name: self.pairs.beside(name, rows[1], rows[0]) for name in self.pairs.paired}
+        greatest = max((float(own[:, -1].max(initial=0.0)) for _, own in found.values()), default=0.0)
+        allowed = SAME if number == 1 else _DRIFTED
+        wrong = [name for name, (own, other) in found.items() if row_error(own, other, greatest) > allowed]
+        if not wrong:
+            return None
+        own, other = (
+            np.concatenate([each[side][:, :PROJECTIONS].ravel() for each in found.values()]) for side in (0, 1)
+        )
+        k = _multiple(own, other, allowed)
+        if k is not None and len(wrong) * 2 > len(found):
+            why = f"The gradient of {which} is {k:.4g} times the reference's, of all parameters alike."
+            return StepFault(f"gives {k:.4g} times the gradient: {_accumulated(k)}", why, lines)
+        why = f"The gradient of {which} is another for {counted(len(wrong), 'parameter')}: {listed(wrong, 3)}."
+        return StepFault(_GRADIENT, why, lines, tuple(wrong), is_certain=number == 1)
+
+    def _seen(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """What the optimiser sees of the gradients that the backwards left: clipped, scaled, noised."""
+        seen = _Seen(own.factor, own.factors, theirs.factor, _DRIFTED if number > 1 else _CLIPPED)
+        told = seen.told()
+        return None if told is None else StepFault(*told, own.lines, reference=theirs.lines)
+
+    def _held(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Parameters that the optimiser lacks, or has twice."""
+        if own.twice and not theirs.twice:
+            wrong = f"has {counted(len(own.twice), 'parameter')} twice: {listed(list(own.twice), 3)}"
+            return StepFault(f"{own.optimizer} {wrong}", "", own.made_at or own.lines, own.twice)
+        everywhere = {name for step in self.actual.steps for name in step.settings}
+        theirs_everywhere = {name for step in self.expected.steps for name in step.settings}
+        lacking = tuple(
+            name
+            for name, pair in self.pairs.paired.items()
+            if name not in everywhere and any(other in theirs_everywhere for other in pair.others)
+        )
+        extra = tuple(
+            name
+            for name, pair in self.pairs.paired.items()
+            if name in everywhere and not any(other in theirs_everywhere for other in pair.others)
+        )
+        if number == 1 and (lacking or extra):
+            names, verb = (lacking, "does not have") if lacking else (extra, "has, and the reference's has not,")
+            wrong = f"{own.optimizer} {verb} {listed(list(names), 3)}"
+            return StepFault(
+                wrong, "The reference's optimiser has them." * bool(lacking), own.made_at or own.lines, names
+            )
+        return None
+
+    def _settings(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Hyperparameters that differ, where both sides have them."""
+        if theirs.optimizer != own.optimizer and not (own.is_torch and theirs.is_torch):
+            return None
+        differing: dict[str, dict[str, tuple[Any, Any]]] = {}
+        for name, settings in own.settings.items():
+            there = self._settings_of(name, theirs)
+            for key in settings.keys() & (there or {}).keys():
+                if there is not None and not _is_same_number(settings[key], there[key]):
+                    differing.setdefault(key, {})[name] = settings[key], there[key]
+        if not differing:
+            return None
+        key = min(differing, key=lambda each: (each != "lr", each))
+        mine, there = next(iter(differing[key].values()))
+        names = tuple(differing[key])
+        which = "" if len(names) == len(own.settings) else f" for {listed(list(names), 2)}"
+        why = f"In step {number}, {counted(len(names), 'parameter')}: {listed(list(names), 3)}."
+        if key == "lr":
+            why = f"{why} {self._lr_of(mine, number)}".rstrip()
+        wrong = f"{own.optimizer} has {key} {_shown(mine)}{which}; the reference has {_shown(there)}"
+        lines = own.lines if key == "lr" and number > 1 else own.made_at or own.lines
+        return StepFault(wrong, why, lines, names, reference=theirs.made_at or theirs.lines)
+
+    def _lr_of(self, lr: float, number: int) -> str:
+        lrs = [next(iter(step.settings.values()), {}).get("lr") for step in self.expected.steps]
+        if len(set(lrs)) > 1 and lr in lrs and lrs.index(lr) + 1 != number:
+            return f"It is the reference's lr of step {lrs.index(lr) + 1}: the scheduler steps at another time."
+        return ""
+
+    def _settings_of(self, name: str, theirs: OptimizerStep) -> dict[str, Any] | None:
+        pair = self.pairs.paired.get(name)
+        held = [theirs.settings[other] for other in (pair.others if pair else ()) if other in theirs.settings]
+        return held[0] if held else None
+
+    def _buffers(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Running statistics, after the first step: later the weights have drifted."""
+        if number > 1:
+            return None
+        found = {name: self.buffers.beside(name, own.buffers, theirs.buffers) for name in self.buffers.paired}
+        greatest = max((float(other[:, -1].max(initial=0.0)) for _, other in found.values()), default=0.0)
+        wrong = [name for name, (one, other) in found.items() if row_error(one, other, greatest) > _FLOWED]
+        if not wrong:
+            return None
+        one, other = found[wrong[0]]
+        mine, there = one[:, :PROJECTIONS].ravel(), other[:, :PROJECTIONS].ravel()
+        if not mine.any():
+            said = "is not updated"
+        elif (k := _multiple(mine, there, 1e-2)) is not None:
+            said = f"moves {k:.4g} times as far as the reference's"
+        else:
+            said = "is updated otherwise than the reference's"
+        why = f"{counted(len(wrong), 'buffer')}: {listed(wrong, 3)}."
+        return StepFault(f"{wrong[0]} {said}", why, (), tuple(wrong))
+
+    # --- the rule
+
+    @cached_property
+    def _errors(self) -> dict[str, list[float]]:
+        """How far each step of a parameter is from the reference's rule on the port's own gradients."""
+        count = min(len(self.expected.steps), len(self.actual.steps))
+        own, kind = self.actual.steps[:count], _class_of(self.expected.steps[0])
+        lives = [step.live for step in own if step.live is not None]
+        found: dict[str, list[float]] = {}
+        if len(lives) < count or kind is None or len({step.optimizer for step in self.expected.steps}) > 1:
+            return found
+        for name in self.pairs.paired:
+            settings = [self._settings_of(name, step) for step in self.expected.steps[:count]]
+            held = [each for each in settings if each is not None]
+            if len(held) < count:
+                continue
+            try:
+                made = replayed(own, name, held, kind)
+            except Exception:  # an optimiser that takes more than its group: nothing can be said
+                logger.debug("steps of %s could not be made again", kind, exc_info=True)
+                return {}
+            found[name] = [
+                step_error(live.after[name] - live.before[name], moved, live.before[name])
+                for live, moved in zip(lives, made, strict=True)
+            ]
+        return found
+
+    def _moves(self, number: int, _theirs: OptimizerStep, _own: OptimizerStep) -> StepFault | None:
+        """Parameters that the reference's rule moves otherwise."""
+        wrong = [name for name, errors in self._errors.items() if errors[number - 1] > SAME_STEP]
+        return self._rule_fault(wrong) if wrong else None
+
+    def _rule_fault(self, wrong: list[str]) -> StepFault:
+        own = self.actual.steps[: len(self.expected.steps)]
+        first = own[0]
+        source = SourceRange(*first.rule) if first.rule is not None else None
+        why = (
+            "On the port's own gradients the reference's rule gives other steps for "
+            f"{counted(len(wrong), 'parameter')}: {listed(wrong, 3)}."
+        )
+        where = () if source is not None else first.made_at or first.lines
+        said = f"{first.optimizer} makes other steps than {self.expected.steps[0].optimizer}"
+        told = StepFault(said, why, where, tuple(wrong), source, is_certain=False)
+        live = first.live
+        if live is None:
+            return told
+        largest = max(wrong, key=lambda name: live.before[name].numel())
+        for other in self._others(largest):
+            if is_given_by(other, own, largest) and all(self._is_moved_by(other.wrong, name) for name in wrong):
+                proved = f"the reference's rule that {other.wrong} gives the port's steps"
+                return replace(told, wrong=f"{first.optimizer} {other.wrong}", proved=proved, is_certain=True)
+        return told
+
+    def _is_moved_by(self, wrong: str, name: str) -> bool:
+        own = self.actual.steps[: len(self.expected.steps)]
+        return any(is_given_by(each, own, name) for each in self._others(name) if each.wrong == wrong)
+
+    def _others(self, name: str) -> Iterator[Any]:
+        steps = self.expected.steps[: len(self.actual.steps)]
+        held = [each for each in (self._settings_of(name, step) for step in steps) if each is not None]
+        rule = rule_of(steps[0].optimizer, held[0]) if held else None
+        if rule is not None:
+            yield from others(rule, [float(each["lr"]) for each in held])
+
+
+def _class_of(step: OptimizerStep) -> type | None:
+    """Return the class of an optimiser: the one that ran, or torch's of that name where a golden tells it."""
+    import torch
+
+    return step.kind or (getattr(torch.optim, step.optimizer, None) if step.is_torch else None)
+
+
+def _multiple(own: Any, other: Any, allowed: float) -> float | None:  # noqa: ANN401 - arrays
+    square = float(other @ other)
+    if not square:
+        return None
+    k = float(own @ other) / square
+    apart = float(np.linalg.norm(own - k * other))
+    return k if apart <= allowed * float(np.linalg.norm(own)) and abs(k - 1) > allowed else None
+
+
+def _accumulated(k: float) -> str:
+    whole = round(k)
+    if whole > 1 and abs(k - whole) < SAME * whole:
+        return f"the loss is not divided by {whole}, or is summed"
+    if k and abs(1 / k - round(1 / k)) < SAME / k:
+        return f"the loss is divided by {round(1 / k)} too often, or averaged twice"
+    return "the loss is averaged over another count"
+
+
+def _is_same_number(one: Any, other: Any) -> bool:  # noqa: ANN401 - hyperparameters
+    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)) and len(one) == len(other):
+        return all(map(_is_same_number, one, other))
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
+    return bool(one == other)
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _report(steps: _Steps, fault: StepFault) -> ParityReport:
+    side = BackwardPair(steps.expected.backward, steps.actual.backward).sides[1]
+    call, name = side.root, fault.parameters[0] if len(fault.parameters) == 1 else ""
+    if name:
+        path = name.rpartition(".")[0]
+        call = next((each for each in side.table.calls if each.path == path), call)
+    source = fault.source or (lines_of(fault.lines[0]) if fault.lines else call.source)
+    culprit = Culprit(
+        call.path,
+        "step",
+        source,
+        fault.why,
+        call.class_name,
+        reference=lines_of(fault.reference[0]) if fault.reference else None,
+        certain=fault.is_certain,
+        proved=fault.proved,
+        wrong=fault.wrong,
+    )
+    count = len(steps.pairs.paired)
+    return ParityReport(
+        culprit, [], [], count, subject=_SUBJECT, coverage=Coverage(count, count, root=True), by_values=True
+    )

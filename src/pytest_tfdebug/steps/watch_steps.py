@@ -1,0 +1,196 @@
+"""A training under watch: torch's own hooks on optimisers, and on the backward, tell each step."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
+from pytest_tfdebug.steps.training import Batch, LiveStep, OptimizerStep
+from pytest_tfdebug.tracing.record.sites import is_library
+from pytest_tfdebug.values import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from typing_extensions import Self
+
+    _Tensors = Mapping[str, torch.Tensor | None]
+
+#: Share of its norm by which a gradient may be off a multiple of another: both are of one run.
+_SAME = 1e-4
+#: Hyperparameters that say how a step is computed, and not which.
+_HOW = frozenset({"params", "foreach", "fused", "capturable", "differentiable", "initial_lr", "param_names"})
+
+
+class StepsWatch:
+    """Sees the backwards and the steps of a block.
+
+    Args:
+        model: Whose parameters are told.
+        before_first: Called with the first loss as the first step begins.
+    """
+
+    def __init__(self, model: torch.nn.Module, before_first: Callable[[float], object]) -> None:
+        self.steps: list[OptimizerStep] = []
+        self._before_first = before_first
+        self._parameters = dict(model.named_parameters())
+        self._names = {id(each): name for name, each in self._parameters.items()}
+        self._start = {name: each.detach().clone() for name, each in self._parameters.items()}
+        floats = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+        self._buffers = {name: each for name, each in floats.items() if each.numel() > 1}
+        self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
+        self._first_buffers = dict(self._held)
+        self._keys, self._buffer_keys = RowKeys(), RowKeys()
+        self._batches: list[Batch] = []
+        self._left: dict[str, torch.Tensor | None] = {}
+        self._made: dict[int, tuple[Line, ...]] = {}
+        self._before: dict[str, torch.Tensor] = {}
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        original, made = torch.autograd.backward, Optimizer.__init__
+
+        def backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as torch's
+            return self._backward(original, args, kwargs)
+
+        def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+            self._made[id(optimizer)] = _lines()
+            made(optimizer, *args, **kwargs)
+
+        self._undo.enter_context(patch.object(torch.autograd, "backward", backward))
+        self._undo.enter_context(patch.object(Optimizer, "__init__", init))
+        self._undo.callback(register_optimizer_step_pre_hook(self._begins).remove)
+        self._undo.callback(register_optimizer_step_post_hook(self._ended).remove)
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._undo.close()
+
+    def _gradients(self) -> dict[str, torch.Tensor | None]:
+        return {
+            name: None if each.grad is None else each.grad.detach().clone() for name, each in self._parameters.items()
+        }
+
+    def _backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        before = self._gradients()
+        done = original(*args, **kwargs)
+        after = self._gradients()
+        added = {name: _minus(after[name], before[name]) for name in after}
+        is_fresh = not any(each is not None and bool(each.any()) for each in before.values())
+        loss = args[0] if args else kwargs.get("tensors")
+        loss = loss if isinstance(loss, torch.Tensor) else loss[0]  # type: ignore[index]
+        rows = ParameterRows.of(self._start, added, self._keys)
+        self._batches.append(Batch(float(loss.detach()) if loss.numel() == 1 else 0.0, is_fresh, rows, _lines()))
+        self._left = after
+        return done
+
+    def _begins(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
+        if not self._is_ours(optimizer):
+            return
+        if not self.steps:
+            self._before_first(self._batches[0].loss if self._batches else math.nan)
+        self._before = {name: each.detach().clone() for name, each in self._parameters.items()}
+        self._given = self._gradients()
+
+    def _is_ours(self, optimizer: Optimizer) -> bool:
+        return any(id(each) in self._names for group in optimizer.param_groups for each in group["params"])
+
+    def _ended(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
+        if not self._is_ours(optimizer):
+            return
+        groups = optimizer.param_groups
+        held = [self._names[id(each)] for group in groups for each in group["params"] if id(each) in self._names]
+        settings = {
+            self._names[id(each)]: {key: _plain(value) for key, value in group.items() if key not in _HOW}
+            for group in groups
+            for each in group["params"]
+            if id(each) in self._names
+        }
+        after = {name: each.detach().clone() for name, each in self._parameters.items()}
+        moved = {name: after[name] - self._before[name] for name in after}
+        flow = {name: each.detach() - self._held[name] for name, each in self._buffers.items()}
+        self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
+        kind = type(optimizer)
+        given: dict[str, torch.Tensor | None] = {name: self._given[name] for name in self._given}
+        self.steps.append(
+            OptimizerStep(
+                kind.__name__,
+                kind.__module__.startswith("torch."),
+                self._batches,
+                ParameterRows.of(self._start, given, self._keys),
+                *_factors(given, self._left, held),
+                settings,
+                tuple(sorted({name for name in held if held.count(name) > 1})),
+                ParameterRows.of(self._start, moved, self._keys),
+                ParameterRows.of(self._first_buffers, flow, self._buffer_keys),
+                _lines(),
+                self._made.get(id(optimizer), ()),
+                _rule(kind),
+                LiveStep(given, self._before, after),
+                kind,
+            )
+        )
+        self._batches = []
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a hyperparameter
+    if isinstance(value, torch.Tensor):
+        return value.item() if value.numel() == 1 else repr(value)
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _minus(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    return one if one is None or other is None else one - other
+
+
+def _factors(given: _Tensors, left: _Tensors, held: list[str]) -> tuple[float | None, dict[str, float | None]]:
+    """Return what an optimiser saw over what the backwards left: of all parameters, and of each that has a gradient."""
+    sums: dict[str, tuple[float, float, float]] = {}
+    for name in dict.fromkeys(held):
+        own, before = given.get(name), left.get(name)
+        if own is None or before is None or not before.any():
+            continue
+        wide, known = own.double().flatten(), before.double().flatten()
+        sums[name] = float(wide @ known), float(known @ known), float(wide @ wide)
+    total = [sum(each) for each in zip(*sums.values(), strict=True)] if sums else [0.0, 0.0, 0.0]
+    return _factor(*total), {name: _factor(*each) for name, each in sums.items()}
+
+
+def _factor(product: float, square: float, own: float) -> float | None:
+    """Return k where a vector is k times another, from their product and squares; None where it is no multiple."""
+    if not square:
+        return None
+    k = product / square
+    apart = max(own - k * product, 0.0)
+    return k if apart <= (_SAME**2) * max(own, 1e-300) else None
+
+
+def _rule(kind: type) -> tuple[str, int, int] | None:
+    if kind.__module__.startswith("torch."):
+        return None
+    try:
+        lines, first = inspect.getsourcelines(inspect.unwrap(kind.step))  # type: ignore[attr-defined]
+        file = inspect.getsourcefile(kind) or ""
+    except (OSError, TypeError, AttributeError):
+        return None
+    return file, first, first + len(lines) - 1
+
+
+def _lines() -> tuple[Line, ...]:
+    """Return the user's lines under way, innermost first."""
+    found: list[Line] = []
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame
+    while frame is not None and len(found) < 8:  # noqa: PLR2004 - enough for a trainer's layers
+        code = frame.f_code
+        if not is_library(code.co_filename) and "contextlib" not in code.co_filename:
+            found.append(Line(code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(found)
