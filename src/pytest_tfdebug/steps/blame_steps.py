@@ -71,7 +71,7 @@ def hold_training(expected: Training, actual: Training, again: Again | None = No
 _GRADIENT = "gives another gradient"
 
 
-class _Seen(NamedTuple):
+class _SeenGradients(NamedTuple):
     """What both optimisers saw of the gradients that the backwards had left."""
 
     own: float | None  # factor of all parameters together; None where there is no one factor
@@ -166,7 +166,7 @@ class _Steps:
 
     def _seen(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """What the optimiser sees of the gradients that the backwards left: clipped, scaled, noised."""
-        seen = _Seen(own.factor, own.factors, theirs.factor, _DRIFTED if number > 1 else _CLIPPED)
+        seen = _SeenGradients(own.factor, own.factors, theirs.factor, _DRIFTED if number > 1 else _CLIPPED)
         told = seen.told()
         return None if told is None else StepFault(*told, own.lines, reference=theirs.lines)
 

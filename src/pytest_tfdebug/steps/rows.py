@@ -27,7 +27,7 @@ PROJECTIONS = 4
 _PARTS = (1, 2, 3)
 
 
-class _Cut(NamedTuple):
+class RowCut(NamedTuple):
     """A way to cut a parameter into rows."""
 
     name: str
@@ -39,7 +39,7 @@ class _Cut(NamedTuple):
 class ParameterRows:
     """Something of every parameter (its gradient, say), row by row, in every way to cut it."""
 
-    ways: dict[str, list[_Cut]] = field(default_factory=dict)  # by the parameter's name
+    ways: dict[str, list[RowCut]] = field(default_factory=dict)  # by the parameter's name
     elements: dict[str, int] = field(default_factory=dict)  # number of elements of each parameter
 
     @classmethod
@@ -52,7 +52,7 @@ class ParameterRows:
             tensor = held.get(name)
             found.elements[name] = weight.numel()
             found.ways[name] = [
-                _Cut(way, known, _numbers(None if tensor is None else _cut(tensor, way), len(known)))
+                RowCut(way, known, _numbers(None if tensor is None else _cut(tensor, way), len(known)))
                 for way, known in keys.of(name, weight)
             ]
         return found

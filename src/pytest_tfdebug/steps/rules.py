@@ -31,7 +31,7 @@ _TRIED: dict[str, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class UpdateRule:
     """Adam or SGD with all that an implementation may do otherwise."""
 
     family: str  # ``adam`` or ``sgd``
@@ -84,26 +84,26 @@ class Other:
     """A rule that differs from the reference's in one thing."""
 
     wrong: str  # what is otherwise, in words
-    rule: Rule
+    rule: UpdateRule
     lrs: tuple[float, ...]
 
 
-def rule_of(name: str, settings: dict[str, Any]) -> Rule | None:
+def rule_of(name: str, settings: dict[str, Any]) -> UpdateRule | None:
     """Return the rule of an optimiser of torch; None for one of another family."""
     shared = {key: settings[key] for key in ("weight_decay", "maximize") if key in settings}
     if name in {"Adam", "AdamW"}:
         beta1, beta2 = settings["betas"]
         is_coupled = not settings.get("decoupled_weight_decay", name == "AdamW")
         held = {"eps": settings["eps"], "amsgrad": settings.get("amsgrad", False), "is_coupled": is_coupled}
-        return Rule("adam", beta1, beta2, **held, **shared)
+        return UpdateRule("adam", beta1, beta2, **held, **shared)
     if name == "SGD":
         held = {key: settings[key] for key in ("momentum", "dampening", "nesterov")}
-        return Rule("sgd", **held, is_coupled=True, **shared)
+        return UpdateRule("sgd", **held, is_coupled=True, **shared)
     return None
 
 
 #: What a rule may do otherwise, without a number: whether it can, and the fields that differ.
-_WAYS: tuple[tuple[str, Callable[[Rule], bool], Callable[[Rule], dict[str, Any]]], ...] = (
+_WAYS: tuple[tuple[str, Callable[[UpdateRule], bool], Callable[[UpdateRule], dict[str, Any]]], ...] = (
     ("does not correct the bias of its moments", lambda rule: rule.is_adam, lambda _: {"is_corrected": False}),
     ("corrects the bias of the second moment alone", lambda rule: rule.is_adam, lambda _: {"is_second_only": True}),
     ("corrects the bias of the first moment alone", lambda rule: rule.is_adam, lambda _: {"is_first_only": True}),
@@ -135,7 +135,7 @@ _WAYS: tuple[tuple[str, Callable[[Rule], bool], Callable[[Rule], dict[str, Any]]
 _NUMBERS = {"adam": ("lr", "beta1", "beta2", "eps", "weight_decay"), "sgd": ("lr", "momentum", "weight_decay")}
 
 
-def others(rule: Rule, lrs: Sequence[float]) -> Iterator[Other]:
+def others(rule: UpdateRule, lrs: Sequence[float]) -> Iterator[Other]:
     """Yield the rules that differ from one in one thing, those that need no number first."""
     given = tuple(lrs)
     for wrong, can, fields in _WAYS:

@@ -45,7 +45,7 @@ _DEEP = 6
 _MAX_FRAMES = 24
 
 
-class _Seen:
+class _WatchedValue:
     """A value as long as it is watched."""
 
     __slots__ = ("hooked", "kept", "pieces", "sums", "tensor", "version")
@@ -72,7 +72,7 @@ class BackwardWatch(TorchFunctionMode):
         self.is_over = False
         self.last: int | None = None
         self._changes = changes
-        self._seen: list[_Seen] = []
+        self._seen: list[_WatchedValue] = []
         self._at: dict[tuple[int, int], int] = {}
         self._nodes: dict[object, int] = {}  # node of the graph -> the value that it made
         self._wholes: dict[tuple[int, int], int] = {}
@@ -225,7 +225,7 @@ class BackwardWatch(TorchFunctionMode):
             known = before if before.elements == tensor.numel() and origin == "view" else None
         with torch._C.DisableTorchFunction():  # noqa: SLF001
             found = Fingerprint.of(tensor, known)
-            seen = _Seen(tensor)
+            seen = _WatchedValue(tensor)
         made = _plain_name(operator), origin, name, self._call, lines, producers
         self.table.values.append(Value(index, *made, tuple(tensor.shape), dtype_name(tensor.dtype), found))
         self.graph.append(
@@ -368,7 +368,7 @@ class BackwardWatch(TorchFunctionMode):
         self._seen, self._nodes, self._wholes, self._kept = [], {}, {}, []
         return self.table, self.graph, self.marks
 
-    def _is_changed(self, seen: _Seen, index: int) -> bool:
+    def _is_changed(self, seen: _WatchedValue, index: int) -> bool:
         """Tell whether somebody wrote to a value though torch's own count of writes says that nobody did."""
         tensor, kept = seen.tensor, seen.kept
         if kept is None or self.table.values[index].origin != "operator" or version(tensor) != seen.version:

@@ -115,7 +115,6 @@ class StepsWatch:
             if id(each) in self._names
         }
         after = {name: each.detach().clone() for name, each in self._parameters.items()}
-        moved = {name: after[name] - self._before[name] for name in after}
         flow = {name: each.detach() - self._held[name] for name, each in self._buffers.items()}
         self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
         kind = type(optimizer)
@@ -129,7 +128,6 @@ class StepsWatch:
                 *_factors(given, self._left, held),
                 settings,
                 tuple(sorted({name for name in held if held.count(name) > 1})),
-                ParameterRows.of(self._start, moved, self._keys),
                 ParameterRows.of(self._first_buffers, flow, self._buffer_keys),
                 _lines(),
                 self._made.get(id(optimizer), ()),
