@@ -47,9 +47,9 @@ def quiet() -> None:
 
 def only_work_counts() -> None:
     """Let a search for a proof wait as long as the machine has other work: what it works itself still counts."""
-    from pytest_tfdebug.parity.proof import search
+    from pytest_tfdebug.parity.proof import budget
 
-    search.WAITING = 100.0
+    budget.WAITING = 100.0
 
 
 class Table:

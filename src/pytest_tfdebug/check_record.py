@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pytest_tfdebug.records import Coverage, CulpritRecord, SourceRange, Worst  # noqa: TC001 - msgspec reads the annotations
+from pytest_tfdebug.records import Coverage, CulpritRecord, SearchEnd, SourceRange, Worst  # noqa: TC001 - msgspec reads the annotations
 
 #: Version of the record's form; it grows by one when a key changes its meaning or goes. New keys do not change it.
 SCHEMA = 1
@@ -224,6 +224,7 @@ class CheckRecord:
     culprit: CulpritRecord | None = None  # who is to blame
     coverage: Coverage | None = None  # how much was compared
     worst: Worst | None = None  # the tensor that agrees and comes closest to its tolerance
+    search: SearchEnd = ""  # how the search for a change that mends it ended
     tensors: int = 0  # number of tensors that were compared or looked at
     repeats: int = 0  # number of forwards that were made again
     golden: str = ""  # the golden's file

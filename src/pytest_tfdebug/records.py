@@ -335,6 +335,11 @@ class Divergence:
 ChangeKind = Literal["number", "operand", "left out", "order", "weights", "call"]
 
 
+#: How the search for a change that mends a forward ended: one was found; its budget was spent; every change was tried;
+#: empty where there was none.
+SearchEnd = Literal["", "proved", "cut", "exhausted"]
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeRecord:
     """A change of one line after which the outputs of both sides agree, as data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -167,7 +168,7 @@ class _HeldModel:
         expected, reference, seconds = self.values, self.called.reference, self.settings.explain_seconds
         if expected is None:
             return None
-        tape, count = Tape(), len(expected.calls)
+        tape, count, begun = Tape(), len(expected.calls), time.monotonic()
         step = None if progress is None else lambda done: progress.tell(f"call {done} of {count}")
         outputs = [leaf.tensor for leaf in walk(output)]
         actual = self.again.values(outputs, step, tape=None if seconds == 0 else tape)
@@ -178,7 +179,7 @@ class _HeldModel:
         ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
         expected, live = (expected, Tape()) if ran is None else ran
         look = explain(expected, actual, fails=fails, applied=tape.numbers())
-        return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(self.golden.trace)), seconds))
+        return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(self.golden.trace)), seconds, begun))
 
     def of_inputs(self, report: ParityReport, mask: str) -> ParityReport | None:
         """Return the report of a difference that no code is to blame for; None of any other."""

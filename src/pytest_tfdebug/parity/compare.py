@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+    from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.tracing.values.rerun import Recorded
     from pytest_tfdebug.values import Values
 
@@ -186,7 +188,7 @@ def _is_trace(given: object) -> bool:
 
 def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explained | None:
     """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
-    tables, live = [], []
+    tables, live, begun = [], [], time.monotonic()
     for recorded in (expected, actual):
         outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
         tape = Tape()
@@ -199,7 +201,7 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
-    return with_proof(look, Trial(live[1], live[0]))
+    return with_proof(look, Trial(live[1], live[0], begun=begun))
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:
@@ -286,6 +288,12 @@ def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Inte
     return Ended(judged(found), None if suspect is None or suspect is found else judged(suspect), notes, internal)
 
 
+def _told_search(culprit: Culprit | None, look: Explained | None) -> list[str]:
+    """Say how the search for a proof ended where it proves nothing."""
+    is_open = culprit is not None and not culprit.proved and look is not None and bool(look.search_note)
+    return [look.search_note] if is_open and look is not None else []
+
+
 def conclude(
     found: Ended,
     tried: Mapping[str, str] = MappingProxyType({}),
@@ -319,7 +327,7 @@ def conclude(
         divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(found.notes), *unseen, *notes],
+        [*dict.fromkeys(found.notes), *unseen, *notes, *_told_search(culprit, look)],
         unseen=unseen,
         suggested={} if inside else decided.rules,
         internal=inside,

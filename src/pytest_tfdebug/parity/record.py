@@ -53,6 +53,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
         "culprit": culprit_record(report.culprit),
         "coverage": report.coverage,
         "worst": report.worst,
+        "search": report.search,
         "tensors": report.tensors,
         "notes": tuple(report.notes),
     }

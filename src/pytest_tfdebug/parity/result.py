@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.parity.find.values import Explained
-    from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence
+    from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence, SearchEnd
     from pytest_tfdebug.report.check_text import CheckText
 
 
@@ -76,6 +76,11 @@ class ParityReport:
     def ok(self) -> bool:
         """Whether every output agrees, and the inputs of the model."""
         return self.culprit is None
+
+    @property
+    def search(self) -> SearchEnd:
+        """How the search for a proof ended: ``proved``, ``cut``, ``exhausted``; empty where none was made."""
+        return "" if self.explained is None else self.explained.search
 
     @property
     def worst(self) -> Worst | None:

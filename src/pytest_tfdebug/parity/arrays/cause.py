@@ -14,10 +14,11 @@ from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE
 from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.find.proof import places_of
 from pytest_tfdebug.parity.find.proved_changes import sentence
+from pytest_tfdebug.parity.proof.budget import SECONDS, Budget
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.matching import Matches, OpenValues, axes_of, has_same_order
-from pytest_tfdebug.parity.proof.prove import PHASES, SECONDS, Proof
-from pytest_tfdebug.parity.proof.search import Budget, Expected, Search, WantedOutput
+from pytest_tfdebug.parity.proof.prove import PHASES, Proof
+from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.values import Value, Values, distance

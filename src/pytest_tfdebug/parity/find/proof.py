@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.prove import Proof, Trial
     from pytest_tfdebug.parity.proof.search import Mend
     from pytest_tfdebug.parity.proof.value_graph import Side
-    from pytest_tfdebug.records import Call, SourceRange
+    from pytest_tfdebug.records import Call, SearchEnd, SourceRange
     from pytest_tfdebug.values import Value
 
 logger = logging.getLogger(__name__)
@@ -46,11 +46,25 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
     if is_widened:  # the outputs are those in half precision
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
-        proof = prove(look.pair, pairs, trial)
-        return look if proof is None else _with_changes(_told_by(proof, look, look.pair, look.claim), proof)
+        searched, pair, claim = prove(look.pair, pairs, trial), look.pair, look.claim
+        proof, note = searched.proof, _told_end(searched.end, searched.seconds)
+        if proof is not None:
+            look = _with_changes(_told_by(proof, look, pair, claim), proof)
+        return replace(look, search=searched.end, search_note=note)
     except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for a proof failed", exc_info=True)
         return look
+
+
+def _told_end(end: SearchEnd, seconds: float) -> str:
+    """Say how a search ended that found nothing."""
+    if end == "cut":
+        return (
+            f"The search for a change that mends it was cut after {seconds:.3g} s of work: "
+            f"tf_explain_seconds = {max(20, round(4 * seconds))} goes on."
+        )
+    told = "No single change that was tried makes every output agree: likely a second fault, or one of several places."
+    return told if end == "exhausted" else ""
 
 
 def _with_changes(look: Explained, proof: Proof) -> Explained:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.find.counterparts import Finding
     from pytest_tfdebug.parity.proof.value_graph import Side
-    from pytest_tfdebug.records import Call, Kind
+    from pytest_tfdebug.records import Call, Kind, SearchEnd
     from pytest_tfdebug.values import Value, Values
 
 #: Lines that are shown where several are open.
@@ -58,6 +58,8 @@ class Explained:
     notes: list[str] = field(default_factory=list)  # what else was seen, in sentences
     finding: Finding | None = None  # what the claim was made from
     pair: ForwardPair | None = field(default=None, repr=False)  # the two forwards
+    search: SearchEnd = ""  # how the search for a proof ended
+    search_note: str = ""  # what that means, in a sentence, where nothing was found
     proved: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.parity.proof.budget import work_of
 from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.tracing.values.tape import NotTriedError, Ref
 
@@ -56,6 +57,8 @@ class Replay:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
+        self.work = 0.0  # seconds of work that runs have taken so far
+        self._works: dict[int, float] = {}
         self._users: dict[int, list[int]] = {}
         for place, step in enumerate(tape.steps):
             for ref in set(step.refs):
@@ -77,6 +80,7 @@ class Replay:
             step = self.tape.steps[place]
             given = run.given(step)
             edit = changes.get(place)
+            self.work += self._work_of(place)
             output = step.run(*given[0], **given[1]) if edit is None else edit(run, step, given)
             results = output if isinstance(output, (list, tuple)) else (output,)
             for index, result in zip(step.outs, results, strict=False):
@@ -95,6 +99,11 @@ class Replay:
                         queued.add(user)
                         heapq.heappush(todo, user)
         return run.values
+
+    def _work_of(self, place: int) -> float:
+        if place not in self._works:
+            self._works[place] = work_of(self.tape.steps[place], self.tape)
+        return self._works[place]
 
 
 def put(given: Any, path: tuple[Any, ...], new: Any) -> Any:  # noqa: ANN401 - any argument

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import SAME
+from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.module_changes import Others
-from pytest_tfdebug.parity.proof.search import Budget, Expected, Search, WantedOutput
+from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.search import Mend
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.proof.weights import Weights
+    from pytest_tfdebug.records import SearchEnd
     from pytest_tfdebug.tracing.values.tape import Tape
 
-#: How long a failed check is explained.
-SECONDS = 5.0
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
 PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
 
@@ -44,7 +44,8 @@ class Trial(NamedTuple):
 
     port: Live  # the forward under test
     reference: Live  # the one that it is held to; its tape is empty where it cannot be run
-    seconds: float | None = None  # how long to search; None for :data:`SECONDS`
+    seconds: float | None = None  # how long to search; None for as long as users wait
+    begun: float | None = None  # when the explanation began, of ``time.monotonic``; None for now
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,50 @@ class Proof:
     is_reverse: bool  # whether the reference was changed, until it gave what the port gives
 
 
-def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
+class Searched(NamedTuple):
+    """How a search for a proof ended."""
+
+    proof: Proof | None = None  # what it found
+    end: SearchEnd = (
+        ""  # proved; cut, for its budget was spent; exhausted, every change was tried; empty without a search
+    )
+    seconds: float = 0.0  # its budget
+
+
+def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
     """Search for the change of one place of a port after which its outputs are those of the reference.
 
     Where the reference can be run, for one of the reference, too, after which it gives what the port gives. The likely
     changes of both come first.
     """
-    seconds = SECONDS if trial.seconds is None else trial.seconds
     held = list(_held(pair, pairs))
+    seconds = _seconds(trial)
     if not held or not seconds:
-        return None
-    budget = Budget(seconds)
+        return Searched()
+    budget = Budget(seconds, trial.begun)
+    searches = _searches(pair, pairs, trial, held)
+    is_one = None in searches
+    for place, (share, most) in enumerate(PHASES):
+        search = searches[place % 2]
+        mends = [] if search is None else search.run(most, budget, 1.0 if is_one else share)
+        if search is not None and mends:
+            return Searched(Proof(search.forward, tuple(mends), is_reverse=bool(place % 2)), "proved", budget.seconds)
+    tried = [search for search in searches if search is not None]
+    is_exhausted = all(search.is_exhausted for search in tried)
+    return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
+
+
+def _seconds(trial: Trial) -> float:
+    """Return the seconds of work that a search may take."""
+    if trial.seconds is not None:
+        return trial.seconds
+    return SECONDS and max(SECONDS, FORWARDS * work_of_forward(trial.port.tape))
+
+
+def _searches(
+    pair: ForwardPair, pairs: ResultPairs, trial: Trial, held: Sequence[_HeldOutputs]
+) -> tuple[Search | None, Search | None]:
+    """Return the searches in the port and in the reference; None where one cannot be run."""
     used_alone = [
         _used_alone(*each)
         for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
@@ -78,17 +112,10 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
-    searches = [
+    return (
         _search(port, reference, held, [mine for mine, _ in begins], others),
         _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
-    ]
-    is_one = None in searches
-    for place, (share, most) in enumerate(PHASES):
-        search = searches[place % 2]
-        mends = [] if search is None else search.run(most, budget, 1.0 if is_one else share)
-        if search is not None and mends:
-            return Proof(search.forward, tuple(mends), is_reverse=bool(place % 2))
-    return None
+    )
 
 
 class _Way(NamedTuple):

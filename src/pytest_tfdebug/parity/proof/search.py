@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import time
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.proof.budget import work_of_print
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
@@ -23,6 +23,7 @@ from pytest_tfdebug.values import Fingerprint, distance
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.parity.proof.budget import Budget
     from pytest_tfdebug.parity.proof.forward import Edit, Forward
     from pytest_tfdebug.parity.proof.matching import Matches, OpenValues
     from pytest_tfdebug.parity.proof.module_changes import Others
@@ -48,8 +49,6 @@ _FAR = 0.12
 _EVIDENT = 1.0
 #: How much likelier it is that a value is used of which the other side computes something that is missing here.
 _MEANT = 0.6
-#: Seconds that may pass for each of work, on a machine that has much else to do.
-WAITING = 3.0
 #: A change that costs so much more than one that mends all is not tried any more.
 _BEYOND = 0.5
 
@@ -67,18 +66,6 @@ class Expected(NamedTuple):
     outputs: tuple[int, ...]  # the values that are returned
     given: tuple[WantedOutput, ...]  # what some of them should be
     pairs: int = 1  # of how many outputs
-
-
-class Budget:
-    """Some seconds of work, which is what this thread computes: a machine with much else to do takes longer."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._work, self._begun = seconds, time.thread_time(), time.monotonic()
-
-    def spent(self) -> float:
-        """Return which share of it is spent."""
-        passed = (time.monotonic() - self._begun) / WAITING
-        return max(time.thread_time() - self._work, passed) / self._seconds
 
 
 class Reached(NamedTuple):
@@ -118,6 +105,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._left: list[Change] | None = None
+        self._prints = 0.0  # seconds of work that fingerprints have taken so far
         self._missing = self.forward.places_with(self.used_alone)
         firsts = {self.forward.lines_of(place): place for place in sorted(self._missing, reverse=True)}
         self._missing_first = set(firsts.values())
@@ -133,6 +121,11 @@ class Search:
         # what the other side computes something of that this one never does
         self._missed = {made for value in missing if not value.is_moved for made in value.producers}
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every change was tried."""
+        return self._left == []
+
     def run(self, most: float, budget: Budget, share: float) -> list[Mend]:
         """Try on, and return the changes that mend every output and cannot be told apart, the most likely first."""
         found: list[Mend] = []
@@ -146,7 +139,9 @@ class Search:
                 least = found[0].change.cost + _BEYOND if found else most
                 if self._left[-1].cost > least:
                     break
+                before = self.forward.replay.work + self._prints
                 mend = self._tried(self._left.pop())
+                budget.take(self.forward.replay.work + self._prints - before)
                 if mend is not None:
                     found.append(mend)
         return _best(found)
@@ -325,7 +320,7 @@ class Search:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
         tensors = {each: values.get(each) for held in self.expected for each in held.outputs}
         made = {each: self.forward.tensor(each) if found is None else found for each, found in tensors.items()}
-        prints = {each: Fingerprint.of(tensor) for each, tensor in made.items()}
+        prints = {each: self._print(tensor) for each, tensor in made.items()}
         return max(
             sorted(min(self._apart(given, prints[each], made[each]) for given in held.given) for each in held.outputs)[
                 held.pairs - 1
@@ -351,15 +346,19 @@ class Search:
         """
         size = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / math.sqrt(tensor.numel())
         if not size < _HUGE:  # what is hidden counts for nothing in a fingerprint
-            size = Fingerprint.of(tensor).rms
+            size = self._print(tensor).rms
         first = bisect.bisect_left(self._sizes, size * (1 - _NEAR))
         last = bisect.bisect_right(self._sizes, size * (1 + _NEAR))
         if first == last:
             return None
-        fingerprint = Fingerprint.of(tensor)
+        fingerprint = self._print(tensor)
         near = [each for each in self._others[first:last] if distance(fingerprint, each.print) <= self.same]
         same = [each.index for each in near if not reordered_axes(fingerprint, each.print)]
         return min(same, key=lambda index: (not self._is_missing[index], index), default=None)
+
+    def _print(self, tensor: torch.Tensor) -> Fingerprint:
+        self._prints += work_of_print(tensor)
+        return Fingerprint.of(tensor)
 
     def _has_partner(self, value: Value, matches: Matches, others: Sequence[Value]) -> bool:
         near = matches.within(value.index, self.same)
