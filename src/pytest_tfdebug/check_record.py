@@ -222,6 +222,7 @@ class CheckRecord:
     model: str = ""  # class of the model
     at: SourceRange | None = None  # the line of the test, or of what it called, that asked for the check
     culprit: CulpritRecord | None = None  # who is to blame
+    culprits: tuple[CulpritRecord, ...] = ()  # every fault that was found, in the order of the forward, this one first
     coverage: Coverage | None = None  # how much was compared
     worst: Worst | None = None  # the tensor that agrees and comes closest to its tolerance
     search: SearchEnd = ""  # how the search for a change that mends it ended
@@ -253,6 +254,8 @@ class CheckRecord:
         record: dict[str, Any] = plain({**msgspec.to_builtins(self), "id": self.slug})
         if self.culprit is not None:
             record["culprit"]["explanation"] = self.culprit.explanation
+        for told, culprit in zip(record["culprits"], self.culprits, strict=True):
+            told["explanation"] = culprit.explanation
         return record
 
 

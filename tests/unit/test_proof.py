@@ -294,8 +294,8 @@ def report_on_port_without_mixer(monkeypatch):
     def report(seems=lambda named: named):
         prove = explained.with_proof
         monkeypatch.setattr(
-            "pytest_tfdebug.parity.compare.with_proof",
-            lambda look, trial: prove(replace(look, culprit=seems(look.culprit)), trial),
+            "pytest_tfdebug.parity.find.several.with_proof",
+            lambda look, trial: prove(replace(look, claim=seems(look.claim)), trial),
         )
         reference = load_reference()
         port = load_port(reference)

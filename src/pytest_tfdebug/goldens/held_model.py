@@ -19,7 +19,7 @@ from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, made, on_part
-from pytest_tfdebug.parity.find.proof import with_proof
+from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
@@ -179,7 +179,7 @@ class _HeldModel:
         ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
         expected, live = (expected, Tape()) if ran is None else ran
         look = explain(expected, actual, fails=fails, applied=tape.numbers())
-        return with_proof(look, Trial(Live(tape, {}), Live(live, outputs_of(self.golden.trace)), seconds, begun))
+        return with_faults(look, Trial(Live(tape, {}), Live(live, outputs_of(self.golden.trace)), seconds, begun))
 
     def of_inputs(self, report: ParityReport, mask: str) -> ParityReport | None:
         """Return the report of a difference that no code is to blame for; None of any other."""

@@ -31,6 +31,8 @@ class Evidence(Enum):
     CALLS = "the inputs of the module agree, and its output does not"
     INFERRED_PROOF = "the reference gives every output of the port after a change, of which the place is inferred"
     PROOF_OF_MANY = "changes in several modules mend every output, each alone"
+    ONE_OF_SEVERAL = "the change mends every output together with changes of other faults"
+    LED_PAST = "the reference's value in this place leads to right ones behind it"
     MAKES_UP = "what mends every output is a change of a step that is right"
     EXCHANGE = "weights are in each other's place: loaded so, or taken so by the code"
     STATEMENTS = "no single statement is known to differ from the reference's text"

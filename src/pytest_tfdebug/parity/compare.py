@@ -22,7 +22,7 @@ from pytest_tfdebug.parity.calls.noise import (
 )
 from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.pads import Take, at_pads, beside_pads, is_part, made, on_part
-from pytest_tfdebug.parity.find.proof import with_proof
+from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
@@ -201,7 +201,7 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
-    return with_proof(look, Trial(live[1], live[0], begun=begun))
+    return with_faults(look, Trial(live[1], live[0], begun=begun))
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:
@@ -335,6 +335,7 @@ def conclude(
         by_values=decided.look is not None,
         unpaired=compared.unpaired_expected,
         explained=look,
+        behind=() if culprit is None or look is None or look.faults is None else look.faults.beside(culprit),
         output_notes=told_outputs(compared),
         noise="" if culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
         advice="" if found.judged.fails is not None or is_final else what_to_write(compared),

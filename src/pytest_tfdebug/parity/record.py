@@ -51,6 +51,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
     """Return what a comparison gives to the record of its check, whatever asked for it."""
     return {
         "culprit": culprit_record(report.culprit),
+        "culprits": tuple(filter(None, map(culprit_record, report.culprits))),
         "coverage": report.coverage,
         "worst": report.worst,
         "search": report.search,

@@ -38,6 +38,7 @@ class ParityReport:
         coverage: How much of the expected forward was really compared.
         by_values: Whether modules share no names, so that values were compared and not calls.
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
+        behind: Faults behind the culprit, in the order of the forward.
         explained: What the values of both forwards say; None where nobody asked.
         changed: What differs in the environment since the expected side was recorded, as far as somebody looked.
         other_weights: Parameters that are not those of the expected side, likewise.
@@ -64,6 +65,7 @@ class ParityReport:
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
     by_values: bool = False
     unpaired: list[Call] = field(default_factory=list, repr=False)
+    behind: tuple[Culprit, ...] = ()
     explained: Explained | None = field(default=None, repr=False, compare=False)
     changed: list[str] = field(default_factory=list)
     other_weights: list[str] = field(default_factory=list)
@@ -81,6 +83,20 @@ class ParityReport:
     def search(self) -> SearchEnd:
         """How the search for a proof ended: ``proved``, ``cut``, ``exhausted``; empty where none was made."""
         return "" if self.explained is None else self.explained.search
+
+    @property
+    def culprits(self) -> list[Culprit]:
+        """Every fault that was found, in the order of the forward; the first is :attr:`culprit`.
+
+        Those behind the first were looked for with what mends it, or with the reference's values in its place.
+        """
+        return [] if self.culprit is None else [self.culprit, *self.behind]
+
+    @property
+    def told_of_faults(self) -> str:
+        """What became of several faults, ``after these 3 changes every output agrees``; empty where one was found."""
+        faults = self.explained.faults if self.explained is not None else None
+        return faults.summary if faults is not None else ""
 
     @property
     def worst(self) -> Worst | None:

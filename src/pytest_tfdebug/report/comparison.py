@@ -6,6 +6,7 @@ import linecache
 import re
 from dataclasses import replace
 from math import isnan
+from pathlib import PurePath
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.parity.arrays.result import ArraysReport, IntervalStep
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
+    from pytest_tfdebug.records import CallComparison, ChangeRecord, Culprit, Divergence, LeafComparison, SourceRange
 
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
@@ -68,7 +69,7 @@ def parity_text(report: ParityReport) -> CheckText:
     count = len(report.divergences)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
-        tuple(_code(culprit)),
+        (*_others(report), *_code(culprit)),
         tuple(filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit)))),
         (*next_step(report.advice), *names),
         tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
@@ -93,6 +94,28 @@ def _code(culprit: Culprit) -> Iterator[str]:
         if lines is not None:
             yield f"  {side}:"
             yield from (f"      {line}" for line in code_of(lines)[:_CODE])
+
+
+def _others(report: ParityReport) -> Iterator[str]:
+    """Yield how many faults there are, then a line for each but the first; nothing where one was found."""
+    others = report.culprits[1:]
+    if not others:
+        return
+    told = report.told_of_faults
+    yield f"  {len(others) + 1} faults{f': {told}' if told else ''}. Behind this one:"
+    for each in others:
+        change = next(iter(each.changes), None)
+        what = each.wrong or _WHAT[each.kind]
+        mend = "" if change is None else f"; {_mend(change)}"
+        yield f"    {f'{each.source} in ' if each.source else ''}{each.path} ({each.class_name}): {what}{mend}"
+
+
+def _mend(change: ChangeRecord) -> str:
+    """Return what mends a fault, in a few words."""
+    if change.side == "reference" and change.kind == "left out":
+        return f"lacks {change.old} of {PurePath(change.file).name}:{change.line}"
+    there = "" if change.side == "port" else " in the reference"
+    return f"{change.new or 'nothing'} instead of {change.old or 'nothing'}{there}"
 
 
 def _called(culprit: Culprit) -> str:

@@ -46,10 +46,10 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
     if is_widened:  # the outputs are those in half precision
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
-        searched, pair, claim = prove(look.pair, pairs, trial), look.pair, look.claim
+        searched = prove(look.pair, pairs, trial)
         proof, note = searched.proof, _told_end(searched.end, searched.seconds)
         if proof is not None:
-            look = _with_changes(_told_by(proof, look, pair, claim), proof)
+            look = told_by(proof, look)
         return replace(look, search=searched.end, search_note=note)
     except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for a proof failed", exc_info=True)
@@ -67,10 +67,13 @@ def _told_end(end: SearchEnd, seconds: float) -> str:
     return told if end == "exhausted" else ""
 
 
-def _with_changes(look: Explained, proof: Proof) -> Explained:
-    """Return what values say with the changes of a proof as data, for whoever is proved."""
-    pair, claim = look.pair, look.claim
-    if pair is None or claim is None or not claim.proved:
+def told_by(proof: Proof, look: Explained) -> Explained:
+    """Return what values say with what a proof says, and with its changes as data for whoever is proved."""
+    if look.pair is None or look.claim is None:
+        return look
+    pair, look = look.pair, _told_by(proof, look, look.pair, look.claim)
+    claim = look.claim
+    if claim is None or not claim.proved:
         return look
     known = pair.back.known if proof.is_reverse else pair.weights.known
     changes = tuple(changes_of(places_of(proof, known, claim.path, pair), is_reverse=proof.is_reverse))

@@ -73,13 +73,11 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
     Where the reference can be run, for one of the reference, too, after which it gives what the port gives. The likely
     changes of both come first.
     """
-    held = list(_held(pair, pairs))
-    seconds = _seconds(trial)
-    if not held or not seconds:
+    seconds = seconds_of(trial)
+    searches = searches_of(pair, pairs, trial) if seconds else None
+    if searches is None:
         return Searched()
-    budget = Budget(seconds, trial.begun)
-    searches = _searches(pair, pairs, trial, held)
-    is_one = None in searches
+    budget, is_one = Budget(seconds, trial.begun), None in searches
     for place, (share, most) in enumerate(PHASES):
         search = searches[place % 2]
         mends = [] if search is None else search.run(most, budget, 1.0 if is_one else share)
@@ -90,25 +88,28 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
     return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
 
 
-def _seconds(trial: Trial) -> float:
+def seconds_of(trial: Trial) -> float:
     """Return the seconds of work that a search may take."""
     if trial.seconds is not None:
         return trial.seconds
     return SECONDS and max(SECONDS, FORWARDS * work_of_forward(trial.port.tape))
 
 
-def _searches(
-    pair: ForwardPair, pairs: ResultPairs, trial: Trial, held: Sequence[_HeldOutputs]
-) -> tuple[Search | None, Search | None]:
-    """Return the searches in the port and in the reference; None where one cannot be run."""
+def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> tuple[Search | None, Search | None] | None:
+    """Return the searches in the port and in the reference; None for one that cannot be run, or where nothing is held.
+
+    The outputs of the port are held to those of the reference that they are paired with.
+    """
+    held = list(_held(pair, pairs))
+    if not held:
+        return None
     used_alone = [
         _used_alone(*each)
         for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
     ]
     port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0], "the port")
-    reference = _Way(
-        pair.reference, pair.back_matches, trial.reference, pair.back.known, used_alone[1], "the reference"
-    )
+    theirs = pair.back.known, used_alone[1], "the reference"
+    reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]

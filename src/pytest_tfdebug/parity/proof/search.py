@@ -115,11 +115,16 @@ class Search:
         self._others = sorted(told, key=lambda value: value.print.rms)
         self._sizes = [value.print.rms for value in self._others]
         mine = self.forward.side.values
-        self._is_known = [self._has_partner(value, self.matches, self.others) for value in mine]
-        self._is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
-        missing = itertools.compress(self.others, self._is_missing)
+        self.is_known = [self._has_partner(value, self.matches, self.others) for value in mine]
+        self.is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
+        missing = itertools.compress(self.others, self.is_missing)
         # what the other side computes something of that this one never does
         self._missed = {made for value in missing if not value.is_moved for made in value.producers}
+
+    @property
+    def work(self) -> float:
+        """Seconds of work that were done."""
+        return self.forward.replay.work + self._prints
 
     @property
     def is_exhausted(self) -> bool:
@@ -134,21 +139,21 @@ class Search:
             if self._left is None:
                 prints = [each.print for held in self.expected for each in held.given]
                 has_numbers = any(each.finite and each.rms for each in prints)
-                self._left = self._changes() if has_numbers else []  # many changes give zeros or nan
+                self._left = self.all_changes() if has_numbers else []  # many changes give zeros or nan
             while self._left and budget.spent() < share:
                 least = found[0].change.cost + _BEYOND if found else most
                 if self._left[-1].cost > least:
                     break
-                before = self.forward.replay.work + self._prints
+                before = self.work
                 mend = self._tried(self._left.pop())
-                budget.take(self.forward.replay.work + self._prints - before)
+                budget.take(self.work - before)
                 if mend is not None:
                     found.append(mend)
         return _best(found)
 
     # --- where
 
-    def _changes(self) -> list[Change]:
+    def all_changes(self) -> list[Change]:
         """Return all changes near where the forwards part, the most likely last."""
         order, more = self._order(), self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
@@ -156,15 +161,15 @@ class Search:
         found += changes_of_weights(self.forward, order, self.weights)
         left = more - order.keys()
         further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left))
-        found += filter(self._is_evident, further)
+        found += filter(self.is_evident, further)
         for change in found:
-            change.cost -= (_EVIDENT if self._is_evident(change) else 0.0) + (_MEANT if self._is_meant(change) else 0.0)
+            change.cost -= (_EVIDENT if self.is_evident(change) else 0.0) + (_MEANT if self._is_meant(change) else 0.0)
         return sorted(found, key=lambda change: -change.cost)
 
     def _order(self) -> dict[int, float]:
         """Return the steps that may be wrong, and how far each is from where the forwards part."""
         order: dict[int, float] = {}
-        for turn, first in enumerate(self._firsts()[:_BEGINNINGS]):
+        for turn, first in enumerate(self.firsts()[:_BEGINNINGS]):
             near = {place: float(far) for place, far in self.forward.places_before(first.index, _DEPTH).items()}
             begin = self.forward.tape.maker.get(first.index, 0)
             for count, place in enumerate(self._after(begin, first)):
@@ -174,7 +179,8 @@ class Search:
                 order.setdefault(place, near[place] + (6 if turn else 0))
         return order
 
-    def _firsts(self) -> list[Value]:
+    def firsts(self) -> list[Value]:
+        """Return the values where the forwards part, those that come of weights first."""
         opened = self.opened
         return list({value.index: value for value in (*opened.first(), *opened.first(opened.open))}.values())
 
@@ -190,7 +196,7 @@ class Search:
             if is_near and not self.opened.open.isdisjoint(outs) and not values[outs[0]].is_moved:
                 yield place
 
-    def _is_evident(self, change: Change) -> bool:
+    def is_evident(self, change: Change) -> bool:
         """Tell whether the other side does not use the weights of what a change leaves out."""
         return change.kind in SHORTENED and change.place in self._missing_first
 
@@ -202,16 +208,16 @@ class Search:
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached, is_evident = self._reach(change), self._is_evident(change)
+        reached, is_evident = self.reach(change), self.is_evident(change)
         if reached.value is None and not reached.is_at_end and not is_evident:
             return None
         alone = self._mend([change], reached)
         if alone is not None or (reached.value is None and not is_evident):
             return alone
-        for changes in self._elsewhere(change):
+        for changes in self.elsewhere(change):
             mend = self._mend(changes, reached)
             if mend is not None:  # what comes soonest of one of them tells most
-                others = (self._reach(each) for each in changes[:_LOOKED_AT] if each is not change)
+                others = (self.reach(each) for each in changes[:_LOOKED_AT] if each is not change)
                 soonest = min([reached, *others], key=lambda each: (each.value is None, each.after))
                 return replace(mend, reached=soonest.value)
         return None
@@ -234,7 +240,7 @@ class Search:
             min(changes, key=lambda change: change.place), tuple(sorted(edits)), len(changes), residual, reached.value
         )
 
-    def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
+    def elsewhere(self, change: Change) -> Iterator[list[Change]]:
         """Yield a change on the same line of every layer, then at everything of its kind."""
         for group in self._groups(change):
             like: dict[object, Change] = {}
@@ -254,7 +260,7 @@ class Search:
             yield calls
         else:
             layers, on_line, same = self.forward.places_like(change.place)
-            missing = [place for place in on_line if place in self._missing] if self._is_evident(change) else []
+            missing = [place for place in on_line if place in self._missing] if self.is_evident(change) else []
             # all additions of a forward left out are no fault that anybody makes
             groups = [layers, missing, on_line, [] if change.kind in SHORTENED else same]
             for places in dict.fromkeys(map(tuple, groups)):
@@ -274,7 +280,7 @@ class Search:
         """Return by which factors what a step gives differs from values that only the other side computes."""
         found = set()
         for own in (self.forward.side.values[out].print for out in self.forward.outs_of(place)):
-            for value, is_missing in zip(self.others, self._is_missing, strict=True):
+            for value, is_missing in zip(self.others, self.is_missing, strict=True):
                 other = value.print
                 if not is_missing or not own.rms or not self._tells(other):
                     continue
@@ -287,7 +293,7 @@ class Search:
                         found.add(float(f"{factor:.6g}"))
         return found
 
-    def _reach(self, change: Change) -> Reached:
+    def reach(self, change: Change) -> Reached:
         """Return the first expected value that a change leads to."""
         first: list[tuple[int, int]] = []
         changed = {out for place in change.edits for out in self.forward.outs_of(place)}
@@ -299,11 +305,11 @@ class Search:
             is_shown = value is None or (value.origin == "view" and index not in changed)
             if is_shown or tensor.numel() < _FEWEST or not tensor.is_floating_point():
                 return False
-            found = self._find(tensor)
-            if found is not None and self._is_missing[found]:
+            found = self.find(tensor)
+            if found is not None and self.is_missing[found]:
                 first.append((found, index))
                 return True
-            foreign += self.foreign * (found is None or not self._is_known[index])
+            foreign += self.foreign * (found is None or not self.is_known[index])
             return foreign > _LOOKED_AT
 
         try:
@@ -339,7 +345,7 @@ class Search:
             return max(apart, float((tensor.double() - given.tensor.double()).norm()) / norm)
         return apart
 
-    def _find(self, tensor: torch.Tensor) -> int | None:
+    def find(self, tensor: torch.Tensor) -> int | None:
         """Return which value of the other side a tensor is, one that is missing here first; None for none.
 
         Most tensors are none: their size alone tells, for a tenth of what a fingerprint costs.
@@ -354,7 +360,7 @@ class Search:
         fingerprint = self._print(tensor)
         near = [each for each in self._others[first:last] if distance(fingerprint, each.print) <= self.same]
         same = [each.index for each in near if not reordered_axes(fingerprint, each.print)]
-        return min(same, key=lambda index: (not self._is_missing[index], index), default=None)
+        return min(same, key=lambda index: (not self.is_missing[index], index), default=None)
 
     def _print(self, tensor: torch.Tensor) -> Fingerprint:
         self._prints += work_of_print(tensor)

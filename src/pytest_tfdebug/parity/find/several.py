@@ -1,0 +1,158 @@
+"""Every fault of a port as the records that a report shows."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.claims import Evidence
+from pytest_tfdebug.parity.find.blame_values import find_fault
+from pytest_tfdebug.parity.find.counterparts import Finding
+from pytest_tfdebug.parity.find.proof import told_by, with_proof
+from pytest_tfdebug.parity.find.values import Explained, claim_of, line_of, lines_of
+from pytest_tfdebug.parity.proof.prove import seconds_of
+from pytest_tfdebug.parity.proof.several import find_fronts
+from pytest_tfdebug.parity.settle import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.parity.claims import Claim
+    from pytest_tfdebug.parity.proof.prove import Trial
+    from pytest_tfdebug.parity.proof.several import Front, Fronts
+    from pytest_tfdebug.records import Culprit, SourceRange
+
+logger = logging.getLogger(__name__)
+
+_AGREES = " every output agrees"
+_PAST = "No single change mends it; what is behind was looked at with the reference's value of"
+
+
+class Faults(NamedTuple):
+    """Every fault of a port."""
+
+    claims: tuple[Claim, ...] = ()  # in the order of the forward
+    summary: str = ""  # what became of all, in a sentence: ``after these 3 changes every output agrees``
+    is_mended: bool = False  # whether every output agrees after changes alone
+
+    def beside(self, first: Culprit) -> tuple[Culprit, ...]:
+        """Return the faults but for the first one, which may be known from other evidence."""
+        found = (settle([claim])[0] for claim in self.claims)
+        return tuple(each for each in found if (each.path, each.source) != (first.path, first.source))
+
+
+def with_faults(look: Explained, trial: Trial) -> Explained:
+    """Return what values say of two forwards with a proof, or with every fault where there are several.
+
+    Where the reference's values do not all agree behind the first fault, every fault is looked for; a change of one
+    place that makes all outputs agree is still the better answer, unless each of several faults is mended.
+    """
+    faults = _several(look, trial)
+    if faults.is_mended and len(faults.claims) > 1:
+        return replace(_led_by(faults, look), search="proved")
+    found = with_proof(look, trial._replace(begun=None))
+    is_proved = found.claim is None or found.claim.proved
+    return found if is_proved or not faults.claims else _led_by(faults, found)
+
+
+def _led_by(faults: Faults, look: Explained) -> Explained:
+    """Return what values say with every fault, and the first as the culprit where it is proved."""
+    first, found = faults.claims[0], replace(look, faults=faults, search_note="")
+    return replace(found, claim=first, proved=(first,)) if first.proved else found
+
+
+def _several(look: Explained, trial: Trial) -> Faults:
+    """Return every fault of a port whose reference can be run; none where one value of that makes all outputs agree."""
+    pair, claim = look.pair, look.claim
+    if pair is None or claim is None or claim.kind == "random" or not seconds_of(trial):
+        return Faults()
+    if pair.port.table.is_widened or pair.reference.table.is_widened or not trial.reference.tape.steps:
+        return Faults()
+    try:
+        return faults_of(find_fronts(pair.port.table, pair.reference.table, trial))
+    except Exception:  # an explanation that fails must not cost the report on the failure
+        logger.debug("the search for every fault failed", exc_info=True)
+        return Faults()
+
+
+def faults_of(fronts: Fronts) -> Faults:
+    """Return the faults that a search went past, each with its line and what mends it."""
+    claims = list(filter(None, map(_shown, fronts.found)))
+    past = [claim for claim in claims if not claim.proved]
+    others = len(claims) - len(past) - 1
+    if fronts.end == "agrees":
+        told = tuple(replace(each, proved=_together(each, others, past)) for each in claims)
+    else:  # what mends it was not tried to the end
+        told = tuple(replace(each, proved="") for each in claims)
+    return Faults(told, _summary(fronts, len(told), past), fronts.is_mended)
+
+
+def _shown(front: Front) -> Claim | None:
+    """Return who is to blame at a fault, and what mends it."""
+    past, pair = front.past, front.pair
+    finding = _of_table(front) if past is not None and not front.is_open else None
+    finding = finding or _of_values(front)
+    if finding is None:
+        return None
+    named = replace(claim_of(finding, pair), evidence=Evidence.LED_PAST)
+    if front.proof is not None:
+        claim = told_by(front.proof, Explained(named, is_known=True, compared=0, expected=0, pair=pair)).claim
+        return None if claim is None else replace(claim, evidence=Evidence.ONE_OF_SEVERAL)
+    if past is None:
+        return named
+    value = pair.reference.values[past.other]
+    line = line_of(pair.reference, value, pair.reference.call_of(value))
+    at = None if line is None else lines_of(line)
+    why = f"{_PAST} {_name(at)}." if at is not None else ""
+    return replace(named, reference=named.reference or at, why=f"{named.why} {why}".strip())
+
+
+def _of_values(front: Front) -> Finding | None:
+    """Return where the forwards part."""
+    pairs = front.pairs
+    differing = pairs.apart or pairs.agreeing or pairs.leftover
+    return find_fault(
+        front.pair,
+        [mine for mine, _ in differing if mine is not None],
+        [theirs for _, theirs in differing if theirs is not None],
+    )
+
+
+def _of_table(front: Front) -> Finding | None:
+    """Return where a value is made that is right elsewhere, and wrong for this use: a table."""
+    past, pair = front.past, front.pair
+    if past is None:
+        return None
+    own, other = pair.port.values[past.own], pair.reference.values[past.other]
+    return Finding("replaced", pair.port.call_of(own), [own], other, pair.reference.call_of(other))
+
+
+def _together(claim: Claim, others: int, past: list[Claim]) -> str:
+    """Return what mends one of several faults: with all others mended, or led past, every output agrees."""
+    if not claim.proved or not others + len(past):
+        return claim.proved
+    told = claim.proved.removesuffix(_AGREES)
+    more = [counted(others, "other change")] if others else []
+    more += [f"the reference's values after {listed(list(_places(past)))}"] if past else []
+    return f"{told}, and with {' and '.join(more)}{_AGREES}"
+
+
+def _summary(fronts: Fronts, count: int, past: list[Claim]) -> str:
+    if fronts.is_mended:
+        return f"after {f'these {count} changes' if count > 1 else 'this change'} every output agrees"
+    if fronts.end == "agrees":
+        return f"with the reference's values after {listed(list(_places(past)))} every output agrees"
+    if fronts.end == "cut":
+        return "the search was cut there: a larger tf_explain_seconds goes on"
+    return "nothing was found that mends or leads past the last of them"
+
+
+def _places(claims: list[Claim]) -> Iterator[str]:
+    yield from dict.fromkeys(_name(each.source) if each.source is not None else each.path for each in claims)
+
+
+def _name(lines: SourceRange) -> str:
+    return f"{PurePath(lines.file).name}:{lines.first}"

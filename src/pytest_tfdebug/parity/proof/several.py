@@ -1,0 +1,311 @@
+"""Every fault in one search: what mends one is made for good, what nothing mends is led past, and so on behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.proof.budget import Budget
+from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
+from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
+from pytest_tfdebug.parity.proof.made_changes import changed_forward
+from pytest_tfdebug.parity.proof.prove import Live, Proof, Trial, prove, searches_of, seconds_of
+from pytest_tfdebug.parity.proof.search import Mend, Reached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+
+    from pytest_tfdebug.parity.proof.changes import Change
+    from pytest_tfdebug.parity.proof.forward import Edit
+    from pytest_tfdebug.parity.proof.forward_pair import ResultPairs
+    from pytest_tfdebug.parity.proof.lead_past import Past
+    from pytest_tfdebug.values import Values
+
+#: Share of what the reference's value leads to that a change must lead to as well.
+_SHARE = 0.8
+#: A change that costs so much more than one that was accepted is not tried any more.
+_BEYOND = 0.6
+#: Changes that give nearly as much cannot be told apart.
+_ALIKE = 0.9
+#: Places at which a forward is changed, at most.
+_MOST = 24
+#: Shares of what is left of the budget for the value that leads past a fault, and with the changes that mend it.
+_TO_PAST, _TO_CHANGES = 0.3, 0.6
+#: What comes first: a change that mended the same in another layer.
+_AGAIN = -1.0
+
+#: How a search for every fault ended: all outputs agree; nothing mends or leads past the next fault; it was cut.
+End = Literal["agrees", "exhausted", "cut"]
+
+
+@dataclass(frozen=True)
+class Front:
+    """One fault: where the forwards part once those before it are mended."""
+
+    pair: ForwardPair  # both forwards there
+    pairs: ResultPairs  # their outputs
+    proof: Proof | None = None  # what mends it; None where nothing does
+    past: Past | None = None  # the reference's value that leads past it; None where none does
+    is_open: bool = True  # whether that stands for a value that the reference never computes
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """Every fault of a port, in the order of its forward."""
+
+    found: tuple[Front, ...]
+    end: End
+    is_one: bool = False  # whether one value of the reference makes every output agree: the fault is one, not searched
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether every output agrees after changes alone."""
+        return self.end == "agrees" and all(front.proof is not None for front in self.found)
+
+
+def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
+    """Search for every fault of a port; the reference must have run, too.
+
+    Args:
+        port: The values of the port.
+        reference: Those of the reference.
+        trial: What ran in both.
+
+    Returns:
+        The faults. One in every layer is one.
+    """
+    return _Run(port, reference, trial).fronts()
+
+
+class _Option(NamedTuple):
+    """Some changes that are made together, and what they give."""
+
+    changes: Sequence[Change]
+    gain: Gain
+    reached: Reached
+    is_all: bool  # whether every output agrees
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """What sorts the best last."""
+        return self.is_all, len(self.gain.found), len(self.changes)
+
+    @property
+    def cost(self) -> float:
+        """How unlikely it is."""
+        return min(change.cost for change in self.changes)
+
+
+class _Run:
+    """One search for every fault."""
+
+    def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
+        self._port, self._reference, self._trial = port, reference, trial
+        self._budget = Budget(seconds_of(trial), trial.begun)
+        self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
+        self._led: set[Hashable] = set()  # the lines that were led past
+
+    def fronts(self) -> Fronts:
+        """Go from fault to fault."""
+        found: list[Front] = []
+        for _ in range(_MOST):
+            at = self._round()
+            if at is None or at.search.before <= AGREE:
+                return Fronts(tuple(found), "exhausted" if at is None else "agrees")
+            with torch.no_grad():
+                past = at.lead_past(self._until(at, _TO_PAST))
+                is_last = past is not None and at.agrees_after({}, {past.own: past.tensor})
+                if is_last and not found:
+                    return Fronts((), "agrees", is_one=True)
+                front, is_known = self._last(at, past) if is_last else self._next(at, past)
+            if front is None:
+                return Fronts(tuple(found), "cut" if self._budget.spent() >= 1 else "exhausted")
+            if not is_known:
+                found.append(front)
+            if is_last:
+                return Fronts(tuple(found), "agrees")
+        return Fronts(tuple(found), "cut")
+
+    def _round(self) -> Round | None:
+        pair = ForwardPair(self._port, self._reference)
+        pairs = pair.pair_results(AGREE)
+        searches = searches_of(pair, pairs, self._trial)
+        search = None if searches is None else searches[0]
+        return None if search is None else Round(pair, pairs, search, self._trial.reference.tape)
+
+    def _last(self, at: Round, past: Past | None) -> tuple[Front, bool]:
+        """Return the last fault, and whether it was found in another layer: as if it were the only one."""
+        left = self._budget.seconds * max(0.0, 1 - self._budget.spent())
+        proof = prove(at.pair, at.pairs, self._trial._replace(seconds=left, begun=None)).proof
+        keys = set() if proof is None else {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
+        is_led = proof is None and past is not None and _way(at, past) in self._led
+        return self._front(at, past, proof), is_led or not keys.isdisjoint(self._accepted)
+
+    def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
+        return Front(at.pair, at.pairs, proof, past, past is None or past.own in at.search.opened.open)
+
+    def _next(self, at: Round, past: Past | None) -> tuple[Front | None, bool]:
+        """Mend the next fault or lead past it; return it, and whether it is one that was found in another layer."""
+        way = None if past is None else _way(at, past)
+        again = way is not None and way in self._led
+        options = _Changes(at, past, self._accepted, is_again=again).best(self._until(at, _TO_CHANGES))
+        if options:
+            best = options[0]
+            keys = {_key(at, change) for option in options for change in option.changes}
+            is_known = not keys.isdisjoint(self._accepted)
+            self._accepted |= keys
+            mends = tuple(_mend(option) for option in options)
+            self._make(best.changes, {})
+            return self._front(at, past, Proof(at.search.forward, mends, is_reverse=False)), is_known
+        if past is None:
+            return None, False
+        self._led.add(way)
+        self._make((), {past.own: past.tensor})
+        return self._front(at, past), again
+
+    def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
+        self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
+        outputs = {leaf: tape.tensors[index] for leaf, index in self._port.results}
+        self._trial = self._trial._replace(port=Live(tape, outputs))
+
+    def _until(self, at: Round, share: float) -> Callable[[], bool]:
+        """Return what tells whether a share of what is left of the budget is spent."""
+        spent, done = self._budget.spent(), at.search.work
+        end = spent + (1 - spent) * share
+
+        def is_over() -> bool:
+            nonlocal done
+            self._budget.take(at.search.work - done)
+            done = at.search.work
+            return self._budget.spent() >= end
+
+        return is_over
+
+
+class _Changes:
+    """The changes at one fault."""
+
+    def __init__(self, at: Round, past: Past | None, accepted: Collection[Hashable], *, is_again: bool) -> None:
+        self._at, self._search, self._past = at, at.search, past
+        self._need = past.gained if past is not None else frozenset()
+        self._accepted, self._is_again = accepted, is_again
+        self._weak: list[_Option] = []
+
+    def best(self, is_over: Callable[[], bool]) -> list[_Option]:
+        """Return what mends the fault and cannot be told apart, the likeliest first; else what mends a part of it."""
+        found: list[_Option] = []
+        left = self._ordered()
+        while left and not is_over():
+            change = left.pop()
+            if self._is_again and change.cost >= 0:
+                break
+            if found and change.cost > min(option.cost for option in found) + _BEYOND:
+                break
+            option = self._tried(change)
+            if option is not None:
+                found.append(option)
+        return _most(found) or self._inside()
+
+    def _ordered(self) -> list[Change]:
+        """Return the changes, the likeliest last: those that mended another layer before all others."""
+        changes = self._search.all_changes()
+        for change in changes:
+            if _key(self._at, change) in self._accepted:
+                change.cost = _AGAIN + change.cost / 100
+        return sorted(changes, key=lambda change: -change.cost)
+
+    def _tried(self, change: Change) -> _Option | None:
+        reached = self._search.reach(change)
+        if reached.value is None and not reached.is_at_end and not self._search.is_evident(change):
+            return None
+        options = []
+        for changes in self._groups(change):
+            edits, instead = _together(changes)
+            gain = self._at.gain(edits, instead)
+            if gain is None:
+                continue
+            is_all = (bool(gain.found) or reached.is_at_end) and self._at.agrees_after(edits, instead)
+            option = _Option(changes, gain, reached, is_all)
+            if is_all or self._is_enough(option):
+                options.append(option)
+            elif gain.found and not gain.lost:
+                self._weak.append(option)
+        return max(options, key=lambda option: option.rank, default=None)
+
+    def _groups(self, change: Change) -> Iterator[Sequence[Change]]:
+        """Yield a change alone, on its line in every layer, and wherever its line runs."""
+        yield [change]
+        if change.kind != "scaled":
+            yield from self._search.elsewhere(change)
+            return
+        layers, on_line, _ = self._search.forward.places_like(change.place)  # the factor is known of one layer alone
+        for places in dict.fromkeys((tuple(layers), tuple(on_line))):
+            if len(places) > 1:
+                yield [replace(change, place=place) for place in places]
+
+    def _is_enough(self, option: _Option) -> bool:
+        """Tell whether changes give most of what the reference's value gives, and no coincidence."""
+        gain = option.gain
+        hit = len(self._need.intersection(gain.found))
+        is_joined = bool(self._need) and self._joins_behind(option)
+        return not gain.lost and hit >= _SHARE * len(self._need) and (len(gain.found) >= FEWEST or is_joined)
+
+    def _joins_behind(self, option: _Option, among: Collection[int] | None = None) -> bool:
+        """Tell whether a value appears behind changes that joins two that come of weights."""
+        changed = {out for change in option.changes for out in self._outs(change)}
+        found = option.gain.found.items()
+        return any(
+            self._at.joins(there) and own not in changed and (among is None or there in among) for there, own in found
+        )
+
+    def _outs(self, change: Change) -> list[int]:
+        """Return the values that a change makes by itself: of its own operands none is a coincidence."""
+        is_of_form = change.kind in (*LENGTHENED, *SHORTENED) and change.place >= 0
+        return self._search.forward.outs_of(change.place) if is_of_form else []
+
+    def _inside(self) -> list[_Option]:
+        """Return the changes that make a joined value appear in what would be led past: one fault of several there."""
+        if self._past is None:
+            return []
+        within = self._at.pair.reference.ancestors(self._past.other) - {self._past.other}
+        return _most([option for option in self._weak if self._joins_behind(option, within)])
+
+
+def _most(found: Sequence[_Option]) -> list[_Option]:
+    """Return the options that give the most, as far as that tells, the likeliest first."""
+    most = max((option.rank[:2] for option in found), default=None)
+    if most is None:
+        return []
+    alike = [each for each in found if each.is_all == most[0] and len(each.gain.found) >= _ALIKE * most[1]]
+    return sorted(alike, key=lambda option: option.cost)
+
+
+def _together(changes: Sequence[Change]) -> tuple[dict[int, Edit], dict[int, torch.Tensor]]:
+    edits: dict[int, Edit] = {}
+    instead: dict[int, torch.Tensor] = {}
+    for change in changes:
+        edits |= change.edits
+        instead |= change.instead or {}
+    return edits, instead
+
+
+def _mend(option: _Option) -> Mend:
+    first = min(option.changes, key=lambda change: change.place)
+    places = tuple(sorted(_together(option.changes)[0]))
+    return Mend(first, places, len(option.changes), 0.0, option.reached.value)
+
+
+def _key(at: Round, change: Change) -> Hashable:
+    """Return what a change is, on which line: the same in every layer."""
+    lines = at.search.forward.lines_of(change.place)[:1] if change.place >= 0 else ()
+    return change.kind, change.key, tuple((line.file, line.line) for line in lines)
+
+
+def _way(at: Round, past: Past) -> Hashable:
+    """Return the lines of both sides where a fault was led past: the same in every layer."""
+    own, other = at.pair.port.values[past.own], at.pair.reference.values[past.other]
+    return tuple(tuple((line.file, line.line) for line in value.lines[:3]) for value in (own, other))

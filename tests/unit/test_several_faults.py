@@ -1,0 +1,93 @@
+"""Several mistakes of one port are named in one run, each with what mends it."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+import llama_port
+import pytest_tfdebug
+from pytest_tfdebug.parity.proof import prove
+
+EPS = ("mean(-1, keepdim=True) + self.eps", "mean(-1, keepdim=True) + 1e-2")
+SCALE = ("query.shape[-1] ** -0.5", "0.25")
+SILU = ("nn.functional.silu(gate)", "nn.functional.gelu(gate)")
+TWICE = ("hidden = self.tokens(input_ids)", "hidden = self.tokens(input_ids) * 2.0")
+NO_NORM = ("self.head(self.norm(hidden))", "self.head(hidden)")
+
+
+@pytest.fixture(autouse=True)
+def _as_long_as_it_takes(monkeypatch, one_thread):
+    monkeypatch.setattr(prove, "SECONDS", 60.0)
+
+
+@pytest.fixture
+def report_on(monkeypatch, tmp_path):
+    """Return the report on the port of Llama with some mistakes, and the line of each."""
+
+    def report(*edits):
+        text = Path(llama_port.__file__).read_text()
+        for old, _ in edits:
+            assert text.count(old) == 1
+        lines = [text[: text.index(old)].count("\n") + 1 for old, _ in edits]
+        for old, new in edits:
+            text = text.replace(old, new)
+        file = tmp_path / "wrong_port.py"
+        file.write_text(text)
+        module = types.ModuleType("wrong_port")
+        monkeypatch.setitem(sys.modules, "wrong_port", module)
+        module.__file__ = str(file)
+        exec(compile(text, str(file), "exec"), vars(module))  # noqa: S102
+        reference = pytest_tfdebug.fill(llama_port.load_reference(), seed=0)
+        port = module.load_port(reference)
+        with torch.no_grad():
+            for own, theirs in zip(port.blocks, reference.model.layers, strict=True):
+                own.attention_norm.scale.copy_(theirs.input_layernorm.weight)
+                own.mixer_norm.scale.copy_(theirs.post_attention_layernorm.weight)
+            port.norm.scale.copy_(reference.model.norm.weight)
+        ids = torch.arange(3, 23).view(2, 10)
+        traces = (pytest_tfdebug.trace(model, input_ids=ids) for model in (reference, port))
+        return pytest_tfdebug.compare(*traces), lines
+
+    return report
+
+
+def test_two_mistakes_are_named_in_one_run(report_on):
+    report, (eps, scale) = report_on(EPS, SCALE)
+
+    assert [each.source.first for each in report.culprits] == [eps, scale]
+    assert [(each.line, each.kind, each.new[:8]) for culprit in report.culprits for each in culprit.changes] == [
+        (eps, "number", "1e-06"),
+        (scale, "number", "0.353553"),
+    ]
+    assert report.culprit is report.culprits[0]
+    assert "and with 1 other change every output agrees" in report.culprit.proved
+    assert not any(culprit.certain for culprit in report.culprits)
+
+
+def test_the_second_line_says_how_many_faults_there_are(report_on):
+    report, (embedding, mixer) = report_on(TWICE, SILU)
+
+    told = str(report).splitlines()
+    assert f"wrong_port.py:{embedding} in Llama (Llama)" in told[0]
+    assert told[1] == "  2 faults: after these 2 changes every output agrees. Behind this one:"
+    assert f"wrong_port.py:{mixer} in blocks.0.mixer (Mixer)" in told[2]
+    assert told[2].endswith("silu instead of gelu")
+
+
+def test_one_mistake_is_told_as_one(report_on):
+    report, (line,) = report_on(SILU)
+
+    assert [each.source.first for each in report.culprits] == [line]
+    assert report.told_of_faults == ""
+
+
+def test_a_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):
+    report, (scale, _) = report_on(SCALE, NO_NORM)
+
+    first, second = report.culprits
+    assert first.source.first == scale
+    assert [(each.side, each.kind, each.old) for each in second.changes] == [("reference", "left out", "model.norm")]
+    assert second.proved.startswith("your port lacks model.norm, called at modeling_llama.py:")
