@@ -1,0 +1,239 @@
+"""How many real bugs are named: fixes from the history of libraries, reverted, and checked as users check.
+
+The file as a commit left it is the reference; the file before is the port, with the same weights. Both run in a test of
+pytest: ``tf_golden.check`` with the golden on disk and the reference at hand. CLONES is a folder with a clone of each
+repository, ``x-transformers`` and so on; ``make .venv/.ports`` installs what they import.
+
+line        a line that the fix changed is named, on either side, in at most three lines or one statement
+module      a module whose class the fix changed
+unsure      another place, said to be uncertain
+wrong       another place, with certainty
+missed      no culprit
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import io
+import multiprocessing
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import command
+
+# isort: split
+from as_checked import checked
+from cases import Case
+from judging import compared
+from stubs import stubbed
+
+import pytest_tfdebug
+from edits import head, is_narrow
+from pytest_tfdebug.records import Culprit, SourceRange
+
+_VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
+
+
+class Fix(NamedTuple):
+    """A commit that mends a model.
+
+    Attributes:
+        repository: Name of the clone.
+        commit: The commit that mends it.
+        file: The file that it mends, from the repository's root.
+        build: Returns the model, given the package, and its inputs.
+    """
+
+    repository: str
+    commit: str
+    file: str
+    build: Callable[[Any], tuple[torch.nn.Module, dict[str, Any]]]
+
+
+_X = "x_transformers/x_transformers.py"
+_IDS = {"x": torch.arange(2, 18).view(2, 8)}
+_MASK = torch.ones(2, 8, dtype=torch.bool)
+
+
+def _decoder(more: dict[str, Any] | None = None, *, kind: str = "Decoder", **layers: Any) -> Any:
+    given, wrapper = {**_IDS, **(more or {})}, {"num_tokens": 64, "max_seq_len": 16}
+    wrapper.update(layers.pop("wrapper", {}))
+
+    def build(package: Any) -> Any:
+        made = getattr(package, kind)(**{"dim": 32, "depth": 2, "heads": 4, **layers})
+        return package.TransformerWrapper(**wrapper, attn_layers=made), given
+
+    return build
+
+
+def _mems(package: Any) -> Any:
+    made = package.Decoder(dim=32, depth=2, heads=4, rel_pos_bias=True)
+    model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, max_mem_len=8, attn_layers=made)
+    generator = torch.Generator().manual_seed(3)
+    return model, {**_IDS, "mems": [torch.randn(2, 6, 32, generator=generator) for _ in range(2)]}
+
+
+def _alibi_mems(package: Any) -> Any:
+    made = package.Decoder(dim=32, depth=2, heads=4, alibi_pos_bias=True)
+    model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, max_mem_len=8, attn_layers=made)
+    generator = torch.Generator().manual_seed(3)
+    return model, {**_IDS, "mems": [torch.randn(2, 6, 32, generator=generator) for _ in range(2)]}
+
+
+def _cross(package: Any) -> Any:
+    made = package.Decoder(dim=32, depth=2, heads=4, cross_attend=True)
+    generator = torch.Generator().manual_seed(3)
+    mask = _MASK.clone()
+    mask[1, 5:] = False
+    model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, attn_layers=made)
+    return model, {**_IDS, "mask": mask, "context": torch.randn(2, 8, 32, generator=generator)}
+
+
+_LEFT = torch.tensor([0, 3])
+FIXES = (
+    Fix("x-transformers", "d88537d", _X, _decoder(depth=3, add_value_residual=True)),
+    Fix("x-transformers", "d1f5d6b", "x_transformers/attend.py", _decoder(attn_sparse_topk=2)),
+    Fix("x-transformers", "0c6266e", _X, _decoder(attn_use_cope=True, attn_cope_talking_heads=True)),
+    Fix("x-transformers", "013e60a", _X, _decoder({"seq_start_pos": _LEFT})),
+    Fix("x-transformers", "dcae403", _X, _mems),
+    Fix("x-transformers", "cc107eb", _X, _alibi_mems),
+    Fix("x-transformers", "4ed4d0a", _X, _decoder(kind="Encoder", alibi_pos_bias=True, alibi_learned=True)),
+    Fix("x-transformers", "2b1826e", _X, _decoder(use_rezero=True)),
+    Fix("x-transformers", "64ee68b", _X, _decoder(gate_residual=True)),
+    Fix("x-transformers", "6d0c641", _X, _decoder(rel_pos_bias=True)),
+    Fix("x-transformers", "6cb3299", _X, _decoder(attn_talking_heads=True)),
+    Fix("x-transformers", "08cc84e", _X, _decoder()),
+    Fix("x-transformers", "b0715f2", _X, _cross),
+    Fix("x-transformers", "b8a9add", _X, _decoder(use_dynamic_tanh=True)),
+)
+
+
+def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
+    """Return the package of a revision, imported anew from a folder of its own."""
+    package = fix.file.partition("/")[0]
+    archive = subprocess.run(  # noqa: S603 - git of the person who runs this
+        ["git", f"--git-dir={clones / fix.repository}", "archive", revision, package],  # noqa: S607
+        check=True,
+        capture_output=True,
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as held:
+        held.extractall(folder, filter="data")
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    with stubbed():
+        return importlib.import_module(package)
+
+
+class Pair(NamedTuple):
+    """A fix as a pair of models, and the lines that it changed: of the port, and of the reference."""
+
+    case: Case
+    own: Path
+    lines: set[int]
+    reference: Path
+    reference_lines: set[int]
+    classes: set[str]
+
+
+def pair_of(fix: Fix, clones: Path, folder: Path) -> Pair:
+    """Return the model before and after a fix, with the same weights."""
+    places = {revision: folder / name for revision, name in ((f"{fix.commit}^", "before"), (fix.commit, "after"))}
+    models = {}
+    for revision, place in places.items():
+        model, inputs = fix.build(_loaded(fix, revision, clones, place))
+        models[revision] = pytest_tfdebug.fill(model.eval(), seed=0)
+    port, reference = models.values()
+    port.load_state_dict(reference.state_dict(), strict=False)
+    own, other = (place / fix.file for place in places.values())
+    lines, reference_lines = changed_lines(own.read_text(), other.read_text())
+    classes = {*_classes(own, lines), *_classes(other, reference_lines)}
+    return Pair(Case(reference, port, (), inputs, (), inputs), own, lines, other, reference_lines, classes)
+
+
+def changed_lines(before: str, after: str) -> tuple[set[int], set[int]]:
+    """Return the numbers of the lines that differ on each side; of what one side lacks those around the place."""
+    one, other = before.splitlines(), after.splitlines()
+    own, there = set[int](), set[int]()
+    for tag, first, last, begin, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if tag != "equal" and "".join([*one[first:last], *other[begin:end]]).strip():
+            own.update(range(first + 1, last + 1) if last > first else (first, first + 1))
+            there.update(range(begin + 1, end + 1) if end > begin else (begin, begin + 1))
+    return own, there
+
+
+def _classes(file: Path, lines: set[int]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ClassDef) and any(node.lineno <= line <= (node.end_lineno or 0) for line in lines):
+            yield node.name
+
+
+def judged(culprit: Culprit | None, pair: Pair) -> str:
+    """Return what a report is worth."""
+    if culprit is None:
+        return "missed"
+    if _is_at(culprit.source, pair.own, pair.lines) or _is_at(culprit.reference, pair.reference, pair.reference_lines):
+        return "line"
+    named = dict(pair.case.port.named_modules()).get(culprit.path)
+    kind = type(pair.case.port if named is None else named).__name__
+    parent = dict(pair.case.port.named_modules()).get(culprit.path.rpartition(".")[0])
+    if {kind, type(parent).__name__} & pair.classes:
+        return "module"
+    return "wrong" if culprit.certain else "unsure"
+
+
+def _is_at(lines: SourceRange | None, file: Path, numbers: set[int]) -> bool:
+    if lines is None or not is_narrow(lines) or Path(lines.file).name != file.name:
+        return False
+    return any(lines.first <= number <= lines.last for number in numbers)
+
+
+def outcome(given: tuple[int, Path, bool, list[str]]) -> tuple[str, bool, str]:
+    """Return the verdict on a fix, whether it is proved, and the report."""
+    place, clones, is_of_traces, settings = given
+    command.quiet()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            pair = pair_of(FIXES[place], clones, Path(folder))
+            report = compared(pair.case) if is_of_traces else checked(pair.case, *settings)
+            culprit = report.culprit
+            return judged(culprit, pair), culprit is not None and bool(culprit.proved), str(report)
+        except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
+            return "error", False, f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = command.parser(__doc__, "only", "show")
+    parser.add_argument("clones", type=Path, help="folder with a clone of each repository")
+    parser.add_argument("--traces", action="store_true", help="compare two traces instead of a golden on disk")
+    parser.add_argument("--seconds", help="tf_explain_seconds of the check")
+    options = parser.parse_args()
+    settings = [] if options.seconds is None else ["-o", f"tf_explain_seconds={options.seconds}"]
+    table = command.Table("fix", "bugs", *_VERDICTS, "proved", "s each")
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as fresh:  # two packages of one name each
+        for place, fix in enumerate(FIXES):
+            if options.only and fix.commit not in options.only and fix.repository not in options.only:
+                continue
+            begun = time.monotonic()
+            verdict, is_proved, told = fresh.apply(outcome, ((place, options.clones, options.traces, settings),))
+            if options.show and verdict != "line":
+                print(f"{fix.repository} {fix.commit}: {verdict.upper()}\n{head(told, 16)}", flush=True)
+            counts = {"bugs": 1, verdict: 1, "proved": int(is_proved), "s each": time.monotonic() - begun}
+            table.add(f"{fix.repository} {fix.commit}", counts)
+    table.total()
+
+
+if __name__ == "__main__":
+    main()
