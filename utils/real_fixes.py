@@ -62,7 +62,10 @@ class Fix(NamedTuple):
 
 _X = "x_transformers/x_transformers.py"
 _IDS = {"x": torch.arange(2, 18).view(2, 8)}
-_MASK = torch.ones(2, 8, dtype=torch.bool)
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
 
 def _decoder(more: dict[str, Any] | None = None, *, kind: str = "Decoder", **layers: Any) -> Any:
@@ -79,50 +82,74 @@ def _decoder(more: dict[str, Any] | None = None, *, kind: str = "Decoder", **lay
 def _mems(package: Any) -> Any:
     made = package.Decoder(dim=32, depth=2, heads=4, rel_pos_bias=True)
     model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, max_mem_len=8, attn_layers=made)
-    generator = torch.Generator().manual_seed(3)
-    return model, {**_IDS, "mems": [torch.randn(2, 6, 32, generator=generator) for _ in range(2)]}
-
-
-def _alibi_mems(package: Any) -> Any:
-    made = package.Decoder(dim=32, depth=2, heads=4, alibi_pos_bias=True)
-    model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, max_mem_len=8, attn_layers=made)
-    generator = torch.Generator().manual_seed(3)
-    return model, {**_IDS, "mems": [torch.randn(2, 6, 32, generator=generator) for _ in range(2)]}
+    return model, {**_IDS, "mems": [_numbers(2, 6, 32), _numbers(2, 6, 32)]}
 
 
 def _cross(package: Any) -> Any:
     made = package.Decoder(dim=32, depth=2, heads=4, cross_attend=True)
-    generator = torch.Generator().manual_seed(3)
-    mask = _MASK.clone()
+    mask = torch.ones(2, 8, dtype=torch.bool)
     mask[1, 5:] = False
     model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, attn_layers=made)
-    return model, {**_IDS, "mask": mask, "context": torch.randn(2, 8, 32, generator=generator)}
+    return model, {**_IDS, "mask": mask, "context": _numbers(2, 8, 32)}
+
+
+def _timm(module: str, name: str, inputs: dict[str, Any], *args: Any, **given: Any) -> Any:
+    def build(package: Any) -> Any:
+        made = getattr(importlib.import_module(f"{package.__name__}.{module}"), name)(*args, **given)
+        made.fused_attn = False  # which the fixes are not about
+        return made, inputs
+
+    return build
+
+
+def _prx(package: Any) -> Any:
+    sizes = {"hidden_size": 32, "num_heads": 4, "depth": 2, "context_in_dim": 32, "axes_dim": [4, 4]}
+    model = package.PRXTransformer2DModel(in_channels=4, patch_size=2, **sizes)
+    states = {"hidden_states": _numbers(2, 4, 8, 8), "encoder_hidden_states": _numbers(2, 5, 32)}
+    return model, {**states, "timestep": torch.tensor([0.3, 0.7])}
 
 
 _LEFT = torch.tensor([0, 3])
+_TOKENS = {"x": _numbers(2, 6, 32)}
 FIXES = (
     Fix("x-transformers", "d88537d", _X, _decoder(depth=3, add_value_residual=True)),
     Fix("x-transformers", "d1f5d6b", "x_transformers/attend.py", _decoder(attn_sparse_topk=2)),
     Fix("x-transformers", "0c6266e", _X, _decoder(attn_use_cope=True, attn_cope_talking_heads=True)),
     Fix("x-transformers", "013e60a", _X, _decoder({"seq_start_pos": _LEFT})),
     Fix("x-transformers", "dcae403", _X, _mems),
-    Fix("x-transformers", "cc107eb", _X, _alibi_mems),
     Fix("x-transformers", "4ed4d0a", _X, _decoder(kind="Encoder", alibi_pos_bias=True, alibi_learned=True)),
-    Fix("x-transformers", "2b1826e", _X, _decoder(use_rezero=True)),
     Fix("x-transformers", "64ee68b", _X, _decoder(gate_residual=True)),
-    Fix("x-transformers", "6d0c641", _X, _decoder(rel_pos_bias=True)),
     Fix("x-transformers", "6cb3299", _X, _decoder(attn_talking_heads=True)),
     Fix("x-transformers", "08cc84e", _X, _decoder()),
     Fix("x-transformers", "b0715f2", _X, _cross),
-    Fix("x-transformers", "b8a9add", _X, _decoder(use_dynamic_tanh=True)),
+    Fix(
+        "timm",
+        "76d16698",
+        "timm/layers/mlp.py",
+        _timm("layers.mlp", "Mlp", _TOKENS, 32, 64, norm_layer=torch.nn.LayerNorm),
+    ),
+    Fix(
+        "timm",
+        "2d734d90",
+        "timm/layers/attention2d.py",
+        _timm("layers.attention2d", "Attention2d", {"x": _numbers(2, 32, 4, 5)}, 32, 32, num_heads=4),
+    ),
+    Fix(
+        "timm",
+        "4cca568b",
+        "timm/models/eva.py",
+        _timm("models.eva", "EvaAttention", {**_TOKENS, "attn_mask": torch.arange(5, -1, -1).expand(2, 6) > 0}, 32, 4),
+    ),
+    Fix("diffusers", "8d415a6f48", "src/diffusers/models/transformers/transformer_prx.py", _prx),
 )
 
 
 def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
     """Return the package of a revision, imported anew from a folder of its own."""
-    package = fix.file.partition("/")[0]
+    root = "src/" if fix.file.startswith("src/") else ""
+    package = fix.file.removeprefix(root).partition("/")[0]
     archive = subprocess.run(  # noqa: S603 - git of the person who runs this
-        ["git", f"--git-dir={clones / fix.repository}", "archive", revision, package],  # noqa: S607
+        ["git", f"--git-dir={clones / fix.repository}", "archive", revision, root + package],  # noqa: S607
         check=True,
         capture_output=True,
     ).stdout
@@ -131,7 +158,7 @@ def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, str(folder / root))
     with stubbed():
         return importlib.import_module(package)
 
