@@ -182,6 +182,7 @@ def rows(wanted: list[str], checks: int) -> Iterator[Row]:
         yield name, partial(_over, wanted, name, is_raising=False), 3 * len(wanted)
         raising = partial(_over, wanted, name, is_raising=True)
         yield f"{name}, the forward raises", raising, len(RAISED) * len(wanted)
+    yield "a failure, and its second forward raises", partial(_explained, wanted), len(wanted)
     yield "many tests in one process", play_many, checks // 2
     yield "many tests on 4 workers", partial(play_many, options=("-n", "4")), checks // 2
     yield "two updates at once", play_two_updates, 20
@@ -229,6 +230,27 @@ def _over(wanted: list[str], check: str, folder: Path, _count: int, *, is_raisin
                 how = f"{'train' if is_training else 'eval'}{', in a thread' if is_threaded else ''}"
                 told = f", {error.__name__}" if error else ""
                 problems.append(f"{kind} ({how}{told}): {'; '.join(found[:3])}")
+    return problems
+
+
+def _explained(wanted: list[str], _folder: Path, _count: int) -> list[str]:
+    """Let each architecture fail a comparison, its second forward skipping the test or ending the process."""
+    problems = []
+    for number, kind in enumerate(wanted):
+        error = (pytest.skip.Exception, SystemExit, ValueError)[number % 3]
+        model, inputs = built(kind)
+        expected = pytest_tfdebug.trace(model.eval(), **inputs)
+        with torch.no_grad():
+            list(model.parameters())[-1].add_(1)
+        actual = pytest_tfdebug.trace(model, **inputs)
+        with _raising(model, inputs, error):
+            try:
+                report = pytest_tfdebug.compare(expected, actual)
+            except BaseException as raised:  # noqa: BLE001 - any of them would change what the run says
+                problems.append(f"{kind} ({error.__name__}): the comparison raised {raised!r:.80}")
+                continue
+        if report.ok or error.__name__ not in str(report):
+            problems.append(f"{kind} ({error.__name__}): {str(report)[:80]}")
     return problems
 
 

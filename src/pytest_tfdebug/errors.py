@@ -6,10 +6,15 @@ Failed checks are ``AssertionError`` so that pytest shows them as failures; misu
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+logger = logging.getLogger(__name__)
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -28,6 +33,52 @@ def a_or_an(noun: str) -> str:
     return f"an {noun}" if noun[:1] in "aeiouAEIOU" else f"a {noun}"
 
 
+class second_look:  # noqa: N801 - read as ``with second_look(notes):``
+    """Explain a failure in a block: what is raised there, Ctrl-C excepted, becomes a note and changes no verdict.
+
+    A forward that is made again may skip the test or end the process, and both are no ``Exception``.
+    """
+
+    def __init__(self, notes: list[str], failing: str = "The failure could not be explained further") -> None:
+        self._notes, self._failing = notes, failing
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _tb: TracebackType | None
+    ) -> bool:
+        """Note what was raised."""
+        if error is None or isinstance(error, KeyboardInterrupt):
+            return False
+        told = f"{self._failing}: {in_a_line(error)}"
+        logger.debug(told, exc_info=error)
+        self._notes.append(told)
+        return True
+
+
+@contextmanager
+def second_forward() -> Iterator[None]:
+    """Make a forward again in a block: one that skips the test or ends the process raises a ``SecondForwardError``."""
+    try:
+        yield
+    except (KeyboardInterrupt, Exception):
+        raise
+    except BaseException as error:
+        raise SecondForwardError(f"made again, the forward raised {in_a_line(error)}") from error
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return the kind of an exception and the first line of what it says."""
+    from pytest_tfdebug.redaction import redact
+
+    try:
+        told = redact(str(error)).strip().partition("\n")[0]
+    except Exception as unreadable:  # noqa: BLE001 - a foreign __str__ may raise anything
+        told = f"its message is unreadable ({type(unreadable).__name__})"
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+
+
 class _Shown:
     """An error or warning that shows names of modules, tests and files as they are, and obeys none of them."""
 
@@ -39,6 +90,10 @@ class _Shown:
 
 class TFDebugError(_Shown, Exception):
     """Something was asked of the package that it cannot do; the message says what to do instead."""
+
+
+class SecondForwardError(TFDebugError):
+    """A forward that was made again would have skipped the test or ended the run."""
 
 
 class GoldenError(TFDebugError):

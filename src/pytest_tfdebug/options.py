@@ -8,7 +8,9 @@ Every run of pytest imports this file: it has no dataclass and no named tuple, w
 
 from __future__ import annotations
 
+import sys
 from argparse import SUPPRESS
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -158,7 +160,8 @@ class Options(SimpleNamespace):
     def of(cls, config: pytest.Config) -> Options:
         """Read the options of a run, flag before ini key before default."""
         values = {flag.ini: _value(config, flag) for group in FLAGS.values() for flag in group}
-        values |= {key: _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
+        given = {key: _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
+        values |= {key: str(value) if isinstance(value, bool) else value for key, value in given.items()}
         return cls(**{key.removeprefix("tf_"): value for key, value in values.items()})
 
 
@@ -195,6 +198,8 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
         value = getattr(config.known_args_namespace, flag.ini, None)
     if value is None and flag.has_ini:
         value = _ini(config, flag.ini, None)
+        if isinstance(value, bool):
+            value = flag.default if value else "off"
         if value and flag.ini == "tf_golden_dir" and "://" not in value:  # relative to the file that says it
             value = str((config.inipath.parent if config.inipath else config.rootpath) / value)
     if value is None or value == "":
@@ -207,12 +212,27 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
 
 
 def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa: ANN401 - text or None
-    """Return an ini value; a list, as pyproject.toml can hold, as text."""
-    value = config.getini(key)
-    if not isinstance(value, list):
-        return value
-    if separator is None:
-        import pytest
+    """Return an ini value as text: a list, a number or a switch, as TOML can hold them, too."""
+    import pytest
 
+    try:
+        value = config.getini(key)
+    except (TypeError, pytest.UsageError):  # [tool.pytest] has no text for a number, nor one value for a list
+        value = _native(config, key)
+        if value is None:
+            raise
+    if not isinstance(value, list):
+        return value if value is None or isinstance(value, bool) else str(value)
+    if separator is None:
         raise pytest.UsageError(f"{key} = {value!r} is a list. Give one value.")
     return separator.join(map(str, value))
+
+
+def _native(config: pytest.Config, key: str) -> Any:  # noqa: ANN401 - a TOML value
+    """Return the value of a key of ``[tool.pytest]``, or of ``[pytest]`` in pytest.toml; None where there is none."""
+    if config.inipath is None or config.inipath.suffix != ".toml":
+        return None
+    document = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(
+        config.inipath.read_text(encoding="utf-8")
+    )
+    return {**document.get("pytest", {}), **document.get("tool", {}).get("pytest", {})}.get(key)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.check_record import slug_of
 from pytest_tfdebug.environment import environment
+from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import is_secret, printable, redact, redacted
 from pytest_tfdebug.tracing.record.leaves import walk, walk_inputs
@@ -52,7 +53,15 @@ def write_repro(
         return ""
     if root.partition("::")[0].endswith(".py"):
         return f"No repro: --tf-repro took {root} for its folder. Name the tests first, or the folder: --tf-repro=DIR."
-    directory = item.config.invocation_params.dir / root / slug_of(redact(item.nodeid), what)
+    directory, notes = item.config.invocation_params.dir / root / slug_of(redact(item.nodeid), what), list[str]()
+    with second_look(notes, "No repro"):
+        return _written(directory, _script(item, what), model, args, kwargs)
+    return f"{notes[0]}."
+
+
+def _written(
+    directory: Path, script: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> str:
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", suffix=PARTIAL, dir=directory.parent) as folder:
@@ -61,7 +70,7 @@ def write_repro(
             _write_inputs(made, args, kwargs)
             known = redacted(environment(model, with_git=True))
             (made / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
-            (made / "repro.py").write_text(_script(item, what), encoding="utf-8")
+            (made / "repro.py").write_text(script, encoding="utf-8")
             if os.path.lexists(directory):  # of an earlier run, or a link to somewhere else, which is not followed
                 directory.rename(Path(folder, "earlier"))
             made.rename(directory)
@@ -69,8 +78,6 @@ def write_repro(
         return (
             f"No repro: {directory} cannot be written: {error.strerror or error}. Name another folder: --tf-repro=DIR."
         )
-    except (RuntimeError, ValueError, TypeError) as error:
-        return f"No repro: {redact(str(error)).splitlines()[0] if str(error) else type(error).__name__}."
     return f"Repro: python {directory / 'repro.py'}\n  It holds the inputs, the environment and what runs the test."
 
 

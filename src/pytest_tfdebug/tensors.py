@@ -37,7 +37,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 def readable(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return a tensor with the same values that can be read element by element: every kind of tensor is read here."""
-    if _functorch.is_batchedtensor(tensor) or tensor.is_meta:
+    tensor = unwrapped(tensor)
+    if tensor.is_meta or (storage_of(tensor) is None and type(tensor) in PLAIN and tensor.layout == torch.strided):
         return None
     if is_plain(tensor):
         return tensor
@@ -101,8 +102,38 @@ def version(tensor: torch.Tensor) -> int:
 
 def storage_id(tensor: torch.Tensor) -> int:
     """Return torch's own key for the storage of a tensor; its data, which may be shared, is not touched."""
-    identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - there is no public name
+    storage = storage_of(tensor)
+    identity: int = -id(tensor) if storage is None else storage._cdata  # noqa: SLF001 - there is no public name
     return identity
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return what holds the elements of a tensor; None of one inside a transform (``vmap``), sparse or packed."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def storage_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of what holds a tensor's elements; of a tensor without a storage, those of its elements."""
+    storage = storage_of(tensor)
+    return tensor.numel() * tensor.element_size() if storage is None else storage.nbytes()
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that ``torch.func.grad`` and its kind have wrapped to follow it; any other as it is.
+
+    A wrapper must not outlive its transform: torch may crash.
+    """
+    while True:
+        if _functorch.is_gradtrackingtensor(tensor):
+            tensor = _functorch.get_unwrapped(tensor)
+        elif torch._is_functional_tensor(tensor):  # noqa: SLF001 - as above
+            torch._functionalize_sync(tensor)  # noqa: SLF001
+            tensor = torch._from_functional_tensor(tensor)  # noqa: SLF001
+        else:
+            return tensor
 
 
 def varies(tensor: torch.Tensor) -> bool:

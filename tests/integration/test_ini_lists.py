@@ -42,3 +42,41 @@ def test_a_list_where_one_value_belongs_is_refused(run, key):
 
     assert f"{key} = ['check', 'off'] is a list. Give one value." in result.stdout.str() + result.stderr.str()
     assert result.ret != 0
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 8 reads [tool.pytest.ini_options] alone")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "tf_explain_seconds = 5",
+        "tf_explain_seconds = 0.5",
+        "tf_explain = false",
+        "tf_triage = true",
+        'tf_golden_tolerances = ["float32: 1e-4 1e-5"]',
+        'tf_golden_tolerances = "float32: 1e-4 1e-5"',
+        'tf_golden_store = "values"',
+    ],
+)
+def test_native_toml_gives_each_key_the_value_it_is(run, pytester, key):
+    run('tf_golden_store = "values"', "--tf-golden=update")
+    pytester.makepyprojecttoml(f"[tool.pytest]\nstrict = true\n{key}\n")
+
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 8 reads [tool.pytest.ini_options] alone")
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("tf_explain_seconds = true", "tf_explain_seconds = 'True' is not a number of seconds >= 0."),
+        ("tf_golden = 3", "tf_golden = '3' is not one of check, update, missing, off (see --tf-golden)."),
+    ],
+)
+def test_native_toml_value_that_a_key_cannot_take_is_refused(run, pytester, key, told):
+    run('tf_golden_store = "values"', "--tf-golden=update")
+    pytester.makepyprojecttoml(f"[tool.pytest]\n{key}\n")
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+
+    assert told in result.stdout.str() + result.stderr.str()
+    assert result.ret != 0

@@ -181,3 +181,25 @@ def test_options_are_taken_with_hyphens_and_underscores(layout, tmp_path, monkey
 
     assert (tmp_path / "out/all_tests_scan_result.json").read_bytes()
     assert (tmp_path / "other/all_tests_scan_result.json").read_bytes()
+
+
+def test_scan_without_a_known_base_class_says_which_is_not_found(written, capsys):
+    root = written(
+        {
+            "tests/__init__.py": "",
+            "tests/models/__init__.py": "",
+            "tests/impl/__init__.py": "",
+            "tests/impl/common.py": MIXIN.format("CommonMixin"),
+            "tests/models/test_bert_model.py": """
+                from ..impl.common import CommonMixin
+                from elsewhere import base_of
+
+                class BertTest(base_of("bert")):
+                    pass
+            """,
+        }
+    )
+
+    assert main(["--repo", str(root)]) == 2
+    told = capsys.readouterr().err
+    assert "No common tests: no class of the 1 models is known to have one of the 2 tests that their mixins" in told

@@ -16,6 +16,7 @@ from bugs import BUGS
 from injections import edit
 from llama_port import Block, load_port, load_reference
 from models import build
+from pytest_tfdebug import errors
 from pytest_tfdebug.parity.find import proof as explained
 from pytest_tfdebug.parity.proof import prove, search
 from pytest_tfdebug.records import SourceRange
@@ -164,7 +165,7 @@ def test_a_scale_that_no_table_has_is_solved_for():
 
 
 def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
-    monkeypatch.delattr(explained.logger, "debug")  # see tests/conftest.py
+    monkeypatch.delattr(errors.logger, "debug")  # see tests/conftest.py
 
     def raising(*_given):
         raise MemoryError
@@ -177,7 +178,7 @@ def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     assert report.culprit is not None
     assert not report.culprit.proved
     assert [(record.message, record.exc_info[0]) for record in caplog.records] == [
-        ("the search for a proof failed", MemoryError)
+        ("The search for a proof failed: MemoryError", MemoryError)
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import listed
+from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of
+from pytest_tfdebug.parity.compare import Ended, conclude, coverage_of, ended, outputs_of
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
 
-logger = logging.getLogger(__name__)
-
 _BATCH_AND_TOKENS = 2
 
 
@@ -72,7 +69,15 @@ def compare_with(
     held = _HeldModel(golden_file, model, called, settings, group)
     comparator, output = held.under(settings.rename, (called.args, called.kwargs))
 
-    found, mask = ended(comparator, tuple(held.notes), internal=settings.internal), ""
+    found, notes = ended(comparator, tuple(held.notes), internal=settings.internal), list[str]()
+    with second_look(notes):
+        return _explained(held, found, output, progress)
+    report = conclude(found)
+    return replace(report, notes=[*report.notes, *notes])
+
+
+def _explained(held: _HeldModel, found: Ended, output: object, progress: Progress | None) -> ParityReport:
+    golden_file, called, settings, group, mask = held.golden, held.called, held.settings, held.group, ""
     is_plain = called.lacking is not None and found.fails is True  # nothing more can be told
     if found.asks and settings.is_explained and group is None and not is_plain:  # a rank has values of its parts alone
 
@@ -118,10 +123,9 @@ class _HeldModel:
         rename = self.settings.rename
         if callable(rename) or not tried:
             return None
-        try:
+        with second_look([]):
             return self.under({**(rename or {}), **tried}, self.again.inputs())[0].finish()
-        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
-            return None
+        return None
 
     def under(
         self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
@@ -245,9 +249,10 @@ class _HeldModel:
             if expected is None or tuple(expected.shape) != leaf.shape:
                 continue
             picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
-            try:
+            recorded = None
+            with second_look([]):
                 recorded = recorded_forward(self.model, args, kwargs, picked, method=self.again.method)
-            except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
+            if recorded is None:
                 return None
             actual = recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)
             if actual is not None and actual.shape == expected.shape:
@@ -261,13 +266,9 @@ class _HeldModel:
 
 def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values, Tape] | None:
     """Run a reference, and return what its operators computed and what ran; None where it gives something else now."""
-    tape = Tape()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            values = reference().values(tape=tape)
-    except Exception:  # a function of the test's; its error must not cost the report on the failure
-        logger.debug("the reference could not be run again", exc_info=True)
-        return None
+    tape, values = Tape(), None
+    with second_look([]), torch.random.fork_rng(devices=[]):
+        values = reference().values(tape=tape)
     if values is None or len(values.results) != len(recorded.results):
         return None
     pairs = zip(values.results, recorded.results, strict=True)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary  # a model may have an ``__eq__`` of its own
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.extremes import Headroom, Reducer, details
@@ -27,7 +28,7 @@ from pytest_tfdebug.tracing.record.signatures import is_mask_name
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, MutableMapping
 
     from pytest_tfdebug.overflow.records import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
@@ -103,7 +104,7 @@ class Roots:
         self._watch, self._keeps_calls = watch, keeps_calls
         self.at: SourceRange | None = None  # the line that made the first call
         self.latest: Rerun | None = None  # the call that was made last, or in which something went wrong, if kept
-        self._known: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[ModelHooks]] = weakref.WeakKeyDictionary()
+        self._known: MutableMapping[torch.nn.Module, weakref.ref[ModelHooks]] = WeakIdKeyDictionary()
         self._local = _UnderWatch()
         self._lock = threading.Lock()
 
@@ -159,8 +160,8 @@ class Watch:
         self.tensors = 0
         self._raises = raises
         self.history: deque[Frame] = deque(maxlen=settings.frames)
-        self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
-        self._checked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._numbers: MutableMapping[torch.nn.Module, int] = WeakIdKeyDictionary()
+        self._checked: MutableMapping[torch.nn.Module, bool] = WeakIdKeyDictionary()
         self.gradients = Gradients(self)
         self._lock = threading.Lock()
         #: The hooks on models; a model that is dropped takes its own with it.
@@ -256,7 +257,7 @@ class Watch:
         """Look at each parameter once; buffers are looked at when their module is the culprit."""
         if root in self._checked:
             return
-        self._checked.add(root)
+        self._checked[root] = True
         reducer = Reducer(self.settings)
         found = []
         for path, module in modules_by_path(root).items():

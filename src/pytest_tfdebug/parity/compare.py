@@ -316,8 +316,10 @@ def conclude(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
             "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
-    unseen = []
-    if culprit is None:
+    unseen, failed = [], []
+    if culprit is not None:
+        failed = [note for each in again if each is not None for note in each.notes]
+    else:
         own, theirs = again
         unseen = list(told_unseen(compared, coverage))
         if own is not None and theirs is not None and not inside:
@@ -327,7 +329,7 @@ def conclude(
         divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(found.notes), *unseen, *notes, *_told_search(culprit, look)],
+        [*dict.fromkeys(found.notes), *unseen, *notes, *_told_search(culprit, look), *dict.fromkeys(failed)],
         unseen=unseen,
         suggested={} if inside else decided.rules,
         internal=inside,

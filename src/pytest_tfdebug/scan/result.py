@@ -76,24 +76,30 @@ def result(part: PartialScan, test: str | None) -> ScanResult:
             cases.setdefault(name, []).append(Case(cls.model, cls.name, state))
     names = sorted(cases)
     mixins = {mixin for model in models for mixin in model.mixins}
-    _check(names, {name for mixin in mixins for name in mixin.tests}, len(models), test)
+    unresolved = sorted({base for model in models for base in model.unresolved}, key=attrgetter("path", "line"))
+    bases = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in unresolved]
+    _check(names, {name for mixin in mixins for name in mixin.tests}, len(models), test, bases)
     tests = {}
     for name in names:
         roots = [(mixin.size, mixin.origin) for mixin in mixins if name in mixin.tests]
         named = {origin for _, origin in roots}
         origin = next((known for known in ORIGINS.values() if known in named), min(roots)[1])
         tests[name] = CommonTest(name, origin, tuple(cases[name]))
-    unresolved = sorted({base for model in models for base in model.unresolved}, key=attrgetter("path", "line"))
-    bases = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in unresolved]
     return ScanResult(tests, sorted(model.model for model in models), part.bad, bases)
 
 
-def _check(names: list[str], common: set[str], models: int, test: str | None) -> None:
+def _check(names: list[str], common: set[str], models: int, test: str | None, unresolved: list[str]) -> None:
     """Raise if a scan found no common test, or not the one that was asked for."""
     if not common:
         raise ScanError(
             f"No common tests: no class of the {models} models inherits a test_* method from a mixin "
             "outside the models directory; check that the mixins' files are in the repository."
+        )
+    if not names and test is None:
+        unknown = f"\n  not found: {unresolved[0]} (of {len(unresolved)})" if unresolved else ""
+        raise ScanError(
+            f"No common tests: no class of the {models} models is known to have one of the {len(common)} tests that "
+            f"their mixins define; check that the files of their base classes are in the repository.{unknown}"
         )
     if test is not None and test not in names:
         import difflib

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.errors import TFDebugError, listed, second_look
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.sweeping.fields import fields, plain
@@ -129,11 +129,10 @@ class Port:
         if held.unmatched or self._forward is not called or not isinstance(held.port, torch.nn.Module):
             return None
         inputs = dict(self._reference.inputs)
-        try:
+        with second_look([]):
             call = port_call(held.port, (), inputs)
             return compare(trace(held.reference, **inputs), trace(held.port, *call.args, **call.kwargs))
-        except Exception:  # noqa: BLE001 - what explains nothing must not cost the row
-            return None
+        return None
 
 
 def _shared(expected: Answer, actual: Answer) -> tuple[Answer, Answer]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.nn.functional import pad
 
+from pytest_tfdebug.errors import second_forward
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import IGNORED_LABEL, KEEPS_END, LENGTHS, POINTERS, mask_of
 from pytest_tfdebug.publish.reports import calling_line
@@ -95,7 +96,7 @@ class ObservedCall:
         """Make the call again with other inputs, from the same random state; inside ``restored``."""
         if self.rng is not None:
             torch.set_rng_state(self.rng)
-        with torch.set_grad_enabled(self.has_grad), indices_checked(model or self.model):
+        with torch.set_grad_enabled(self.has_grad), indices_checked(model or self.model), second_forward():
             own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}
             return (model or self.model)(**own)
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from pytest_tfdebug.errors import in_a_line, second_look
 from pytest_tfdebug.invariance.calls.alignment import Alignment
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
-from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.comparison import change_text
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.values.precision import in_float64
@@ -299,8 +299,7 @@ class Check:
 
     def raised(self, error: Exception, model: torch.nn.Module | None = None) -> Mismatch:
         """Return an exception of a repeated call as a mismatch, with the line that raised it."""
-        text = f"{type(error).__name__}: {redact(str(error)).partition(chr(10))[0]}"
-        return Mismatch(None, error=text, place=raising_place(model or self.model, error))
+        return Mismatch(None, error=in_a_line(error), place=raising_place(model or self.model, error))
 
     def is_refused(self, inputs: Mapping[str, Any]) -> bool:
         """Tell whether the model raises when it is called with some inputs."""
@@ -312,16 +311,17 @@ class Check:
     def is_random(self, *, with_other_numbers: bool = True) -> bool:
         """Tell whether the same call gives another answer each time; if so, note it and count no repetition."""
         call, rng = self.call, self.call.rng
+        is_random = False
         try:
-            for state in (rng, None) if with_other_numbers else (rng,):
-                call.rng = state
-                other = call.leaves(call.inputs)
-                if first_mismatch(self.expected, other, self.unpadded, self.tolerances, allows_nan=True) is not None:
-                    break
-            else:
-                return False
+            with second_look([]):  # a call that raises the second time says nothing, and what was found stands
+                for call.rng in (rng, None) if with_other_numbers else (rng,):
+                    other = call.leaves(call.inputs)
+                    found = first_mismatch(self.expected, other, self.unpadded, self.tolerances, allows_nan=True)
+                    is_random = is_random or found is not None
         finally:
             call.rng = rng
+        if not is_random:
+            return False
         self.outcome.repeats = 0
         self.skip(f"{call.name} {self.randomness}, as with dropout in training mode: call model.eval() first")
         return True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError, counted
+from pytest_tfdebug.errors import counted, second_look
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, has_nan
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
@@ -140,13 +140,14 @@ class Located:
 
 def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *, is_padded: bool = False) -> Located:
     """Record both calls again and compare them at real tokens; inside ``call.restored()``."""
-    try:
+    unknown: list[str] = []
+    with second_look(unknown, "a forward could not be made again"):
         expected = recorded(call, repetition.expected_inputs, call.model, repetition.within[0])
         actual = recorded(call, repetition.inputs, repetition.model or call.model, repetition.within[1])
         laid, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
         parity = conclude(ended(comparator))
-    except TFDebugError as error:
-        return Located(None, None, reason=str(error).partition("\n")[0])
+    if unknown:
+        return Located(None, None, reason=unknown[0])
     nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)
     if parity.culprit is None:
         told = "every module agrees at the real tokens: the difference is in how the root prepares its inputs"

@@ -5,12 +5,12 @@ Two right models compute other numbers at pads. So what differs there says nothi
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.modules import Selection
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
-
-logger = logging.getLogger(__name__)
 
 _BATCH_AND_TOKENS = 2
 
@@ -45,12 +43,9 @@ def beside_pads(
     Returns:
         The report of that, if it differs there too; and the name of the mask if it differs nowhere but at pads.
     """
-    try:
-        with torch.random.fork_rng(devices=[]):
-            return _beside_pads(expected, again(), rules, hold)
-    except Exception:  # a second look must not cost the report on the failure
-        logger.debug("a forward without padding failed", exc_info=True)
-        return None, ""
+    with second_look([]), torch.random.fork_rng(devices=[]):
+        return _beside_pads(expected, again(), rules, hold)
+    return None, ""
 
 
 def _beside_pads(expected: Trace, reference: Rerun, rules: OutputRules, hold: Hold) -> tuple[ParityReport | None, str]:

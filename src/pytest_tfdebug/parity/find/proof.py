@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, SearchEnd, SourceRange
     from pytest_tfdebug.values import Value
 
-logger = logging.getLogger(__name__)
-
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
 
@@ -45,15 +43,14 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
     is_widened = look.pair.port.table.is_widened or look.pair.reference.table.is_widened
     if is_widened:  # the outputs are those in half precision
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
-    try:
+    notes: list[str] = []
+    with second_look(notes, "The search for a proof failed"):
         searched = prove(look.pair, pairs, trial)
         proof, note = searched.proof, _told_end(searched.end, searched.seconds)
         if proof is not None:
             look = told_by(proof, look)
         return replace(look, search=searched.end, search_note=note)
-    except Exception:  # an explanation that fails must not cost the report on the failure
-        logger.debug("the search for a proof failed", exc_info=True)
-        return look
+    return replace(look, notes=[*look.notes, *notes])
 
 
 def _told_end(end: SearchEnd, seconds: float) -> str:

@@ -23,7 +23,7 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Digest, Direction, Statistics, TensorRecord, inputs_of, skeleton_ends
-from pytest_tfdebug.tensors import dtype_name, storage_id, tensor_record
+from pytest_tfdebug.tensors import dtype_name, storage_bytes, storage_id, tensor_record
 from pytest_tfdebug.tracing.record.ranks import STACKED
 from pytest_tfdebug.tracing.record.state import SeenTensors, captured, storages_of
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS, digest_of, statistics, top_places
@@ -186,7 +186,7 @@ class TensorReader:
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:
     """Return the tensor as safetensors takes it: on its own, contiguous storage; complex numbers as pairs."""
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
-    whole = dense.is_contiguous() and dense.numel() * dense.element_size() == dense.untyped_storage().nbytes()
+    whole = dense.is_contiguous() and dense.numel() * dense.element_size() == storage_bytes(dense)
     if whole and owners.setdefault(storage_id(dense), name) == name:
         return dense
     return dense.contiguous().clone()
@@ -241,7 +241,7 @@ class Samples:
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that does not keep all of what it is a view of."""
-    is_part = tensor.untyped_storage().nbytes() > 2 * tensor.numel() * tensor.element_size()
+    is_part = storage_bytes(tensor) > 2 * tensor.numel() * tensor.element_size()
     return tensor.clone() if is_part else tensor
 
 

@@ -18,6 +18,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call
+from pytest_tfdebug.tensors import unwrapped
 from pytest_tfdebug.tracing.record.leaves import CacheWatch, Leaf, caches_among, walk, walk_inputs
 from pytest_tfdebug.tracing.record.modules import (
     Selection,
@@ -50,6 +51,11 @@ _COMPILING = (
     "pytest-tfdebug is watching the modules of this model, and sees nothing in compiled code. "
     "Watch the model uncompiled, or compile it without fullgraph=True."
 )
+
+
+_functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a transform has no public test
+#: Told of modules that are given tensors without a storage.
+_MAPPED = "Modules called inside torch.func.vmap were not compared: of their tensors only shapes can be seen."
 
 
 class Consumer(Protocol):
@@ -249,13 +255,22 @@ class Recorder:
             call.site, call.inner_site = locate_call(caller.hooked.codes)
         caches = caches_among(args, kwargs) if self._on_write is not None else ()
         stack.append(_CallUnderWay(call, hooked, sys.exc_info()[1], caches))
-        leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
+        leaves = self._seen(walk_inputs(args, kwargs, into_caches=len(stack) == 1))
         with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
             call.index, self._next_index = self._next_index, self._next_index + 1
             call.call = self._counter.get(path, 0)
             self._counter[path] = call.call + 1
             self._look(caller, caches if caller is None else (*caller.caches, *caches), call.index)
             self._consumer.enter(call, leaves, args, kwargs)
+
+    def _seen(self, leaves: list[Leaf]) -> list[Leaf]:
+        """Return the leaves of a call without what transforms of ``torch.func`` have wrapped them in."""
+        if _functorch.peek_interpreter_stack() is None:
+            return leaves
+        leaves = [leaf._replace(tensor=unwrapped(leaf.tensor)) for leaf in leaves]
+        if any(_functorch.is_batchedtensor(leaf.tensor) for leaf in leaves) and _MAPPED not in self.notes:
+            self.notes.append(_MAPPED)
+        return leaves
 
     def _look(self, writer: _CallUnderWay | None, caches: tuple[object, ...], before: int | None) -> None:
         """Tell what the code of a call that is under way has written to caches since they were last looked at."""
@@ -280,7 +295,7 @@ class Recorder:
             call, error = ended.call, sys.exc_info()[1]
             raised = error is not None and error is not ended.handled and output is None
             if call.path == path and not raised:
-                leaves = walk(output, into_caches=not stack)
+                leaves = self._seen(walk(output, into_caches=not stack))
                 with self._lock:
                     self._look(ended, ended.caches, None)
                     self._consumer.leave(call, leaves, output)

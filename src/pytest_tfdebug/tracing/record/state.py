@@ -17,13 +17,12 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tensors import PLAIN, is_plain, readable, storage_id, version
+from pytest_tfdebug.tensors import PLAIN, is_plain, readable, storage_id, unwrapped, version
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.modules import wrapped_name
 
@@ -44,6 +43,7 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.Tensor | None, bool]:
     """As :func:`capture`, and whether the tensor shares its storage with what was captured; never an owned storage."""
+    tensor = unwrapped(tensor)
     values = readable(tensor)
     if values is not None and values.dtype == torch.uint8 != tensor.dtype:  # bytes are read where they lie
         return values.clone(), False
@@ -118,7 +118,7 @@ def _captured(tensor: torch.Tensor) -> torch.Tensor:
 
 
 #: The models that are put back when a forward of theirs has ended, and the thread that waits for it.
-_KEPT: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+_KEPT: dict[int, int] = {}  # by id: a model may have an ``__eq__`` of its own
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
     """
-    thread, holder = threading.get_ident(), _KEPT.get(model)
+    thread, holder = threading.get_ident(), _KEPT.get(id(model))
     if holder not in (None, thread):
         raise TFDebugError(
             f"{type(model).__name__} is already traced or checked in another thread.\n"
@@ -140,7 +140,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
             f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet.\n"
             "Call the model once with its inputs, then check it."
         )
-    _KEPT[model] = thread
+    _KEPT[id(model)] = thread
     try:
         plain = (module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule))
         attributes = [_Attributes(module) for module in plain if wrapped_name(module) is None]
@@ -159,7 +159,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
                     _put_back(buffer, values[key])
     finally:
         if holder is None:
-            _KEPT.pop(model, None)
+            _KEPT.pop(id(model), None)
 
 
 @contextmanager

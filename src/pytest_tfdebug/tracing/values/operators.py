@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
+from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_bytes, storage_id
 from pytest_tfdebug.tracing.record.leaves import Leaf, safe
 from pytest_tfdebug.tracing.record.modules import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -174,7 +174,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if made.is_written:
             memory.shown.clear()
         if not is_view:
-            if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
+            if tensor.numel() * tensor.element_size() >= storage_bytes(tensor):
                 memory.writers.clear()
             memory.writers.append(index)
         memory.shown[geometry_of(tensor)] = index

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.tracing.record.state import kept
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.tracing.values.widening import to_float32, widened
@@ -37,6 +37,7 @@ class Rerun:
     ) -> None:
         self.model, self.method = model, method
         self._inputs = kept((args, kwargs))
+        self.notes: list[str] = []  # why it could not be made again
         self._random = torch.random.get_rng_state(), random.getstate()
 
     def seed(self) -> None:
@@ -63,8 +64,9 @@ class Rerun:
 
         A model in half precision is looked at in float32: its rounding would hide what is computed.
         """
+        self.notes = []
         for is_written_out in (True, False):  # what is written out rounds and lies otherwise: some models need more
-            with suppress(Exception):  # a forward that fails the second time explains nothing, and must cost nothing
+            with second_look(self.notes, "A forward made once more raised"):
                 values = self._values(progress, tape, is_written_out=is_written_out)
                 given = (Fingerprint.of(each) for each in outputs or () if each is not None and each.numel())
                 made = [values.values[index].print for _, index in values.results]
@@ -86,6 +88,8 @@ class Rerun:
 
 class Recorded:
     """Values that were recorded with a golden: nothing has to be run again."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, values: Values) -> None:
         self._values = values

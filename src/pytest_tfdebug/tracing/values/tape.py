@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_map
 
-from pytest_tfdebug.tensors import storage_id
+from pytest_tfdebug.tensors import storage_bytes, storage_id
 from pytest_tfdebug.tracing.values.index_range import chooses, has_index, is_index, is_told, out_of_range
 from pytest_tfdebug.tracing.values.widening import NO_CASTS
 
@@ -107,7 +107,7 @@ class Tape:
         """Note what a value shows."""
         key = storage_id(tensor)
         if key not in self._shown:
-            self._bytes += tensor.untyped_storage().nbytes()
+            self._bytes += storage_bytes(tensor)
             if self._bytes > _MOST:
                 self.clear()
                 self.is_full = True
@@ -184,7 +184,7 @@ class Tape:
             first = self._shown[key][0]
             base = self.tensors[first]
             image = self._new_image(base)
-            size = base.untyped_storage().nbytes()
+            size = storage_bytes(base)
             if first in self.maker or base.numel() * base.element_size() >= size:  # else a part of what was there
                 laid = partial(_laid, geometry=geometry_of(base), size=size)
                 self._add(Step("", laid, (Ref(first),), {}, (image,)))
@@ -283,7 +283,7 @@ def _seen(flat: torch.Tensor, geometry: Geometry) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
+    return tensor.detach().as_strided((storage_bytes(tensor) // tensor.element_size(),), (1,), 0)
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
