@@ -41,6 +41,7 @@ def _filled(transform: str, scale: float = 1.0) -> torch.nn.Module:
     return pytest_tfdebug.fill(ForceField(transform, scale).eval(), seed=0)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # of torch, in forward mode
 @pytest.mark.parametrize("transform", _TRANSFORMS)
 def test_transform_in_a_forward_is_recorded_and_compared(transform: str, tmp_path: Path) -> None:
     model, x = _filled(transform), torch.linspace(-1, 1, 12).view(3, 4)
