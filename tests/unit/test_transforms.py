@@ -58,9 +58,9 @@ def test_transform_in_a_forward_is_recorded_and_compared(transform: str, tmp_pat
 def test_module_inside_vmap_has_a_shape_and_a_note() -> None:
     recorded = pytest_tfdebug.trace(_filled("vmap"), torch.ones(3, 4))
 
-    assert recorded.notes == [
-        "Modules called inside torch.func.vmap were not compared: of their tensors only shapes can be seen."
-    ]
+    assert recorded.notes == (
+        "Modules called inside torch.func.vmap were not compared: of their tensors only shapes can be seen.",
+    )
     assert [record.shape for call in recorded.calls if call.path == "inner" for record in call.inputs] == [(4,)]
 
 
