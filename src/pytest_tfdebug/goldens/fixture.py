@@ -16,7 +16,9 @@ from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import Store, settle
+from pytest_tfdebug.goldens.step_check import check_step, record_step
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.steps.run import TrainedModel, plain_run
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import (
     bound,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
     from pytest_tfdebug.parity.verdict import Internal
+    from pytest_tfdebug.steps.run import Run
 
 
 class GoldenChecks:
@@ -194,6 +197,54 @@ class GoldenChecks:
         place = self._reference_golden(PortCall(args, kwargs), reference, name, dtypes=dtypes)
         again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
         return GoldenCheck(self._item, place, name).arrays(arrays, tolerance, again)
+
+    def check_step(
+        self,
+        port: torch.nn.Module,
+        /,
+        *,
+        batch: Any,  # noqa: ANN401 - whatever the runs take
+        reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None,
+        run: Run | None = None,
+        port_run: Run | None = None,
+        name: str = "step",
+    ) -> ParityReport | None:
+        """Hold the training of a port to a golden of this test; see :func:`pytest_tfdebug.compare_steps`.
+
+        With ``--tf-golden=update`` the reference (the port itself without one) is run and recorded: the fingerprints of
+        its values and gradients, and projections of the gradients of its parameters' rows.
+
+        Args:
+            port: The model under test.
+            batch: What both are run with.
+            reference: The model to record, or a function that builds it; not run where the golden is there.
+            run: ``run(model, batch)`` returns a loss, or trains by itself and returns None. By default
+                ``model(**batch).loss``.
+            port_run: The same for the port, where it is run otherwise.
+            name: Tells this golden from others of the test.
+
+        Returns:
+            The report of a comparison; None when the golden was recorded and there is no reference.
+
+        Raises:
+            ParityError: If the training differs; the message names the line.
+            GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged or cannot be written.
+            TFDebugError: If a run returns no loss, or one without a gradient.
+        """
+        __tracebackhide__ = True
+        check_model(port, {}, "check_step")
+        _refuse_itself(port, reference)
+        mode, run = golden_mode(self._item.config), run or plain_run
+        if mode == "off":
+            pytest.skip("--tf-golden=off")
+        place = self._claim(port, name, is_recorded=mode in RECORDING)
+        own = TrainedModel(port, port_run or run, batch, "port")
+        if mode in RECORDING and not (mode == "missing" and place.exists()):
+            recorded = own if reference is None else TrainedModel(recorded_model(reference), run, batch, "reference")
+            record_step(self._item, place, recorded)
+            if reference is None:
+                return None
+        return check_step(self._item, place, own, name)
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
         return () if present_group() is not None else tuple(blind_spots(model, called))

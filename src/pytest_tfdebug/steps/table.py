@@ -35,9 +35,9 @@ class Graph:
     has_graph: bool = False  # whether it requires a gradient
     is_leaf: bool = True  # whether no operator with a gradient made it
     is_grad_on: bool = True  # whether gradients were on as it was made
+    is_recomputed: bool = False  # whether the backward made it
     own_backward: str = ""  # name of the ``torch.autograd.Function`` that made it, where that is not torch's
     switch: Switch | None = None  # where gradients were switched off, where they were
-    is_recomputed: bool = False  # whether the backward made it
     is_changed: bool = False  # whether its numbers were changed behind autograd's back
     total: GradientSums = NOTHING  # its gradient
     # what this operator alone sends to each value that it was given, by that value's index

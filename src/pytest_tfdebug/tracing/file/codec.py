@@ -48,11 +48,12 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Values
 
 
-_KEY = "tfdebug"
+#: Key of what a file of ours says of itself in its header.
+KEY = "tfdebug"
 #: Name of the tensor that is the document; no call's path begins like this.
 _DOCUMENT = "#document"
 #: What a document that is not of its form leads to.
-_DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
+DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
 
 
 @dataclass
@@ -78,7 +79,7 @@ def write(
     from safetensors.torch import save_file
 
     def fill(temporary: str) -> None:
-        save_file(tensors, temporary, metadata={_KEY: header})
+        save_file(tensors, temporary, metadata={KEY: header})
         check_header(temporary)
 
     try:
@@ -113,7 +114,7 @@ def shown_size(size: int) -> str:
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     """Read a trace; its kind is the class ``Trace``, which stands above this file."""
     file = Path(path)
-    text, tensors = _open(file)
+    text, tensors = opened(file)
     _check_header(file, text, tensors)
     try:
         document = unpacked(tensors.pop(_DOCUMENT), Document)
@@ -123,20 +124,20 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
         return TraceFile(trace, document.extra)
     except GoldenError as error:
         raise GoldenError(f"{file}: {error}") from error
-    except _DAMAGED as error:
-        raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {type(error).__name__}: {error}.") from error
+    except DAMAGED as error:
+        raise GoldenError(f"{file} has damaged {KEY!r} metadata: {type(error).__name__}: {error}.") from error
 
 
 def _check_header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> None:
     if text is None and _DOCUMENT in tensors:
-        raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\n{ADVICE}")
+        raise GoldenError(f"{file} is damaged: it has no {KEY!r} metadata.\n{ADVICE}")
     if text is None:
-        raise GoldenError(f"{file} is a safetensors file of another program: it has no {_KEY!r} metadata.")
+        raise GoldenError(f"{file} is a safetensors file of another program: it has no {KEY!r} metadata.")
     try:
         header = json.loads(text)
         version = header["format"]
-    except _DAMAGED as error:
-        raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {error}.") from error
+    except DAMAGED as error:
+        raise GoldenError(f"{file} has damaged {KEY!r} metadata: {error}.") from error
     if version != FORMAT or type(version) is not int:
         raise GoldenError(
             f"{file} has format version {version!r}; this version of pytest-tfdebug reads up to {FORMAT}.\n"
@@ -157,13 +158,14 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     try:
         check_header(path)
         with safe_open(path, framework="numpy") as opened:
-            extra = json.loads((opened.metadata() or {}).get(_KEY, "null"))["extra"]
-    except (SafetensorError, OSError, *_DAMAGED):
+            extra = json.loads((opened.metadata() or {}).get(KEY, "null"))["extra"]
+    except (SafetensorError, OSError, *DAMAGED):
         return None
     return extra if isinstance(extra, dict) else None
 
 
-def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
+def opened(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
+    """Return what a safetensors file says of itself, None where that is not ours, and its tensors."""
     from safetensors import SafetensorError, safe_open
 
     if file.exists() and not file.is_file():  # opening a FIFO waits until somebody writes to it
@@ -171,7 +173,7 @@ def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
     try:
         check_header(file)
         with safe_open(file, framework="pt") as opened:
-            text = (opened.metadata() or {}).get(_KEY)
+            text = (opened.metadata() or {}).get(KEY)
             return text, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise GoldenError(f"{file} does not exist.") from error
