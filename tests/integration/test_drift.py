@@ -40,3 +40,14 @@ def test_other_weights_are_a_regression_whatever_the_error_looks_like():
     assert str(found) == (
         "Drift or regression: it is probably a regression: the weights are not the recorded ones ('lm_head.weight')."
     )
+
+
+def test_output_that_is_gone_after_an_upgrade_is_neither_drift_nor_a_regression():
+    model, inputs = build("llama")
+    expected = pytest_tfdebug.trace(model, **inputs)
+    model.config.use_cache = False
+
+    found = assess(pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs)), UPGRADE, [])
+
+    assert found.finding == "form"
+    assert str(found).startswith("Drift or regression: neither: no value differs in ")

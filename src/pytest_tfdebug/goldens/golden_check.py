@@ -79,7 +79,8 @@ class GoldenCheck:
         report = compare_with(golden, model, called, settings, group=group, progress=progress)
         blind = recorded_blind_spots(golden)
         is_right = report.ok
-        self._count(is_right, called.note, report.coverage, report.worst, "; ".join(report.output_notes), blind)
+        noted = " ".join(filter(None, (called.note, *report.renamed)))
+        self._count(is_right, noted, report.coverage, report.worst, "; ".join(report.output_notes), blind)
         if is_right:
             for warning in warnings_of(report, class_name):
                 warnings.warn(warning, stacklevel=3)

@@ -228,14 +228,15 @@ class _HeldModel:
         elif not report.by_values:  # else the values were compared whatever their names
             told = "Weights were not compared: no names match (use rename=)."
         since = list(changed_environment(self.golden.extra["provenance"], provenance(model)))
-        lines = [told, f"Changed since it was recorded: {'; '.join(since)}." if since else ""]
+        lines = [f"Changed since it was recorded: {'; '.join(since)}." if since else ""]
         is_drift = False
         if not report.by_values and not is_of_dtype:
             assessed = assess(report, since, wrong)
             is_drift = assessed.finding == "drift"
             lines.append(str(assessed))
-        facts = [*report.facts, *filter(None, lines)]
-        return replace(report, facts=facts, changed=since, other_weights=wrong, is_drift=is_drift)
+        facts = [*report.facts, *filter(None, [told])]
+        between = [line for line in lines if line]
+        return replace(report, facts=facts, between=between, changed=since, other_weights=wrong, is_drift=is_drift)
 
     def failing_elements(self, report: ParityReport) -> ElementGrid | None:
         """Return the elements of the first differing tensor that both sides have whole.

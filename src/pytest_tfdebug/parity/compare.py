@@ -11,7 +11,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
-from pytest_tfdebug.parity.calls.call_notes import other_numbers
+from pytest_tfdebug.parity.calls.call_notes import called_otherwise, other_numbers
 from pytest_tfdebug.parity.calls.noise import (
     at_the_greatest_jump,
     has_value_jump,
@@ -316,7 +316,7 @@ def conclude(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
             "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
-    unseen, failed = [], []
+    unseen, failed, otherwise = [], [], list(called_otherwise(compared))
     if culprit is not None:
         failed = [note for each in again if each is not None for note in each.notes]
     else:
@@ -329,7 +329,8 @@ def conclude(
         divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(found.notes), *unseen, *notes, *_told_search(culprit, look), *dict.fromkeys(failed)],
+        [*dict.fromkeys((*found.notes, *unseen, *notes, *_told_search(culprit, look), *failed, *otherwise))],
+        renamed=otherwise,
         unseen=unseen,
         suggested={} if inside else decided.rules,
         internal=inside,

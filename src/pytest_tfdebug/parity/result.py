@@ -40,6 +40,8 @@ class ParityReport:
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
         behind: Faults behind the culprit, in the order of the forward.
         explained: What the values of both forwards say; None where nobody asked.
+        renamed: Which outputs are only called otherwise, in a sentence; empty where none is.
+        between: What lies between the recording and this run, and what that makes of the difference, in sentences.
         changed: What differs in the environment since the expected side was recorded, as far as somebody looked.
         other_weights: Parameters that are not those of the expected side, likewise.
         is_drift: Whether nothing jumps, and the environment is another than the expected side's.
@@ -67,6 +69,8 @@ class ParityReport:
     unpaired: list[Call] = field(default_factory=list, repr=False)
     behind: tuple[Culprit, ...] = ()
     explained: Explained | None = field(default=None, repr=False, compare=False)
+    renamed: list[str] = field(default_factory=list)
+    between: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     other_weights: list[str] = field(default_factory=list)
     is_drift: bool = False

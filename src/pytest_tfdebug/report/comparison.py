@@ -70,7 +70,7 @@ def parity_text(report: ParityReport) -> CheckText:
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         (*_others(report), *_code(culprit)),
-        tuple(filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit)))),
+        (*report.between, *filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit)))),
         (*next_step(report.advice), *names),
         tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),

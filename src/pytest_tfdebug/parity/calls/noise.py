@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.records import FORMS, as_they_ended
@@ -27,13 +28,19 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
-Finding = Literal["drift", "regression", "unclear"]
+Finding = Literal["drift", "regression", "form", "unclear"]
 
 #: A module that multiplies the error by this is a jump. Rounding in one layer of the models of ``fixtures/`` multiplies
 #: it by up to 8 (eager against SDPA attention, float32); the bugs of the catalogue start at 800.
 _JUMP = 50.0
 #: Rounding that has grown beyond this multiple of epsilon is no rounding any more.
 _LARGE = 1e4
+_NAMED: dict[Finding, str] = {
+    "drift": "it is probably drift: ",
+    "regression": "it is probably a regression: ",
+    "form": "neither: ",
+    "unclear": "",
+}
 _NO_JUMP = "no module jumps, and the relative L2 stays below"
 
 
@@ -41,12 +48,11 @@ _NO_JUMP = "no module jumps, and the relative L2 stays below"
 class Assessment:
     """What the evidence speaks for."""
 
-    finding: Finding  # ``drift``, ``regression`` or ``unclear``
+    finding: Finding  # ``form``: every value agrees, and what is returned has another form
     reason: str  # why, in a sentence
 
     def __str__(self) -> str:
-        named = {"drift": "it is probably drift: ", "regression": "it is probably a regression: ", "unclear": ""}
-        return f"Drift or regression: {named[self.finding]}{self.reason}"
+        return f"Drift or regression: {_NAMED[self.finding]}{self.reason}"
 
 
 def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
@@ -55,15 +61,24 @@ def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence
     kind, divergence = (culprit.kind, culprit.divergence) if culprit is not None else (None, None)
     if kind == "inputs":
         return Assessment("unclear", "the model was given other inputs.")
-    if wrong_weights:
-        return Assessment("regression", f"the weights are not the recorded ones ({wrong_weights[0]!r}).")
-    if kind in ("not-called", "extra-call"):
-        return Assessment("regression", "the modules that are called differ.")
-    if any(leaf.problem in FORMS for item in report.calls for leaf in item.outputs):
-        return Assessment("regression", "an output has another shape or dtype.")
-    if divergence is not None and divergence.comparison.problem == "missing":
-        return Assessment("regression", "a tensor is missing.")
+    if changes and not wrong_weights and not any(_differ(item) for item in report.calls):
+        told = f"no value differs in {counted(report.tensors, 'tensor')}, and what is returned has another form."
+        return Assessment("form", told)
+    is_gone = divergence is not None and divergence.comparison.problem == "missing"
+    is_of_form = any(leaf.problem in FORMS for item in report.calls for leaf in item.outputs)
+    for reason, holds in (
+        (f"the weights are not the recorded ones ({', '.join(map(repr, wrong_weights[:1]))}).", bool(wrong_weights)),
+        ("the modules that are called differ.", kind in ("not-called", "extra-call")),
+        ("an output has another shape or dtype.", is_of_form),
+        ("a tensor is missing.", is_gone),
+    ):
+        if holds:
+            return Assessment("regression", reason)
     return _told_by_size(report, "; ".join(changes))
+
+
+def _differ(item: CallComparison) -> bool:
+    return any(leaf.problem == "values" for leaf in item.made)
 
 
 def _told_by_size(report: ParityReport, since: str) -> Assessment:

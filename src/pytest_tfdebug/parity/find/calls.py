@@ -17,7 +17,6 @@ from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.calls.call_notes import (
-    called_otherwise,
     given_to_model,
     harmless_differences,
     input_problem,
@@ -80,8 +79,7 @@ def judge_calls(compared: Compared) -> Verdict:
     given = _other_inputs(tree.roots)
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
     if given is None and not bad_outputs:
-        notes = [*given_to_model(tree.roots), *called_otherwise(compared), *harmless_differences(compared)]
-        return Verdict(notes=[*notes, *non_finite(compared)])
+        return Verdict(notes=[*given_to_model(tree.roots), *harmless_differences(compared), *non_finite(compared)])
     divergences = [
         _divergence(item, leaf)
         for item, leaves in tree.events()
@@ -107,7 +105,7 @@ def judge_calls(compared: Compared) -> Verdict:
         claim = replace(claim, evidence=Evidence.ROUNDED_CALLS)
     if claim.kind in _IN_LINES and not any(leaf.problem == "values" for it in compared.calls for leaf in it.made):
         claim = replace(claim, wrong=claim.wrong or told_form(fault.leaf))
-    return Verdict(divergences, claim, [*given_to_model(tree.roots), *called_otherwise(compared)])
+    return Verdict(divergences, claim, [*given_to_model(tree.roots)])
 
 
 def _other_inputs(roots: list[CallComparison]) -> tuple[CallComparison, list[LeafComparison]] | None:
