@@ -1,8 +1,11 @@
 """Source of a test class -> the state of its tests: state, form, reason, condition."""
 
+import textwrap
+
 import pytest
 
 from pytest_tfdebug.scan import scan
+from pytest_tfdebug.scan.cli import main
 
 SKIPPED, CONDITIONAL = "skipped", "conditional"
 
@@ -641,3 +644,105 @@ def test_a_class_or_function_in_a_reason_reads_as_its_source(repo):
     )
 
     assert state_of(root) == (SKIPPED, "decorator", "{Own} and {own} of x", "")
+
+
+_HIDING = {
+    "no classes": ("all_model_classes = ()", "all_model_classes is empty"),
+    "caught": (
+        """
+        all_model_classes = (int,)
+        def test_classes(self):
+            try:
+                super().test_classes()
+            except Exception:
+                pass
+        """,
+        "what its super method raises is caught",
+    ),
+    "expected failure": (
+        """
+        all_model_classes = (int,)
+        @unittest.expectedFailure
+        def test_classes(self):
+            super().test_classes()
+        """,
+        "unittest.expectedFailure",
+    ),
+    "expected error": (
+        """
+        all_model_classes = (int,)
+        def test_classes(self):
+            with self.assertRaises(Exception):
+                super().test_classes()
+        """,
+        "its super method is expected to fail",
+    ),
+}
+_COMMON_CLASSES = """
+    class ModelTesterMixin:
+        all_model_classes = ()
+        def test_classes(self):
+            for each in self.all_model_classes:
+                assert each
+"""
+
+
+def _hiding(body):
+    head = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n"
+    return (
+        f"{head}class MTest(ModelTesterMixin, unittest.TestCase):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+    )
+
+
+@pytest.mark.parametrize("how", _HIDING)
+def test_test_that_cannot_fail_is_empty_and_says_why(written, how):
+    body, reason = _HIDING[how]
+    root = written(
+        {
+            "tests/test_modeling_common.py": _COMMON_CLASSES,
+            "tests/models/m/test_modeling_m.py": _hiding(body),
+            "tests/models/n/test_modeling_n.py": _hiding("all_model_classes = (int,)").replace("MTest", "NTest"),
+        }
+    )
+
+    cases = {case.model: case.state for case in scan(root)["test_classes"].cases}
+
+    assert (cases["m"].state, cases["m"].reason) == ("empty", reason)
+    assert cases["n"].state == "ran"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "try:\n    super().test_classes()\nexcept ValueError:\n    pass",
+        "try:\n    super().test_classes()\nexcept Exception:\n    raise",
+        "try:\n    super().test_classes()\nexcept Exception as error:\n    self.assertIn('x', str(error))",
+        "with self.assertRaises(ValueError):\n    self.run_it(None)",
+        "with self.subTest():\n    super().test_classes()",
+    ],
+)
+def test_test_that_can_fail_is_not_empty(written, body):
+    method = "all_model_classes = (int,)\ndef test_classes(self):\n" + textwrap.indent(body, "    ")
+    root = written(
+        {
+            "tests/test_modeling_common.py": _COMMON_CLASSES,
+            "tests/models/m/test_modeling_m.py": _hiding(method),
+        }
+    )
+
+    assert [case.state.state for case in scan(root)["test_classes"].cases] == ["ran"]
+
+
+@pytest.mark.parametrize("line", ["globals()[name] = type(name, (), {})", 'Make("m", not_supported=["test_classes"])'])
+def test_what_makes_tests_when_it_runs_is_named_and_fails_under_strict(written, capsys, line):
+    root = written(
+        {
+            "tests/test_modeling_common.py": _COMMON_CLASSES,
+            "tests/models/m/test_modeling_m.py": _hiding("all_model_classes = (int,)") + line + "\n",
+        }
+    )
+
+    assert main(["--repo", str(root), "--no_cache"]) == 0
+    assert f"  tests/models/m/test_modeling_m.py:5: {line}" in capsys.readouterr().err
+    assert main(["--repo", str(root), "--strict"]) == 2
+    assert "1 line(s) that could not be read, named above, with --strict." in capsys.readouterr().err

@@ -46,6 +46,7 @@ class Head(NamedTuple):
     summary: str
     size: int
     checksum: int
+    unread: list[str]
 
 
 class Cache:
@@ -64,10 +65,12 @@ class Cache:
     def head(self, name: str) -> Head | None:
         """Return what is kept of an answer; None where there is none, or it is not what it should be."""
         with suppress(*MISTAKES):
-            record, bad, unresolved, summary, size, checksum = self._heads[name]
-            texts = (*record.values(), *bad.values(), *unresolved, summary)
-            if all(isinstance(text, str) for text in texts) and not isinstance(unresolved, str):
-                return Head(record, bad, unresolved, summary, int(size), int(checksum))
+            record, bad, unresolved, summary, size, checksum, unread = self._heads[name]
+            texts = (*record.values(), *bad.values(), *unresolved, *unread, summary)
+            if all(isinstance(text, str) for text in texts) and not any(
+                isinstance(it, str) for it in (unresolved, unread)
+            ):
+                return Head(record, bad, unresolved, summary, int(size), int(checksum), unread)
         return None
 
     def keep(self, name: str, head: Head) -> None:
@@ -146,7 +149,15 @@ class Answer:
         if self._kept is not None:
             return self._kept
         found = self.result
-        return Head(self._found.record, found.skipped_files, found.unresolved_bases, "\n".join(self._summary()), 0, 0)
+        return Head(
+            self._found.record,
+            found.skipped_files,
+            found.unresolved_bases,
+            "\n".join(self._summary()),
+            0,
+            0,
+            found.unread,
+        )
 
     @cached_property
     def result(self) -> ScanResult:
@@ -185,6 +196,9 @@ class Answer:
         if unresolved:
             yield f"warning: {len(unresolved)} base class(es) not found; the tests that they bring are not counted:"
             yield from (f"  {base}" for base in unresolved)
+        if self.head.unread:
+            yield f"warning: {len(self.head.unread)} line(s) make or leave out tests when they run, which was not read:"
+            yield from (f"  {line}" for line in self.head.unread)
 
     def summarize(self, *, verbose: bool = False) -> Iterable[str]:
         """Return the lines of the summary."""

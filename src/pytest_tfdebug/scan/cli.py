@@ -67,7 +67,11 @@ def parser() -> argparse.ArgumentParser:
     add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no-cache", action="store_true", help="neither read nor write the cache")
-    add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
+    add(
+        "--strict",
+        action="store_true",
+        help="exit with 2 if a file or what makes tests cannot be read; checks the syntax of every file",
+    )
     add("--strict-reasons", action="store_true", help="exit with 1 if any skip has no reason, old ones too")
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
@@ -91,6 +95,8 @@ def _run(options: argparse.Namespace) -> int:
     _print(found.warnings, sys.stderr)
     if options.strict and found.head.bad:
         raise ScanError(f"{len(found.head.bad)} unreadable file(s), named above, with --strict.")
+    if options.strict and found.head.unread:
+        raise ScanError(f"{len(found.head.unread)} line(s) that could not be read, named above, with --strict.")
     target = _target(options, found)
     saved = [] if target is None else _save(target, options.format, found)
     found.keep()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -49,6 +49,7 @@ class ModelScan(NamedTuple):
     classes: list[ClassTests]
     mixins: list[Mixin]
     unresolved: list[Unresolved]
+    unread: list[str]  # ``file:line: source`` of what makes or leaves out tests when it runs
 
 
 class PartialScan(NamedTuple):
@@ -85,7 +86,8 @@ def result(part: PartialScan, test: str | None) -> ScanResult:
         named = {origin for _, origin in roots}
         origin = next((known for known in ORIGINS.values() if known in named), min(roots)[1])
         tests[name] = CommonTest(name, origin, tuple(cases[name]))
-    return ScanResult(tests, sorted(model.model for model in models), part.bad, bases)
+    unread = sorted({line for model in models for line in model.unread})
+    return ScanResult(tests, sorted(model.model for model in models), part.bad, bases, unread)
 
 
 def _check(names: list[str], common: set[str], models: int, test: str | None, unresolved: list[str]) -> None:
@@ -208,12 +210,14 @@ class ScanResult:
         models: Every model that has test files.
         skipped_files: Files that could not be read, with the reason.
         unresolved_bases: Base classes that were neither found nor known by name.
+        unread: What makes or leaves out tests when it runs, ``file:line: source``.
     """
 
     tests: dict[str, CommonTest]
     models: list[str]
     skipped_files: dict[str, str]
     unresolved_bases: list[str]
+    unread: list[str] = field(default_factory=list)
 
     def __getitem__(self, test: str) -> CommonTest:
         return self.tests[test]

@@ -73,7 +73,8 @@ class Scanner:
         linked = set().union(*(cls.mro for cls, is_test_class in self._linked.items() if is_test_class))
         used = {(cls.file.path, cls.facts.line, cls.name) for cls in linked}
         unresolved = [base for base in self.linker.unresolved if (base.path, base.line, base.cls) in used]
-        return ModelScan(model, classes, ordered, unresolved)
+        unread = [line for where in places for line in self.workspace.unread.get(where.path, ())]
+        return ModelScan(model, classes, ordered, unresolved, unread)
 
     def _file(self, where: ModelTestFile) -> Iterator[ClassTests]:
         file = self.workspace.file(where.path)

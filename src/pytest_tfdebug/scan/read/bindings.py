@@ -75,6 +75,24 @@ class BoundFunction(_Defined):
         """Whether the body tests nothing: no statement of it that runs does anything."""
         return bool(self._statement.block) and _is_idle(self._statement.block)
 
+    @cached_property
+    def what_hides(self) -> str:
+        """Why the body cannot fail: it only calls its super method, and what that raises is no failure; else empty."""
+        left = [each for each in self._statement.block if each.word or not _does_nothing(_code_of(each))]
+        if not left or not _only_calls_super(left[0].block):
+            return ""
+        first, more = left[0], left[1:]
+        if first.word == "with" and not more and _expects_failure(_code_of(first)):
+            return "its super method is expected to fail"
+        is_caught = any(_catches_failure(_code_of(each)) for each in more)
+        if first.word == "try" and is_caught and all(each.word == "except" and _is_idle(each.block) for each in more):
+            return "what its super method raises is caught"
+        return ""
+
+    def mentions(self, name: str) -> bool:
+        """Tell whether a name stands in its source."""
+        return name in self._statement.source
+
     @property
     def does_nothing_but_skip(self) -> bool:
         """Whether the body tests nothing, or all that it does is to skip."""
@@ -191,6 +209,33 @@ _ENTERED = frozenset({"for", "while", "if", "elif", "else", "try", "except", "fi
 _MADE_EMPTY = frozenset({"dict", "frozenset", "list", "range", "set", "tuple"})
 #: Characters of an empty literal, or of a call that makes an empty value, at most.
 _SHORT = 40
+
+
+#: What expects that a block fails, and what a handler names that catches a failed assertion.
+_EXPECTING = frozenset({"assertRaises", "assertRaisesRegex", "raises"})
+_CATCHING = ("AssertionError", "BaseException", "Exception")
+
+
+def _code_of(statement: Statement) -> str:
+    return uncommented(statement.text).strip()
+
+
+def _expects_failure(header: str) -> bool:
+    """Tell whether a ``with`` expects an exception."""
+    node = _read(header.removeprefix("with").strip().removesuffix(":").partition(" as ")[0])
+    return isinstance(node, cst.Call) and syntax.dotted(node.func).rpartition(".")[2] in _EXPECTING
+
+
+def _catches_failure(header: str) -> bool:
+    """Tell whether an ``except`` catches a failed assertion."""
+    named = header.removeprefix("except").strip().removesuffix(":").partition(" as ")[0]
+    node = _read(named) if named else None
+    return not named or (node is not None and syntax.mentions(node, *_CATCHING))
+
+
+def _only_calls_super(block: list[Statement]) -> bool:
+    left = [_code_of(each) for each in block if each.word or not _does_nothing(_code_of(each))]
+    return len(left) == 1 and left[0].removeprefix("return ").startswith("super()")
 
 
 def _is_idle(block: list[Statement]) -> bool:

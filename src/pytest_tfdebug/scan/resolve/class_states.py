@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: Methods that run before every test of a class and can skip in its place, in a ``unittest.TestCase`` and elsewhere.
 _SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
 _PLAIN_SETUPS = ("setup_class", "setup_method")
+#: What holds the model classes that a common test goes through.
+_CLASSES = "all_model_classes"
 #: Functions of which pytest calls the first that a module has, before its tests.
 _MODULE_SETUPS = ("setUpModule", "setup_module")
 
@@ -38,6 +40,7 @@ class ClassStates:
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
+        self._evaluator = evaluator
         self.definitions = Definitions(workspace, evaluator, decorators)
         self._on_one = cache(self._of_marks)
         self._own = cache(_own_tests)
@@ -93,7 +96,15 @@ class ClassStates:
                 body = of_body(skips, is_skipped=end is End.SKIPPED)
                 definition.outcomes[id(skips)] = judged(definition.method, body)
             state = definition.outcomes[id(skips)] if skips else state
+            if state is None and self._has_no_classes(cls, definition.function):
+                where = cls.find(_CLASSES)
+                line = where[1].line if where is not None else 0
+                return State("empty", "empty", f"{_CLASSES} is empty", file=(where or (cls, 0))[0].file.path, line=line)
         return base if state is None else _named(self._joined_with(state, base), cls)
+
+    def _has_no_classes(self, cls: Linked, function: BoundFunction) -> bool:
+        """Tell whether a test goes through the model classes of a class that has none."""
+        return function.mentions(f"self.{_CLASSES}") and self._evaluator.attribute(cls, _CLASSES) == ()
 
     def _joined_with(self, state: State, base: State) -> State:
         """Return the state of a test that may run with the condition of the class added."""

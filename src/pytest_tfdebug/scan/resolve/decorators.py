@@ -42,6 +42,7 @@ SKIP_DECORATORS = {
     "pytest.mark.skipif": SkipDecorator("pytest", has_condition=True, reason=None),
     **{f"{module}.{name}": skip for module in ("unittest", "unittest.case") for name, skip in _UNITTEST.items()},
 }
+_EXPECTED_FAILURE = frozenset({"unittest.expectedFailure", "unittest.case.expectedFailure"})
 #: Functions that skip the test that calls them.
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators outside the repository that always skip.
@@ -71,6 +72,12 @@ class Decorators:
         """Tell whether a decorator is a mark of pytest, which is callable whatever it is put on."""
         symbol = self._workspace.callee(file, self._workspace.node(file, decorator))
         return isinstance(symbol, External) and symbol.name.startswith("pytest.mark.")
+
+    def expects_failure(self, file: File, decorators: Sequence[Decorator]) -> bool:
+        """Tell whether a test may fail as far as its decorators go."""
+        named = (each for each in decorators if "expectedFailure" in each.text)
+        symbols = (self._workspace.callee(file, self._workspace.node(file, each)) for each in named)
+        return any(isinstance(it, External) and it.name in _EXPECTED_FAILURE for it in symbols)
 
     def module_skip(self, file: File, call: Decorator) -> list[GuardedSkip]:
         """Return the skip of a ``pytest.skip(..., allow_module_level=True)`` at the top of a module."""

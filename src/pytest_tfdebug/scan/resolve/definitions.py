@@ -108,9 +108,13 @@ class Definitions:
             return _without_body(definer, "vanished", binding)
         method = self._on_method(definer, decorators)
         state = judged(method)
-        if state is None and binding.is_empty:
-            return _without_body(definer, "empty", binding)
+        if state is None and (binding.is_empty or (why := self._why_it_cannot_fail(definer, binding, decorators))):
+            return _without_body(definer, "empty", binding, "" if binding.is_empty else why)
         return Definition(definer, state, None if state is not None and state.is_skipped else binding, method)
+
+    def _why_it_cannot_fail(self, definer: Linked, function: BoundFunction, decorators: tuple[Decorator, ...]) -> str:
+        expects = self._decorators.expects_failure(definer.file, decorators)
+        return "unittest.expectedFailure" if expects else function.what_hides
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator]) -> Applied:
         found = (self._decorators.of(definer.file, decorator, definer.facts) for decorator in decorators)

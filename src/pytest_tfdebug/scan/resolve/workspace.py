@@ -52,6 +52,7 @@ class Workspace:
 
     Attributes:
         bad: The files that cannot be read, with the reason.
+        unread: What makes or leaves out tests when a model test file runs, ``file:line: source``.
         may_skip: Tells whether calling a dotted name of a file may skip; the runner sets it.
         resolve: Returns what a dotted name of a module means, or None where its first part is not bound there.
         exported: Returns what an import of a name from a module brings.
@@ -60,6 +61,7 @@ class Workspace:
 
     def __init__(self, tree: Tree, models: Collection[str], *, is_checked: bool) -> None:
         self.bad: dict[str, str] = {}
+        self.unread: dict[str, list[str]] = {}
         self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
         self._read: dict[str, File | None] = {}
@@ -99,6 +101,9 @@ class Workspace:
         if path in self._models and not content.strip():
             raise BadSourceError("empty")
         text = decode(content)
+        if path in self._models and ("globals()" in text or "not_supported" in text):
+            lines = enumerate(text.split("\n"), 1)
+            self.unread[path] = [f"{path}:{number}: {line.strip()}" for number, line in lines if _is_at_run_time(line)]
         if self._is_checked:
             check(text)
 
@@ -213,3 +218,12 @@ class Workspace:
         if not self._tree.is_file(package):
             self._read.setdefault(package, File(package, Module({})))
         return package
+
+
+def _is_at_run_time(line: str) -> bool:
+    """Tell whether a line makes a class under a name of its own, or lists tests to leave out (``adapters``)."""
+    target, sign, value = line.partition("=")
+    if target.strip().startswith("globals()["):
+        return bool(sign) and target.rstrip().endswith("]") and value[:1] != "="
+    listed = line.partition("not_supported")[2].replace(" ", "")
+    return listed.startswith("=[") and listed[2:3] not in {"", "]"}
