@@ -24,8 +24,9 @@ from pytest_tfdebug.parity.pair.pairing import (
     pair_outputs,
 )
 from pytest_tfdebug.parity.pair.rename import renamer
+from pytest_tfdebug.parity.tensors.coarseness import told_coarse
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
-from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
+from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs, is_cache, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.parity.tensors.ranks import compare_on_rank, in_recorded_layout
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
@@ -34,7 +35,7 @@ from pytest_tfdebug.tracing.record.leaves import skeleton
 from pytest_tfdebug.tracing.record.ranks import record_here
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -105,6 +106,8 @@ class Compared:
     # expected module path -> path of the actual model's module that stands for it
     own_paths: dict[str, str] = field(default_factory=dict)
     tensors: int = 0  # number of tensors that were compared by value
+    # what would pass in place of outputs that agree, in sentences: a part of them that is hardly compared
+    coarse: list[str] = field(default_factory=list)
 
 
 def tally(found: Compared) -> Compared:
@@ -254,12 +257,27 @@ class Comparator:
             expected = *expected, *plain_outputs(item.expected, dtype)
             if self.group is None:
                 compare = partial(self._leaf, "output", path)
-                return hold_outputs(actual, expected, compare, self._rules, is_strict=is_strict)
+                found = hold_outputs(actual, expected, compare, self._rules, is_strict=is_strict)
+                self.result.coarse += self._told_coarse(path, found, actual)
+                return found
         is_given_other = any(
             not leaf.problem and leaf.expected is not None and leaf.shape != leaf.expected.shape for leaf in item.inputs
         )
         pairs = pair_outputs(actual, expected, partial(self._apart, path))
         return self._compare("output", path, pairs, in_any_form=is_given_other)
+
+    def _told_coarse(self, path: str, found: Iterable[LeafComparison], actual: Iterable[TensorRecord]) -> Iterator[str]:
+        """Say of outputs that agree what would agree as well; a cache shows in what is computed from it."""
+        tensors = {record.leaf: record.tensor for record in actual}
+        for leaf in found:
+            expected = leaf.expected
+            if expected is None or leaf.problem or not leaf.is_measured or is_cache(expected):
+                continue
+            tensor = expected.tensor if expected.tensor is not None else tensors.get(leaf.leaf)
+            if tensor is not None:
+                tolerance = self.tolerances.of(path, expected.dtype, expected.floor)
+                told = told_coarse(shown(expected.leaf) or "output", tensor, tolerance)
+                yield from [told] if told else []
 
     def _apart(self, path: str, actual: TensorRecord, expected: TensorRecord) -> float:
         """Return the relative difference of two outputs of a module; infinite where they cannot be subtracted."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.parity.claims import Evidence, claim_of
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
-from pytest_tfdebug.parity.tensors.outputs import is_of_numbers, is_uncompared, shown
+from pytest_tfdebug.parity.tensors.outputs import UNUSUAL, is_of_numbers, is_uncompared, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import TO_OPEN, unopened
 from pytest_tfdebug.records import FAILING, Coverage, Divergence
 from pytest_tfdebug.tensors import varies, widen
@@ -67,6 +67,8 @@ def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:
         names = listed(list(dict.fromkeys(item.call.class_name for item in roots)), 3)
         yield f"The output of {names} was not compared: no tensor of it has a counterpart. Compared: {some}. {TO_OPEN}"
     leaves = [leaf for leaf in outputs if leaf.is_measured]
+    yield from compared.coarse
+    yield from (_told_exchanged(leaf) for leaf in leaves if leaf.how is not None and leaf.how.endswith(UNUSUAL))
     numbers = [leaf for leaf in leaves if is_of_numbers(leaf)]
     if not leaves or any(leaf.expected is not None and _varies(leaf.expected) for leaf in numbers):
         return
@@ -78,6 +80,16 @@ def told_unseen(compared: Compared, coverage: Coverage) -> Iterator[str]:
         if coverage.share >= _LITTLE:
             return
     yield f"Most faults would pass: the outputs agree, but they are {are}. {told} {advice}"
+
+
+def _told_exchanged(leaf: LeafComparison) -> str:
+    """Say that an output agrees only with axes exchanged, as width and height."""
+    name = shown(leaf.leaf) or "the output"
+    how = (leaf.how or "").removesuffix(UNUSUAL).rpartition(", its axes")[2]
+    return (
+        f"{name} agrees with its axes{how} alone: that is not one axis moved, so width and height may be exchanged. "
+        "Compare sizes that differ, or permute the port's output."
+    )
 
 
 def _varies(record: TensorRecord) -> bool:

@@ -31,6 +31,8 @@ _INDEXED = re.compile(r"(?P<path>.*?)(?P<index>\[(?:[^\[\]'\"]*[:,.][^\[\]'\"]*)
 _CACHE = re.compile(r"(\.|\[')?\w*(past_key_values?|caches?(_params)?)(?!\w)", re.IGNORECASE)
 #: Axes of which every order is tried.
 _MOST_AXES = 6
+#: Said of an order that no layer makes of another one.
+UNUSUAL = ", which exchanges axes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,7 @@ class _SideBySide:
 
         A cache is no such one.
         """
-        left = [record for record in self._left if not _is_cache(record)]
+        left = [record for record in self._left if not is_cache(record)]
         if len(left) < sum(map(is_of_numbers, self._free)):
             return
         for expected in left:
@@ -206,14 +208,14 @@ class _SideBySide:
         is_lone = sum(map(is_of_numbers, self._expected)) == sum(map(is_of_numbers, self._actual)) == len(free) == 1
         for expected in self._left:
             mine = named.get(leaf_key(expected.leaf), free[0] if is_lone and is_of_numbers(expected) else None)
-            if mine is not None and not _is_cache(expected):
+            if mine is not None and not is_cache(expected):
                 self._take(expected, mine, replace(self._compare_here(mine, expected), how="by name"))
 
     def finish(self, *, is_strict: bool) -> tuple[LeafComparison, ...]:
         # what is returned and was found to be no output of the reference may be its cache
         has_cache = is_strict or any(map(is_of_numbers, self._free))
         for expected in self._left:
-            told = "" if has_cache or not _is_cache(expected) else "a cache that is not returned here"
+            told = "" if has_cache or not is_cache(expected) else "a cache that is not returned here"
             told = "left out by outputs=" if self._rules.paths is not None else told
             bare = LeafComparison(
                 "output", expected.leaf, "missing", expected.shape, expected.dtype, expected, how=told
@@ -268,7 +270,18 @@ class _SideBySide:
             return
         for order in orders:
             moved = bare.permute(order).reshape(expected.shape)
-            yield _with(mine, moved), f"{was}, its axes in the order {order}"
+            unusual = "" if _is_one_moved(order) else UNUSUAL
+            yield _with(mine, moved), f"{was}, its axes in the order {order}{unusual}"
+
+
+def _is_one_moved(order: Sequence[int]) -> bool:
+    """Tell whether an order is that of axes of which one was moved, as frameworks and layers do: channels last."""
+    plain = list(range(len(order)))
+    return any(
+        [*(rest := [axis for axis in plain if axis != one])[:at], one, *rest[at:]] == [*order]
+        for one in plain
+        for at in plain
+    )
 
 
 def _is_joined(one: Sequence[int], other: Sequence[int]) -> bool:
@@ -349,13 +362,14 @@ def is_of_numbers(held: TensorRecord | LeafComparison) -> bool:
     return "float" in held.dtype or "complex" in held.dtype
 
 
-def _is_cache(record: TensorRecord) -> bool:
+def is_cache(record: TensorRecord) -> bool:
+    """Tell whether an output is a cache, by its name."""
     return _CACHE.match(record.leaf) is not None
 
 
 def _without_caches(records: Sequence[TensorRecord]) -> Sequence[TensorRecord]:
     """Return the outputs that are no caches; all of them where there is nothing else."""
-    return [record for record in records if not _is_cache(record)] or records
+    return [record for record in records if not is_cache(record)] or records
 
 
 def shown(leaf: str) -> str:
