@@ -33,7 +33,9 @@ import command
 import padding_models
 import pytest_tfdebug
 from architectures import FAMILIES, small
+from pytest_tfdebug.github import workflow_command
 from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.tracing.record.state import random_state_kept
 from safety.goldens import play_interrupts, play_kills, play_many, play_two_updates
 from safety.large_files import play_large
@@ -183,6 +185,8 @@ def rows(wanted: list[str], checks: int) -> Iterator[Row]:
         raising = partial(_over, wanted, name, is_raising=True)
         yield f"{name}, the forward raises", raising, len(RAISED) * len(wanted)
     yield "a failure, and its second forward raises", partial(_explained, wanted), len(wanted)
+    yield "forwards under torch.func", _transforms, len(_TRANSFORMS)
+    yield "texts of strangers", _strangers, len(_STRANGE)
     yield "many tests in one process", play_many, checks // 2
     yield "many tests on 4 workers", partial(play_many, options=("-n", "4")), checks // 2
     yield "two updates at once", play_two_updates, 20
@@ -252,6 +256,58 @@ def _explained(wanted: list[str], _folder: Path, _count: int) -> list[str]:
         if report.ok or error.__name__ not in str(report):
             problems.append(f"{kind} ({error.__name__}): {str(report)[:80]}")
     return problems
+
+
+#: Transforms under which force fields and score models call their own modules.
+_TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "jacrev": lambda function, x: torch.func.jacrev(function)(x),
+    "jacfwd": lambda function, x: torch.func.jacfwd(function)(x),
+    "hessian": lambda function, x: torch.func.hessian(lambda y: function(y).sum())(x),
+    "functionalize": lambda function, x: torch.func.functionalize(function)(x),
+    "vmap": lambda function, x: torch.func.vmap(function)(x),
+}
+
+
+class _Transformed(torch.nn.Module):
+    def __init__(self, transform: str) -> None:
+        super().__init__()
+        self.inner, self.transform = torch.nn.Linear(4, 4), transform
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Call a module under a transform."""
+        return _TRANSFORMS[self.transform](lambda y: torch.tanh(self.inner(y)), x)
+
+
+def _transforms(folder: Path, _count: int) -> list[str]:
+    """Make a golden check of a model that calls its module under each transform."""
+    problems = []
+    for transform in _TRANSFORMS:
+        model, inputs = pytest_tfdebug.fill(_Transformed(transform).eval(), seed=0), {"x": torch.ones(3, 4)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch, in forward mode
+            problems += [f"{transform}: {found}" for found in play("golden", model, inputs, folder, None)]
+    return problems
+
+
+#: What a golden, a class or a reason of a skip may say, and what of it may reach no terminal, log or file.
+_STRANGE = {
+    "::stop-commands::x": "\n::stop",
+    "a ##[error]x": "##[",
+    "##vso[task.complete]": "##vso[",
+    "##teamcity[x]": "##teamcity[",
+    "a \x1b[31mb": "\x1b",
+    "a \u202eb": "\u202e",
+    "needs hf_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3g": "aB3dE6",
+}
+
+
+def _strangers(_folder: Path, _count: int) -> list[str]:
+    """Show each text through the one door, on a CI server."""
+    with patch.dict("os.environ", GITHUB_ACTIONS="true", CI="true"):
+        shown = {text: f"\n{leaving(text)}" for text in _STRANGE}
+        commands = {text: workflow_command("error", text) for text in _STRANGE}
+    problems = [f"{text!r} is shown as {shown[text]!r}" for text, bad in _STRANGE.items() if bad in shown[text]]
+    return problems + [f"{text!r} in {told!r}" for text, told in commands.items() if _STRANGE[text] in told]
 
 
 def built(kind: str) -> tuple[torch.nn.Module, Inputs]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.redaction import leaving
+
 if TYPE_CHECKING:
     from pytest_tfdebug.check_record import CheckRecord
 
@@ -22,7 +24,7 @@ def workflow_command(level: str, text: str, **properties: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return leaving(text, keep="\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def annotation(record: CheckRecord, root: str) -> str:

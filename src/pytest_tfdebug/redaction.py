@@ -83,13 +83,38 @@ def leaving(text: str, *, keep: str = "") -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Return a text with every character that could steer a terminal or a parser written out; ``keep`` stays."""
-    if text.isprintable():
+    """Return a text with every character that could steer a terminal or a parser written out; ``keep`` stays.
+
+    Under a CI server, whose runner reads the log, nothing in it begins a command either.
+    """
+    if not text.isprintable():
+        text = "".join(
+            character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+            for character in text
+        )
+    return without_commands(text)
+
+
+def without_commands(text: str) -> str:
+    """Return a text in which no line begins a command of a CI server's runner, which reads the log; elsewhere as is."""
+    if not ("::" in text or "##" in text) or ci_server() is None:
         return text
-    return "".join(
-        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return _COMMAND.sub(lambda found: "# #" if found[1] is None else f"{found[1]}: :", text)
+
+
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+#: What CI servers set: most of them CI; Jenkins, Azure Pipelines, TeamCity and CodeBuild a name of their own.
+_SERVERS = ("CI", "GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID")
+#: What begins a command: of GitHub at the beginning of a line, of older runners, Azure and TeamCity anywhere in it.
+_COMMAND = re.compile(r"(?m)^([ \t]*)::|##(?=\w*\[)")
+
+
+def ci_server() -> str | None:
+    """Return the variable by which a CI server is known; ``CI=false`` says that it is none."""
+    set_to = {name: os.environ[name].strip().lower() for name in _SERVERS if os.environ.get(name)}
+    if set_to.get("CI") in _FALSE:
+        return None
+    return next((name for name, value in set_to.items() if value not in _FALSE), None)
 
 
 def redact(text: str) -> str:
@@ -97,15 +122,19 @@ def redact(text: str) -> str:
     return _without(_secrets_of_the_environment(), text)
 
 
-def redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a JSON value without secrets in its texts, and with nothing under the names of secrets but switches."""
+def redacted(value: Any, *, keep: str | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value without secrets in its texts, and with nothing under the names of secrets but switches.
+
+    With ``keep`` its texts are :func:`printable` as well.
+    """
     known: dict[str, str] = {}  # records repeat their texts thousands of times
     values = _secrets_of_the_environment()
 
     def of(value: Any) -> Any:  # noqa: ANN401 - as above
         if isinstance(value, str):
             if value not in known:
-                known[value] = _without(values, value)
+                text = _without(values, value)
+                known[value] = text if keep is None else printable(text, keep=keep)
             return known[value]
         if isinstance(value, dict):
             return {

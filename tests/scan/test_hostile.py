@@ -12,6 +12,7 @@ import pytest
 
 from pytest_tfdebug.scan import scan
 from pytest_tfdebug.scan.cli import main
+from pytest_tfdebug.scan.render import cell
 
 TEST = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
 SKIP = '@unittest.skip("why")\n    def test_forward(self): pass'
@@ -254,7 +255,9 @@ def test_what_a_repository_says_does_not_steer_the_terminal(good, tmp_path, monk
     main(["--repo", str(good), "--test_method_name", "test_forward", form])
 
     written = "".join(capsys.readouterr())
-    assert "no \\u001b[2J, \\u009b2J or \\u202eback" in written
+    told = r"no \x1b[2J, \x9b2J or \u202eback"
+    shown = {"--format=json": told.replace("\\", "\\\\"), "--format=markdown": cell(told)}.get(form, told)
+    assert shown in written
     assert not set(written) & {"\x1b", "\x9b", chr(0x202E)}
 
 

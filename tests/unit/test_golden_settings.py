@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.goldens.place import ci_server
 from pytest_tfdebug.goldens.settings import parse_tolerances, settle
+from pytest_tfdebug.redaction import ci_server
 
 
 def item(*markers):

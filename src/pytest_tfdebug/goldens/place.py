@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.redaction import printable, redact
+from pytest_tfdebug.redaction import ci_server, printable, redact
 from pytest_tfdebug.running import told
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
@@ -117,9 +117,6 @@ RECORDING = frozenset({"update", "missing"})
 _FLAG = "--tf-golden"
 #: Where a worker of pytest-xdist finds whether the flag was typed.
 TYPED = "tfdebug_typed"
-_FALSE = frozenset({"", "0", "false", "no", "off"})
-#: What CI servers set: most of them CI; Jenkins, Azure Pipelines, TeamCity and CodeBuild a name of their own.
-_SERVERS = ("CI", "GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID")
 
 
 def golden_mode(config: pytest.Config) -> str:
@@ -129,14 +126,6 @@ def golden_mode(config: pytest.Config) -> str:
     """
     mode = Options.of(config).golden
     return "check" if mode in RECORDING and ci_server() and not is_typed(config) else mode
-
-
-def ci_server() -> str | None:
-    """Return the variable by which a CI server is known; ``CI=false`` says that it is none."""
-    set_to = {name: os.environ[name].strip().lower() for name in _SERVERS if os.environ.get(name)}
-    if set_to.get("CI") in _FALSE:
-        return None
-    return next((name for name, value in set_to.items() if value not in _FALSE), None)
 
 
 def is_typed(config: pytest.Config) -> bool:

@@ -102,7 +102,7 @@ class Publisher:
         if records:
             at = SourceRange(str(node.path), first, first)
             placed = [record if record.at is not None else replace(record, at=at) for record in records]
-            setattr(report, CARRIED, [json.dumps(redacted(record.to_dict())) for record in placed])
+            setattr(report, CARRIED, [json.dumps(redacted(record.to_dict(), keep="\n\t")) for record in placed])
             self._link(report, records)
 
     def _link(self, report: pytest.TestReport | pytest.CollectReport, records: list[CheckRecord]) -> None:

@@ -16,7 +16,7 @@ from _pytest.pathlib import bestrelpath
 from pytest_tfdebug.errors import CheckError
 from pytest_tfdebug.frames import is_users, package_of
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.redaction import leaving, redact
+from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.report.check_text import WIDTH, CheckText, Level
 from pytest_tfdebug.running import told
 
@@ -71,7 +71,7 @@ def add_properties(item: pytest.Item) -> None:
     """Add the results of a phase's checks to the properties of the test, each once."""
     records = item.stash.get(NOTED, [])
     for record in records:
-        found = [(name, redact(value)) for name, value in _properties(record)]
+        found = [(name, leaving(value, keep="\n\t")) for name, value in _properties(record)]
         item.user_properties += [pair for pair in found if pair not in item.user_properties]
     if not item.config.pluginmanager.has_plugin(PUBLISHER):
         records.clear()

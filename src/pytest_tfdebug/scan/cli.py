@@ -9,6 +9,7 @@ from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.redaction import without_commands
 from pytest_tfdebug.scan.answer import Answer, Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.tree import DiskTree
@@ -187,7 +188,7 @@ def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str,
     if options.format is None:
         _print(baseline.lines(changed, now, file or options.base, verbose=options.verbose))
     else:
-        _print(baseline.FORMATS[options.format](changed, now))
+        _print(baseline.FORMATS[options.format](changed, now), are_commands=options.format == "github")
     return FAILED if baseline.is_failure(changed) else OK
 
 
@@ -197,7 +198,7 @@ def _show_report(options: argparse.Namespace, found: Answer) -> int:
     if options.format is None:
         _print(found.summarize(verbose=options.verbose))
     elif options.format == "github":
-        _print(render.as_annotations(found.report))
+        _print(render.as_annotations(found.report), are_commands=True)
     else:
         _print([(found.result.dumps() if options.format == "json" else render.to_markdown(found.report)).rstrip("\n")])
     if not options.strict_reasons:
@@ -210,9 +211,9 @@ def _show_report(options: argparse.Namespace, found: Answer) -> int:
     return FAILED if bare else OK
 
 
-def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    stream = stream or sys.stdout
-    stream.write("".join(f"{line}\n" for line in lines).translate(_STEERING))
+def _print(lines: Iterable[str], stream: TextIO | None = None, *, are_commands: bool = False) -> None:
+    stream, text = stream or sys.stdout, "".join(f"{line}\n" for line in lines).translate(_STEERING)
+    stream.write(text if are_commands else without_commands(text))
     stream.flush()
 
 

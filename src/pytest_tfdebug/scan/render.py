@@ -146,13 +146,17 @@ def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
         if entries:
             lines += ["", f"### {test}", "", "| model | state | reason | where |", "| --- | --- | --- | --- |"]
         for each in entries:
-            lines.append(f"| {each['model']} | {each['state']} | {cell(each['reason'])} | {place(each)} |")
+            lines.append(f"| {cell(each['model'])} | {each['state']} | {cell(each['reason'])} | {cell(place(each))} |")
     return "\n".join(lines) + "\n"
 
 
+#: What markdown, HTML and GitHub's mentions begin with -> how it is shown as itself.
+_MARKS = {mark: f"\\{mark}" for mark in "\\`*_[]|!~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
+
+
 def cell(text: str) -> str:
-    """Return a text as it stands in a table of markdown."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Return a text as it stands in a table of markdown: as text alone."""
+    return "".join(_MARKS.get(mark, mark) for mark in " ".join(text.split()))
 
 
 def annotation(level: str, entry: Mapping[str, Any], title: str, more: str = "") -> str:

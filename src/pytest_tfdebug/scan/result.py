@@ -9,9 +9,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.scan.errors import ScanError, Unresolved
 from pytest_tfdebug.scan.read.files import replace
-from pytest_tfdebug.scan.resolve.conditions import State
+from pytest_tfdebug.scan.resolve.conditions import Condition, State
 
 if TYPE_CHECKING:
     import os
@@ -74,7 +75,7 @@ def result(part: PartialScan, test: str | None) -> ScanResult:
     models, cases = part.models, dict[str, list[Case]]()
     for cls in sorted((cls for model in models for cls in model.classes), key=attrgetter("model", "name")):
         for name, state in cls.states.items():
-            cases.setdefault(name, []).append(Case(cls.model, cls.name, state))
+            cases.setdefault(name, []).append(Case(cls.model, cls.name, _shown(state)))
     names = sorted(cases)
     mixins = {mixin for model in models for mixin in model.mixins}
     unresolved = sorted({base for model in models for base in model.unresolved}, key=attrgetter("path", "line"))
@@ -88,6 +89,15 @@ def result(part: PartialScan, test: str | None) -> ScanResult:
         tests[name] = CommonTest(name, origin, tuple(cases[name]))
     unread = sorted({line for model in models for line in model.unread})
     return ScanResult(tests, sorted(model.model for model in models), part.bad, bases, unread)
+
+
+@cache
+def _shown(state: State) -> State:
+    """Return a state whose texts may be shown: they are a repository's, and may hold its secrets."""
+    if not (state.reason or state.condition):
+        return state
+    ways = tuple(tuple(map(leaving, way)) for way in state.condition.ways)
+    return state._replace(reason=leaving(state.reason, keep="\n\t"), condition=Condition.of(ways))
 
 
 def _check(names: list[str], common: set[str], models: int, test: str | None, unresolved: list[str]) -> None:
