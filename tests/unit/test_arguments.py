@@ -66,7 +66,7 @@ def test_what_computes_with_another_number_is_proved_and_not_blamed(monkeypatch)
     culprit = compare(trace(Model(2, scale=2.0), X), trace(Model(3, scale=2.0), X)).culprit
 
     assert (culprit.kind, culprit.path) == ("glue", "Model")
-    assert culprit.proved == "with exponent 2 instead of 3 at test_arguments.py:23 every output agrees"
+    assert culprit.proved.startswith("with exponent 2 instead of 3 at test_arguments.py:23 every output agrees")
 
 
 def test_a_number_that_is_the_same_after_rounding_blames_nobody_else():

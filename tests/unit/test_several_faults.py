@@ -67,6 +67,17 @@ def test_two_mistakes_are_named_in_one_run(report_on):
     assert not any(culprit.certain for culprit in report.culprits)
 
 
+def test_a_diff_for_each_mistake_mends_the_port(report_on, tmp_path):
+    report, _ = report_on(SILU, SCALE)
+
+    added = [line for culprit in report.culprits for line in culprit.patch.splitlines() if line.startswith("+  ")]
+    assert [line.strip("+ ") for line in added] == [
+        "scores = query @ key.mT * 0.3535533905932738",
+        "return self.narrow(nn.functional.silu(gate) * wide)",
+    ]
+    assert "gelu(gate)" in (tmp_path / "wrong_port.py").read_text()  # nothing is written
+
+
 def test_the_second_line_says_how_many_faults_there_are(report_on):
     report, (embedding, mixer) = report_on(TWICE, SILU)
 
@@ -82,6 +93,7 @@ def test_one_mistake_is_told_as_one(report_on):
 
     assert [each.source.first for each in report.culprits] == [line]
     assert report.told_of_faults == ""
+    assert "+        return self.narrow(nn.functional.silu(gate) * wide)" in report.culprit.patch.splitlines()
 
 
 def test_a_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):

@@ -183,7 +183,9 @@ class _HeldModel:
         ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
         expected, live = (expected, Tape()) if ran is None else ran
         look = explain(expected, actual, fails=fails, applied=tape.numbers())
-        return with_faults(look, Trial(Live(tape, {}), Live(live, outputs_of(self.golden.trace)), seconds, begun))
+        again = None if ran is None or reference is None else (self.again, reference())
+        theirs = Live(live, outputs_of(self.golden.trace))
+        return with_faults(look, Trial(Live(tape, {}), theirs, seconds, begun, again))
 
     def of_inputs(self, report: ParityReport, mask: str) -> ParityReport | None:
         """Return the report of a difference that no code is to blame for; None of any other."""

@@ -31,6 +31,7 @@ class Evidence(Enum):
     CALLS = "the inputs of the module agree, and its output does not"
     INFERRED_PROOF = "the reference gives every output of the port after a change, of which the place is inferred"
     PROOF_OF_MANY = "changes in several modules mend every output, each alone"
+    THESE_INPUTS = "a change mends every output of these inputs, and not of others"
     ONE_OF_SEVERAL = "the change mends every output together with changes of other faults"
     LED_PAST = "the reference's value in this place leads to right ones behind it"
     MAKES_UP = "what mends every output is a change of a step that is right"

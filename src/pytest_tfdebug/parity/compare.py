@@ -26,6 +26,7 @@ from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
+from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.settle import FINAL, settle
@@ -201,7 +202,9 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
-    return with_faults(look, Trial(live[1], live[0], begun=begun))
+    theirs, own = expected.again, actual.again
+    again = (own, theirs) if isinstance(own, Rerun) and isinstance(theirs, Rerun) else None
+    return with_faults(look, Trial(live[1], live[0], begun=begun, again=again))
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:
@@ -307,6 +310,10 @@ def conclude(
     culprit = next(iter(settle(claims)), None)
     inside = tolerated(culprit, divergences, compared) if found.internal == "warn" else ""
     culprit, notes = (None, [inside, *decided.notes]) if inside else (culprit, decided.notes)
+    behind = () if culprit is None or look is None or look.faults is None else look.faults.beside(culprit)
+    if culprit is not None and look is not None and look.pair is not None and look.again is not None:
+        culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
+        behind = tuple(others)
     is_final, coverage = culprit is not None and culprit.kind in FINAL, measured_coverage(compared)
     if is_compared and decided.look is not None and decided.look.expected:
         coverage = Coverage(decided.look.compared, decided.look.expected, root=coverage.root)
@@ -338,7 +345,7 @@ def conclude(
         by_values=decided.look is not None,
         unpaired=compared.unpaired_expected,
         explained=look,
-        behind=() if culprit is None or look is None or look.faults is None else look.faults.beside(culprit),
+        behind=behind,
         output_notes=told_outputs(compared),
         noise="" if culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
         advice="" if found.judged.fails is not None or is_final else what_to_write(compared),

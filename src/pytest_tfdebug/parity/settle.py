@@ -44,6 +44,9 @@ POLICY = (
     Worth(Evidence.CALLS, CERTAIN, "what the module was given and what it returned were both compared"),
     Worth(Evidence.INFERRED_PROOF, UNSURE, "the change is of the reference, and its place in the port is inferred"),
     Worth(Evidence.PROOF_OF_MANY, UNSURE, "changes of other places mend every output as well"),
+    Worth(
+        Evidence.THESE_INPUTS, UNSURE, "the change does not mend the outputs of other inputs, where it was tried too"
+    ),
     Worth(Evidence.ONE_OF_SEVERAL, UNSURE, "the change was tried among others, and may make up for another line"),
     Worth(Evidence.LED_PAST, UNSURE, "no change was found that mends it: the line is wrong, or what it takes is"),
     Worth(Evidence.MAKES_UP, UNSURE, "what was changed is right: it makes up for what is wrong elsewhere"),

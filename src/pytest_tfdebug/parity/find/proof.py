@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
-from pytest_tfdebug.parity.find.proved_changes import changes_of, sentence
+from pytest_tfdebug.parity.find.proved_changes import changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
@@ -74,8 +74,10 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         return look
     known = pair.back.known if proof.is_reverse else pair.weights.known
     changes = tuple(changes_of(places_of(proof, known, claim.path, pair), is_reverse=proof.is_reverse))
-    proved = tuple(replace(each, changes=changes) for each in look.proved)
-    return replace(look, claim=replace(claim, changes=changes), proved=proved)
+    told: dict[str, Any] = {"changes": changes}
+    if proof.holds is False:
+        told["evidence"] = Evidence.THESE_INPUTS
+    return replace(look, claim=replace(claim, **told), proved=tuple(replace(each, **told) for each in look.proved))
 
 
 def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Claim) -> Explained:
@@ -83,7 +85,7 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Claim) -> 
     known = pair.back.known if proof.is_reverse else pair.weights.known
     places = places_of(proof, known, named.path, pair)
     told, is_certain = (
-        sentence(places, is_reverse=proof.is_reverse),
+        held_sentence(proof, places),
         len({place.finding.call.path for place in places}) == 1,
     )
     if proof.is_reverse:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.parity.find.proof import ProofPlace
+    from pytest_tfdebug.parity.proof.prove import Proof
     from pytest_tfdebug.records import ChangeKind
 
 #: Kind of a change of the search -> what it is of.
@@ -48,6 +49,15 @@ def changes_of(places: Sequence[ProofPlace], *, is_reverse: bool) -> Iterator[Ch
         new = "" if kind == "left out" else change.new or change.text
         file, line = ("", 0) if at is None else (at.file, at.first)
         yield ChangeRecord("reference" if is_reverse else "port", file, line, kind, change.old, new, first.times)
+
+
+def held_sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
+    """Return what mends a forward, and whether on inputs that were not searched as well."""
+    told = sentence(places, is_reverse=proof.is_reverse)
+    if proof.holds is False:
+        return f"{told}, for this input alone{proof.narrow.partition(' for this input alone')[2]}"
+    more = ", also on inputs that were not searched" if proof.holds else ""
+    return f"{told}{more}{f'; in the port {proof.narrow}' if proof.narrow else ''}"
 
 
 def sentence(places: Sequence[ProofPlace], *, is_reverse: bool, lacks: str = "your port lacks") -> str:

@@ -50,6 +50,7 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
     Where the reference's values do not all agree behind the first fault, every fault is looked for; a change of one
     place that makes all outputs agree is still the better answer, unless each of several faults is mended.
     """
+    look = replace(look, again=trial.again)
     faults = _several(look, trial)
     if faults.is_mended and len(faults.claims) > 1:
         return replace(_led_by(faults, look), search="proved")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.several import Faults
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, Kind, SearchEnd
+    from pytest_tfdebug.tracing.values.rerun import Rerun
     from pytest_tfdebug.values import Value, Values
 
 #: Lines that are shown where several are open.
@@ -61,6 +62,8 @@ class Explained:
     pair: ForwardPair | None = field(default=None, repr=False)  # the two forwards
     search: SearchEnd = ""  # how the search for a proof ended
     search_note: str = ""  # what that means, in a sentence, where nothing was found
+    # the port and the reference with their inputs, where both can be run
+    again: tuple[Rerun, Rerun] | None = field(default=None, repr=False)
     faults: Faults | None = None  # every fault, where no change of one place mends the port; None where one does
     proved: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
 

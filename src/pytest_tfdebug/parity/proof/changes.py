@@ -320,7 +320,7 @@ def operands_in_another_form(at: At) -> Iterator[Change]:
     """An operand in another dtype or order, shifted, rotated, negated, or a mask of another form."""
     for path, ref in at.operands:
         tensor = at.forward.tensor(ref)
-        what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else f"operand {path[-1]}")
+        what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else at.forward.described(ref))
         for kind, found in (("form", transforms), ("order of elements", reorderings)):
             for cost, text, form in found(tensor, is_given=at.forward.is_given(ref)):
                 change = at.change(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.closeness import SAME
+from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.module_changes import Others
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
+from pytest_tfdebug.parity.proof.second_call import second_call, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair, ResultPairs
     from pytest_tfdebug.parity.proof.matching import Matches
     from pytest_tfdebug.parity.proof.search import Mend
+    from pytest_tfdebug.parity.proof.second_call import SecondCall
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.proof.weights import Weights
     from pytest_tfdebug.records import SearchEnd
+    from pytest_tfdebug.tracing.values.rerun import Rerun
     from pytest_tfdebug.tracing.values.tape import Tape
 
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
@@ -46,6 +49,8 @@ class Trial(NamedTuple):
     reference: Live  # the one that it is held to; its tape is empty where it cannot be run
     seconds: float | None = None  # how long to search; None for as long as users wait
     begun: float | None = None  # when the explanation began, of ``time.monotonic``; None for now
+    # the port and the reference with their inputs, where both can be run: changes are tried on others, too
+    again: tuple[Rerun, Rerun] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,10 @@ class Proof:
     forward: Forward  # the forward that was changed
     mends: tuple[Mend, ...]  # the changes that do, and cannot be told apart, the most likely first
     is_reverse: bool  # whether the reference was changed, until it gave what the port gives
+    # whether it does so on inputs that were not searched; None where it could not be tried there
+    holds: bool | None = None
+    # what was rejected because it does not, ``divisor 10 instead of 9 for this input alone: 10 is its length``
+    narrow: str = ""
 
 
 class Searched(NamedTuple):
@@ -78,14 +87,58 @@ def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
     if searches is None:
         return Searched()
     budget, is_one = Budget(seconds, trial.begun), None in searches
+    other, narrow = _OtherInputs(trial), None
     for place, (share, most) in enumerate(PHASES):
-        search = searches[place % 2]
-        mends = [] if search is None else search.run(most, budget, 1.0 if is_one else share)
-        if search is not None and mends:
-            return Searched(Proof(search.forward, tuple(mends), is_reverse=bool(place % 2)), "proved", budget.seconds)
+        search, is_reverse = searches[place % 2], bool(place % 2)
+        while search is not None:
+            mends = search.run(most, budget, 1.0 if is_one else share)
+            if not mends:
+                break
+            kept = other.judged(mends, search, is_reverse=is_reverse)
+            proof = Proof(search.forward, tuple(each for each, _ in kept), is_reverse, kept[0][1])
+            if proof.holds is not False:
+                found = proof if narrow is None else replace(proof, narrow=narrow.narrow)
+                return Searched(found, "proved", budget.seconds)
+            narrow = narrow or replace(proof, narrow=other.told_narrow(kept[0][0]))  # another may hold everywhere
+    if narrow is not None:
+        return Searched(narrow, "proved", budget.seconds)
     tried = [search for search in searches if search is not None]
     is_exhausted = all(search.is_exhausted for search in tried)
     return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
+
+
+class _OtherInputs:
+    """Inputs that were not searched: both forwards are made on them once a change is found."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._is_made = trial, False
+        self._call: SecondCall | None = None
+
+    def judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> list[tuple[Mend, bool | None]]:
+        """Return the changes that hold there, as far as that is known; else all, each with whether it does."""
+        if not self._is_made and self._trial.again is not None:
+            self._is_made, (port, reference) = True, self._trial.again
+            self._call = second_call(port, self._trial.port.tape, reference, self._trial.reference.tape)
+        call = self._call
+        if call is None:
+            return [(mend, None) for mend in mends]
+        found = [(mend, call.holds(mend, search, is_reverse=is_reverse)) for mend in mends]
+        return [each for each in found if each[1]] or [each for each in found if each[1] is None] or found
+
+    def told_narrow(self, mend: Mend) -> str:
+        """Say what mends these inputs alone, and of which size of them it has its number."""
+        new, told = mend.change.new, f"{mend.change.text} for this input alone"
+        if self._trial.again is None or mend.change.kind != "number":
+            return told
+        sizes = sizes_of(self._trial.again[0])
+        return next((f"{told}: {new} is {name}" for size, name in sizes if _is_number(new, size)), told)
+
+
+def _is_number(text: str, number: float) -> bool:
+    try:
+        return float(text) == number
+    except ValueError:
+        return False
 
 
 def seconds_of(trial: Trial) -> float:
@@ -117,6 +170,13 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> tuple[Se
         _search(port, reference, held, [mine for mine, _ in begins], others),
         _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
     )
+
+
+def held_outputs(pair: ForwardPair) -> Iterator[tuple[list[str], list[str], int]]:
+    """Yield which outputs of the port are held to which of the reference's, by leaf path, and how many are to agree."""
+    mine, theirs = ({index: leaf for leaf, index in side.table.results} for side in (pair.port, pair.reference))
+    for own, other, count in _held(pair, pair.pair_results(AGREE)):
+        yield [mine[each] for each in own if each in mine], [theirs[each] for each in other if each in theirs], count
 
 
 class _Way(NamedTuple):
@@ -186,7 +246,7 @@ def _search(
         other.matches,
         OpenValues(one.side, one.matches, SAME, begins, known=one.known),
         [
-            Expected(own, tuple(WantedOutput(theirs[index].print, leaves.get(index)) for index in given), count)
+            Expected(own, tuple(WantedOutput(theirs[index].print, leaves.get(index)) for index in given), count, given)
             for own, given, count in held
         ],
         weights=weights,

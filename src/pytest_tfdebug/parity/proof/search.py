@@ -21,7 +21,7 @@ from pytest_tfdebug.parity.proof.module_changes import OF_CALLS, OF_WEIGHTS, cha
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.budget import Budget
     from pytest_tfdebug.parity.proof.forward import Edit, Forward
@@ -66,6 +66,7 @@ class Expected(NamedTuple):
     outputs: tuple[int, ...]  # the values that are returned
     given: tuple[WantedOutput, ...]  # what some of them should be
     pairs: int = 1  # of how many outputs
+    others: tuple[int, ...] = ()  # the values of the other side that these are
 
 
 class Reached(NamedTuple):
@@ -85,6 +86,7 @@ class Mend:
     times: int  # how often it was made
     residual: float  # how far the outputs still are from what was expected
     reached: int | None  # the first value of the other side that appeared
+    changes: tuple[Change, ...] = ()  # all changes that were made, this one among them
 
 
 @dataclass
@@ -236,9 +238,8 @@ class Search:
         residual = self.residual(values)
         if residual > self.same:
             return None
-        return Mend(
-            min(changes, key=lambda change: change.place), tuple(sorted(edits)), len(changes), residual, reached.value
-        )
+        first = min(changes, key=lambda change: change.place)
+        return Mend(first, tuple(sorted(edits)), len(changes), residual, reached.value, tuple(changes))
 
     def elsewhere(self, change: Change) -> Iterator[list[Change]]:
         """Yield a change on the same line of every layer, then at everything of its kind."""
@@ -333,6 +334,18 @@ class Search:
             ]
             for held in self.expected
         )
+
+    def agrees_on(self, own: Callable[[int], torch.Tensor], other: Callable[[int], torch.Tensor]) -> bool:
+        """Tell whether the outputs agree in another call, by the tensors of both sides' values there."""
+        for held in self.expected:
+            wanted = [WantedOutput(Fingerprint.of(other(each)), other(each)) for each in held.others]
+            apart = sorted(
+                min(self._apart(given, Fingerprint.of(own(each)), own(each)) for given in wanted)
+                for each in held.outputs
+            )
+            if apart[held.pairs - 1] > AGREE:
+                return False
+        return True
 
     @staticmethod
     def _apart(given: WantedOutput, own: Fingerprint, tensor: torch.Tensor) -> float:

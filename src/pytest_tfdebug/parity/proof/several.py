@@ -105,7 +105,7 @@ class _Run:
 
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
-        self._budget = Budget(seconds_of(trial), trial.begun)
+        self._budget = Budget(seconds_of(trial))
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._led: set[Hashable] = set()  # the lines that were led past
 
@@ -140,7 +140,7 @@ class _Run:
     def _last(self, at: Round, past: Past | None) -> tuple[Front, bool]:
         """Return the last fault, and whether it was found in another layer: as if it were the only one."""
         left = self._budget.seconds * max(0.0, 1 - self._budget.spent())
-        proof = prove(at.pair, at.pairs, self._trial._replace(seconds=left, begun=None)).proof
+        proof = prove(at.pair, at.pairs, self._trial._replace(seconds=left, begun=None, again=None)).proof
         keys = set() if proof is None else {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
         is_led = proof is None and past is not None and _way(at, past) in self._led
         return self._front(at, past, proof), is_led or not keys.isdisjoint(self._accepted)
@@ -296,7 +296,7 @@ def _together(changes: Sequence[Change]) -> tuple[dict[int, Edit], dict[int, tor
 def _mend(option: _Option) -> Mend:
     first = min(option.changes, key=lambda change: change.place)
     places = tuple(sorted(_together(option.changes)[0]))
-    return Mend(first, places, len(option.changes), 0.0, option.reached.value)
+    return Mend(first, places, len(option.changes), 0.0, option.reached.value, tuple(option.changes))
 
 
 def _key(at: Round, change: Change) -> Hashable:

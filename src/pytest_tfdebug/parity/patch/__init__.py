@@ -1,0 +1,1 @@
+"""A proved change as an edit of the source, tried by running it."""

@@ -1,0 +1,271 @@
+"""Edits of a statement that may be what a proved change asks for; whether one is, only a run of it tells.
+
+The change says which kind of edit to look for, and what is new; where in the statement it goes is tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_tfdebug.records import ChangeRecord
+
+#: Operators that a binary expression may have instead.
+_BINARY = {"add": ("+", ast.Add), "sub": ("-", ast.Sub), "mul": ("*", ast.Mult), "div": ("/", ast.Div)}
+#: Activations of torch.nn.functional by the names of the search.
+_FUNCTIONAL = ("gelu", "silu", "relu", "elu", "leaky_relu", "softplus", "tanh", "sigmoid")
+#: Things in one list whose orders are tried.
+_ORDERED = 4
+#: Expressions that a tensor or a number may be.
+_EXPRESSIONS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
+
+
+class Edit(NamedTuple):
+    """Other text in the place of some of a file."""
+
+    start: int  # where it begins, in characters of the file
+    end: int  # where it ends
+    text: str
+
+
+class Statement(NamedTuple):
+    """A statement of a file, in what it stands."""
+
+    node: ast.stmt
+    function: ast.FunctionDef | None
+    owner: ast.ClassDef | None
+    offset: Callable[[int, int], int]  # character of the file at a line and a column in bytes
+    text: str  # the whole file
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Return where a node of it begins and ends."""
+        end = self.offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return self.offset(node.lineno, node.col_offset), end
+
+    def source(self, node: ast.expr | ast.stmt) -> str:
+        """Return the text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def instead(self, node: ast.expr | ast.stmt, text: str) -> Edit:
+        """Return the edit that writes something else for a node."""
+        return Edit(*self.span(node), text)
+
+    @property
+    def expressions(self) -> list[ast.expr]:
+        """The expressions in it that may be tensors or numbers, the innermost last."""
+        head = self.node
+        inner = {id(each) for block in _blocks(head) for each in ast.walk(block)}
+        return [
+            each
+            for each in ast.walk(head)
+            if isinstance(each, (*_EXPRESSIONS, ast.Constant)) and id(each) not in inner and not _is_target(each)
+        ]
+
+    @property
+    def names(self) -> list[str]:
+        """What the function around has names for."""
+        if self.function is None:
+            return []
+        every = [each.arg for each in (*self.function.args.args, *self.function.args.kwonlyargs)]
+        before = (each for each in ast.walk(self.function) if isinstance(each, ast.Name) and _is_target(each))
+        every += [each.id for each in before if each.lineno <= self.node.lineno]
+        return [each for each in dict.fromkeys(every) if each != "self"]
+
+    @property
+    def own(self) -> list[str]:
+        """What the class around calls its parts: ``self.norm``."""
+        if self.owner is None:
+            return []
+        held = (each for each in ast.walk(self.owner) if isinstance(each, ast.Attribute) and _is_target(each))
+        return list(dict.fromkeys(each.attr for each in held if isinstance(each.value, ast.Name)))
+
+
+def edits_of(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+    """Yield the edits of a statement that may be a change, the likeliest first."""
+    if change.side == "reference":
+        if change.kind == "left out":
+            yield from _lacking(statement, change)
+        return
+    yield from _KINDS[change.kind](statement, change)
+
+
+def statement_at(text: str, line: int) -> Statement | None:
+    """Return the innermost statement that holds a line of a file; None where there is none."""
+    rows = text.splitlines(keepends=True)
+    begins = [0, *itertools.accumulate(map(len, rows))]
+
+    def offset(row: int, column: int) -> int:
+        return begins[row - 1] + len(rows[row - 1].encode()[:column].decode(errors="ignore"))
+
+    found: Statement | None = None
+    around: list[tuple[ast.AST, ast.FunctionDef | None, ast.ClassDef | None]] = [(ast.parse(text), None, None)]
+    while around:
+        node, function, owner = around.pop()
+        function = node if isinstance(node, ast.FunctionDef) else function
+        owner = node if isinstance(node, ast.ClassDef) else owner
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt) and child.lineno <= line <= (child.end_lineno or 0):
+                found = Statement(child, function, owner, offset, text)
+                around.append((child, function, owner))
+    return found
+
+
+def _numbers(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+    old, new = _number(change.old), _number(change.new)
+    if old is None or new is None:
+        return
+    constants = [each for each in statement.expressions if isinstance(each, ast.Constant)]
+    same = [each for each in constants if _is_close(each.value, old)]
+    yield from (statement.instead(each, change.new) for each in same)
+    opposite = [each for each in constants if _is_close(each.value, -old)]
+    yield from (statement.instead(each, f"{-new!r}") for each in opposite)
+    others = [each for each in statement.expressions if not isinstance(each, ast.Constant)]
+    yield from (statement.instead(each, change.new) for each in others)
+    if old == 1:  # a scale that was not there
+        yield from (statement.instead(each, f"({statement.source(each)} * {change.new})") for each in others)
+
+
+def _left_out(statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
+    for each in statement.expressions:
+        if isinstance(each, ast.BinOp):
+            yield from (statement.instead(each, statement.source(part)) for part in (each.left, each.right))
+        elif isinstance(each, ast.Call):
+            parts = list(each.args[:1])
+            parts += [each.func.value] if isinstance(each.func, ast.Attribute) else []
+            yield from (statement.instead(each, statement.source(part)) for part in parts)
+    if isinstance(statement.node, (ast.Expr, ast.AugAssign)):
+        yield statement.instead(statement.node, "pass")
+
+
+def _calls(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+    for each in statement.expressions:
+        if isinstance(each, ast.BinOp):
+            yield from _other_operator(statement, each, change)
+        elif isinstance(each, ast.Call):
+            yield from _other_function(statement, each, change)
+    if change.old not in _BINARY and change.new in _FUNCTIONAL:  # a function that was not there
+        for each in statement.expressions:
+            if not isinstance(each, ast.Constant):
+                yield statement.instead(each, f"torch.nn.functional.{change.new}({statement.source(each)})")
+
+
+def _other_operator(statement: Statement, node: ast.BinOp, change: ChangeRecord) -> Iterator[Edit]:
+    sign = _BINARY.get(change.new)
+    if sign is not None and isinstance(node.op, tuple(kind for _, kind in _BINARY.values())):
+        yield statement.instead(node, f"{statement.source(node.left)} {sign[0]} {statement.source(node.right)}")
+
+
+def _other_function(statement: Statement, node: ast.Call, change: ChangeRecord) -> Iterator[Edit]:
+    name, _, approximate = change.new.partition("_tanh")
+    is_tanh = bool(approximate) or change.new.endswith("_tanh")
+    given = [statement.source(each) for each in node.args]
+    given += [f"{each.arg}={statement.source(each.value)}" for each in node.keywords if each.arg != "approximate"]
+    given += ['approximate="tanh"'] if is_tanh else []
+    if change.new == "softmax":
+        given = [*given[:1], "dim=-1"]
+    if isinstance(node.func, ast.Attribute):
+        if not node.args and not is_tanh:  # a method
+            inside = "-1" if change.new == "softmax" else ""
+            yield statement.instead(node, f"{statement.source(node.func.value)}.{name}({inside})")
+        yield statement.instead(node, f"{statement.source(node.func.value)}.{name}({', '.join(given)})")
+    if name in (*_FUNCTIONAL, "softmax") and given:
+        yield statement.instead(node, f"torch.nn.functional.{name}({', '.join(given)})")
+
+
+def _orders(statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
+    for each in ast.walk(statement.node):
+        if isinstance(each, ast.BinOp):
+            yield statement.instead(each, f"{statement.source(each.right)} {_sign(each)} {statement.source(each.left)}")
+        lists: list[Sequence[ast.expr]] = []
+        if isinstance(each, (ast.Tuple, ast.List)):
+            lists.append(each.elts)
+        elif isinstance(each, ast.Call):
+            lists.append(each.args)
+        for parts in lists:
+            if 1 < len(parts) <= _ORDERED:
+                start, end = statement.span(parts[0])[0], statement.span(parts[-1])[1]
+                texts = [statement.source(part) for part in parts]
+                for order in itertools.permutations(texts):
+                    if list(order) != texts:
+                        yield Edit(start, end, ", ".join(order))
+
+
+def _sign(node: ast.BinOp) -> str:
+    return next((sign for sign, kind in _BINARY.values() if isinstance(node.op, kind)), "@")
+
+
+def _operands(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+    whole = _value(statement.node)
+    if not change.old or change.old == change.new or "add" in change.old:
+        yield from _plus(statement, whole)
+    for each in statement.expressions:
+        if isinstance(each, (ast.Name, ast.Attribute)) and not isinstance(each.ctx, ast.Store):
+            own = statement.source(each)
+            yield from (statement.instead(each, name) for name in statement.names if name != own)
+            if own.startswith("self."):
+                yield from (statement.instead(each, f"self.{name}") for name in statement.own if own != f"self.{name}")
+    yield from _plus(statement, whole)
+
+
+def _lacking(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+    """Yield what a port may lack: a module of its own that it does not call, or a sum with what it has."""
+    tensors = [each for each in statement.expressions if not isinstance(each, ast.Constant)]
+    if change.old.strip("_") in ("add", "mul"):
+        sign = _BINARY[change.old.strip("_")][0]
+        for each in tensors:
+            for name in statement.names:
+                yield statement.instead(each, f"({statement.source(each)} {sign} {name})")
+    used = {each.attr for each in ast.walk(statement.node) if isinstance(each, ast.Attribute)}
+    for name in (name for name in statement.own if name not in used):
+        yield from (statement.instead(each, f"self.{name}({statement.source(each)})") for each in tensors)
+
+
+def _plus(statement: Statement, node: ast.expr | None) -> Iterator[Edit]:
+    if node is not None:
+        yield from (statement.instead(node, f"{statement.source(node)} + {name}") for name in statement.names)
+
+
+def _nothing(_statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
+    yield from ()
+
+
+_KINDS: dict[str, Callable[[Statement, ChangeRecord], Iterator[Edit]]] = {
+    "number": _numbers,
+    "left out": _left_out,
+    "call": _calls,
+    "order": _orders,
+    "operand": _operands,
+    "weights": _nothing,
+}
+
+
+def _value(node: ast.stmt) -> ast.expr | None:
+    return node.value if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)) else None
+
+
+def _is_target(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+def _blocks(node: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the statements within another one: these have lines of their own."""
+    for name in ("body", "orelse", "finalbody"):
+        yield from getattr(node, name, [])
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_close(value: object, number: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and math.isclose(float(str(value)), number, rel_tol=1e-9)
