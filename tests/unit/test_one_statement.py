@@ -1,5 +1,6 @@
 """In a port with the reference's names, one statement is named: by values, by its text, or by an attribute."""
 
+import importlib
 import importlib.util
 import linecache
 import sys
@@ -262,3 +263,38 @@ def test_a_golden_holds_the_attributes_and_its_reference_s_text_counts_while_it_
 
     assert culprit.explanation.startswith("Attention has scale 0.125; the reference has 0.5.")
     assert line_of(culprit.source) == "self.scale = size**-1.5"
+
+
+def flagged_module(tmp_path, monkeypatch, name):
+    text = """\
+        from torch import nn
+
+        class Block(nn.Module):
+            def __init__(self, is_normed):
+                super().__init__()
+                self.is_normed = is_normed
+                self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+            def forward(self, x):
+                y = self.linear(x)
+                if self.is_normed:
+                    y = self.norm(y)
+                return x + y
+    """
+    (tmp_path / f"{name}.py").write_text(dedent(text))
+    monkeypatch.syspath_prepend(tmp_path)
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("is_normed", [True, False])
+def test_flag_that_decides_whether_a_call_is_made_is_told(tmp_path, monkeypatch, is_normed):
+    reference = flagged_module(tmp_path, monkeypatch, f"reference_{is_normed}").Block(is_normed)
+    port = flagged_module(tmp_path, monkeypatch, f"port_{is_normed}").Block(not is_normed)
+    port.load_state_dict(reference.state_dict())
+    x = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
+
+    report = compare(trace(reference, x), trace(port, x))
+
+    assert report.culprit.kind == ("not-called" if is_normed else "extra-call")
+    told = f"The condition reads self.is_normed, which is {not is_normed} here and {is_normed} in the reference."
+    assert told in report.culprit.why

@@ -8,6 +8,7 @@ A statement that is the reference's, in a function that is the reference's other
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from textwrap import dedent
@@ -17,7 +18,7 @@ from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.values.slicing import branch_begin, is_statement
+from pytest_tfdebug.tracing.values.slicing import branch_begin, conditions_around, is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,7 +215,7 @@ class _StatementSearch:
 
         Of a module whose text is not known, such as one of torch's, every attribute counts.
         """
-        mine, theirs = self._attributes()
+        mine, theirs = self._attributes(self._own)
         texts = self._texts if self._own is self._item else None
         read: dict[str, SourceRange] = {}
         for name in (name for name in mine if name in theirs and mine[name] != theirs[name]):
@@ -233,9 +234,9 @@ class _StatementSearch:
         there = ", ".join(theirs[name] for name in read)
         return self._told(at, f"has {told}", f"the reference has {there}.")
 
-    def _attributes(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return what the culprit's module holds that is no tensor, and what the reference's holds."""
-        own, pair = self._own, self._look.pair
+    def _attributes(self, own: CallComparison | None) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what the module of a call holds that is no tensor, and what the reference's holds."""
+        pair = self._look.pair
         if own is None or own.expected is None or pair is None:
             return {}, {}
         paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
@@ -307,8 +308,20 @@ class _StatementSearch:
         """Return a claim with what its statement does, before what calls say; a call that is missing says it all."""
         named = self._named
         if named.kind in ("not-called", "extra-call"):
-            return replace(found, wrong=named.wrong, why=named.why)
+            return replace(found, wrong=named.wrong, why=f"{named.why}{self._flags(found)}")
         return replace(found, wrong=wrong, why=f"{why} {named.explanation}".lstrip())
+
+    def _flags(self, found: Claim) -> str:
+        """Return the attributes of the caller that decide whether a call is made, where the two sides' differ."""
+        mine, theirs = self._attributes(self._item)
+        places = [at for at in (found.source, found.reference) if at is not None]
+        tests = {test for at in places for test in conditions_around(at.file, at.last)}
+        read = {name for test in tests for name in re.findall(r"\bself\.(\w+)", test)}
+        decide = (name for name in mine if name in read and name in theirs and mine[name] != theirs[name])
+        return "".join(
+            f" The condition reads self.{name}, which is {mine[name]} here and {theirs[name]} in the reference."
+            for name in decide
+        )
 
     def _whole(self) -> Claim:
         """Return the claim with its whole range, and say why nothing narrows it."""
@@ -318,7 +331,8 @@ class _StatementSearch:
         at = self._look.claim.source if self._look.claim is not None else None
         if is_statement(self._lines) or named.evidence is not Evidence.CALLS:
             return replace(named, reference=beside)
-        why = f"The first value that differs is computed at {at}." if at is not None else _NOTHING_NARROWS
+        is_behind = at is not None and at.file == lines.file and at.first > lines.last
+        why = _NOTHING_NARROWS if at is None or is_behind else f"The first value that differs is computed at {at}."
         return replace(named, reference=beside, why=f"{named.why} {why}")
 
     def _is_right(self, difference: TextDifference) -> bool:

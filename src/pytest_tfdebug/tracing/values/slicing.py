@@ -116,6 +116,13 @@ def branch_begin(file: str, line: int) -> int:
     return max((first for first, last in extents if first < line <= last and line - first <= _NEAR), default=line)
 
 
+def conditions_around(file: str, line: int) -> list[str]:
+    """Return the tests of the ``if`` statements in whose branches a line stands."""
+    tree = _parse(file)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.If)) if tree else ()
+    return [ast.unparse(node.test) for node in nodes if node.lineno < line <= (node.end_lineno or 0)]
+
+
 def text_of(file: str, first: int, last: int) -> str:
     """Return the text of some lines of a file without their common indentation; empty where it cannot be read."""
     return dedent("".join(linecache.getline(file, number) for number in range(first, last + 1))).rstrip()
