@@ -110,6 +110,20 @@ class Numbers(llama_port.Norm):
         return hidden * torch.rsqrt(squares + self.eps) * self.scale
 
 
+class StraightThrough(llama_port.Mixer):
+    def forward(self, hidden):
+        gate, wide = self.gate(hidden), self.widen(hidden)
+        gate = gate + (nn.functional.silu(gate) - gate).detach()  # HERE
+        return self.narrow(gate * wide)
+
+
+class OverNumpy(llama_port.Mixer):
+    def forward(self, hidden):
+        gate, wide = self.gate(hidden), self.widen(hidden)
+        gate = torch.from_numpy(gate.detach().numpy())  # HERE
+        return self.narrow(nn.functional.silu(gate) * wide)
+
+
 #: A class with the line that spoils a gradient, what it takes the place of, whether a proof is had, and what is said.
 BUGS = [
     (Detached, True, "detach leaves the graph here"),
@@ -120,6 +134,8 @@ BUGS = [
     (BehindItsBack, True, "changes a tensor behind autograd's back"),
     (Frozen, True, "detach leaves the graph here"),
     (Numbers, False, "numbers are taken out of torch here"),
+    (StraightThrough, True, "detach leaves the graph here"),
+    (OverNumpy, False, "detach leaves the graph here"),
 ]
 
 
@@ -190,3 +206,39 @@ def test_models_are_left_as_they_were():
 def test_run_without_a_loss_is_refused():
     with pytest.raises(TFDebugError, match="run of the port returned a tensor of shape"):
         held(load_port(load_reference()), run=lambda model, ids: model(ids))
+
+
+def test_model_in_bfloat16_is_held_in_float32():
+    reference = load_reference()
+    port, frequencies = load_port(reference), reference.model.rotary_emb.inv_freq
+    reference.bfloat16().model.rotary_emb.inv_freq = frequencies  # from_pretrained keeps it in float32
+
+    assert held(port.bfloat16(), reference=reference)
+    assert port.head.weight.dtype == torch.bfloat16
+
+
+def test_autocast_of_a_run_does_not_hide_what_agrees():
+    def under_autocast(model, ids):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return port_loss(model, ids)
+
+    assert held(load_port(load_reference()), run=under_autocast)
+
+
+def test_run_that_uses_another_model_is_refused():
+    port = load_port(load_reference())
+
+    with pytest.raises(TFDebugError, match="run of the port used no parameter of the model that it was given"):
+        held(load_port(load_reference()), run=lambda model, ids: port_loss(port, ids))
+
+
+def test_hook_that_was_put_on_a_module_before_is_named():
+    port = load_port(load_reference())
+    port.blocks[1].mixer.register_full_backward_hook(lambda _module, given, _made: tuple(3 * each for each in given))
+
+    culprit = held(port).culprit
+
+    assert culprit.path == "blocks.1.mixer"
+    assert culprit.wrong == "a hook on blocks.1.mixer changes the gradient"
+    assert "register_full_backward_hook" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert culprit.proved

@@ -53,6 +53,9 @@ class Evidence(Enum):
     GRADIENT_PROOF = "one change of the backward mends every gradient"
     SEEN_IN_BACKWARD = "the graph of the backward shows what is wrong"
     GRADIENT = "the first gradient that differs"
+    STEP_PROOF = "one change of the optimiser's rule gives the port's steps"
+    TRAINING = "the first thing of a training that is done otherwise"
+    LATER_STEP = "a step that no change explains"
     LOSS = "another loss, and no value of the forward tells why"
     NOT_COMPARED = "an output was held to nothing"
 

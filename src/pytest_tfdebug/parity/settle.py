@@ -72,6 +72,9 @@ POLICY = (
         "all that follows in the forward agrees, and the graph shows what is missing",
     ),
     Worth(Evidence.GRADIENT, UNSURE, "nothing was tried: the line is wrong, or what it sends back is given wrong"),
+    Worth(Evidence.STEP_PROOF, CERTAIN, "the rule was made again with that change: it gives the port's steps"),
+    Worth(Evidence.TRAINING, CERTAIN, "both trainings were compared step by step, and all before it agrees"),
+    Worth(Evidence.LATER_STEP, UNSURE, "later steps drift by rounding, and no change that was tried explains it"),
     Worth(Evidence.LOSS, UNSURE, "the first line whose value differs is not known"),
     Worth(Evidence.NOT_COMPARED, CERTAIN, "the check cannot pass before that output is compared"),
 )

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.records import Coverage, Culprit, SourceRange
+from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.records import Coverage, SourceRange
 from pytest_tfdebug.steps.blame import hold_backward
 from pytest_tfdebug.steps.compare import BackwardPair, row_error
 from pytest_tfdebug.steps.gradients import SAME
@@ -358,17 +360,19 @@ def _report(steps: _Steps, fault: StepFault) -> ParityReport:
         path = name.rpartition(".")[0]
         call = next((each for each in side.table.calls if each.path == path), call)
     source = fault.source or (lines_of(fault.lines[0]) if fault.lines else call.source)
-    culprit = Culprit(
+    evidence = Evidence.TRAINING if fault.is_certain else Evidence.LATER_STEP
+    claim = Claim(
         call.path,
         "step",
-        source,
-        fault.why,
+        Evidence.STEP_PROOF if fault.proved else evidence,
         call.class_name,
-        reference=lines_of(fault.reference[0]) if fault.reference else None,
-        certain=fault.is_certain,
-        proved=fault.proved,
-        wrong=fault.wrong,
+        fault.why,
+        fault.wrong,
+        source,
+        lines_of(fault.reference[0]) if fault.reference else None,
+        fault.proved,
     )
+    (culprit,) = settle([claim])
     count = len(steps.pairs.paired)
     return ParityReport(
         culprit, [], [], count, subject=_SUBJECT, coverage=Coverage(count, count, root=True), by_values=True

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pytest_tfdebug.steps.compare import is_same_value
-from pytest_tfdebug.steps.gradients import SAME
+from pytest_tfdebug.steps.compare import is_same_gradient, is_same_value
 from pytest_tfdebug.steps.remedies import Remedy
 from pytest_tfdebug.steps.watch import LEAVES
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.steps.compare import BackwardPair, Wrong
     from pytest_tfdebug.steps.gradients import GradientSums
     from pytest_tfdebug.steps.remedies import RemedyKind
-    from pytest_tfdebug.steps.table import Backward, Switch
+    from pytest_tfdebug.steps.table import Backward, Mark, Switch
     from pytest_tfdebug.values import Line, Value
 
 
@@ -64,6 +61,7 @@ class CauseSearch:
         """Return the causes, each line once."""
         finders: tuple[Callable[[], Iterable[Cause]], ...] = (
             self._frozen,
+            self._hooked,
             self._recomputed,
             self._cut,
             self._changed,
@@ -87,9 +85,16 @@ class CauseSearch:
 
     @cached_property
     def region(self) -> dict[int, Value]:
-        """What is computed from the value, up to the next that both sides compute."""
-        across = self._pair.across
-        return _reach(self._users, self._wrong.members, lambda value: bool(across[value.index]))
+        """What is computed from the value, up to the next that both sides compute and that gets a gradient.
+
+        What gets none passes none on, though another value with its numbers may get the gradient: straight through.
+        """
+        across, graph = self._pair.across, self._port.graph
+
+        def stops(value: Value) -> bool:
+            return bool(across[value.index]) and graph[value.index].total.size > 0
+
+        return _reach(self._users, self._wrong.members, stops)
 
     @cached_property
     def _expected_region(self) -> dict[int, Value]:
@@ -114,6 +119,22 @@ class CauseSearch:
         elif name and self._value is None:
             yield Cause((), None, f"{name} is not used", is_seen=True)
 
+    def _hooked(self) -> Iterator[Cause]:
+        """Hooks that were put before the run: on the parameter, or on a module that the gradient passes."""
+        hooks, name = self._port.hooks, self._wrong.parameter
+        if name in hooks:
+            told = f"a hook on {name} changes its gradient"
+            yield Cause((hooks[name],), None, told, Remedy("unhook", hooks[name], name), "without this hook")
+        inside = (self._values[index] for index in sorted(self._inside))
+        passed = [value for value in inside if value.operator.startswith("BackwardHookFunction")]
+        for value in passed:
+            calls = self._pair.sides[1].around(value.call)
+            call = next((each for each in calls if each.path in hooks), None)
+            if call is not None:
+                line = hooks[call.path]
+                told = f"a hook on {call.path} changes the gradient"
+                yield Cause((line,), call.index, told, Remedy("unhook", line, call.path), "without this hook")
+
     def _recomputed(self) -> Iterator[Cause]:
         """What the backward computes again and the forward never computed: dropout, a buffer that has changed."""
         forward = [value for value in self._values if not self._port.graph[value.index].is_recomputed]
@@ -136,12 +157,11 @@ class CauseSearch:
         todo, met = [self._value], set()
         while todo:
             value = todo.pop(0)
-            if any(graph[made].has_graph for made in value.producers):
+            if self._is_cut_here(value):
                 yield self._left(value, graph[value.index].switch)
                 return
-            if value.operator and not value.producers:
+            if value.origin in {"operator", "constant"} and not value.producers:
                 yield from self._made_anew(value)
-                return
             for made in value.producers:
                 if made not in met:
                     met.add(made)
@@ -154,13 +174,15 @@ class CauseSearch:
 
     def _made_anew(self, value: Value) -> Iterator[Cause]:
         """A tensor that is made of numbers which another value has, and which were taken out of torch."""
-        alike = [index for index in self._pair.own[value.index] if self._port.graph[index].has_graph]
+        alike = self._pair.own[value.index]
+        if not any(self._port.graph[index].has_graph for index in alike):
+            return
         for mark in self._port.marks:
             if mark.name in LEAVES and not set(alike).isdisjoint(mark.values):
                 yield Cause(mark.lines, mark.call, _mark(mark.name)[0], is_seen=True)
-        yield Cause(
-            value.lines, value.call, "a tensor is made of numbers here, and no gradient passes them", is_seen=True
-        )
+        if value.lines:
+            wrong = "a tensor is made of numbers here, and no gradient passes them"
+            yield Cause(value.lines, value.call, wrong, is_seen=True)
 
     def _left(self, value: Value, switch: Switch | None) -> Cause:
         operator = value.operator or "an operator"
@@ -210,13 +232,15 @@ class CauseSearch:
             if not self._inside.isdisjoint(mark.values) and mark.lines:
                 wrong, kind, mended = _mark(mark.name)
                 remedy = Remedy(kind, mark.lines[0], mark.name) if kind else None
-                cause = Cause(mark.lines, mark.call, wrong, remedy, mended)
+                cause = Cause(mark.lines, mark.call, wrong, remedy, mended, self._is_only_mark(mark))
                 if kind == "unhook":
                     yield cause
                 else:
                     late.append(cause)
         for value in self.region.values():
             own = graph[value.index].own_backward
+            if graph[value.index].is_recomputed:
+                continue
             if own and value.lines:
                 remedy = Remedy("derive", value.lines[0], own)
                 wrong = f"{own} has another backward than its forward"
@@ -225,10 +249,15 @@ class CauseSearch:
                 late.append(self._left(value, graph[value.index].switch))
         yield from late
 
+    def _is_only_mark(self, mark: Mark) -> bool:
+        """Tell whether a value that gets no gradient is used by one thing alone, which takes it out of torch."""
+        marks = [each for each in self._port.marks if not self._wrong.members.isdisjoint(each.values)]
+        return self._wrong.effect.kind == "none" and marks == [mark] and _mark(mark.name)[1] is None
+
     def _is_cut_here(self, value: Value) -> bool:
         """Tell whether a value leaves the graph that the reference's same operator does not leave."""
         graph = self._port.graph
-        if graph[value.index].has_graph or graph[value.index].is_recomputed:
+        if graph[value.index].has_graph or value.operator.startswith("new_") or value.operator.endswith("_like"):
             return False
         if not any(graph[made].has_graph for made in value.producers):
             return False
@@ -241,8 +270,8 @@ class CauseSearch:
         """What operators send that has no partner: the port's, and the reference's."""
         own = _sent(self._port, self.region, self._wrong.members)
         expected = _sent(self._reference, self._expected_region, self._wrong.mates)
-        extra = [each for each in own if not any(_is_same(each[1], other[1]) for other in expected)]
-        missing = [each for each in expected if not any(_is_same(each[1], other[1]) for other in own)]
+        extra = [each for each in own if not any(is_same_gradient(each[1], other[1]) for other in expected)]
+        missing = [each for each in expected if not any(is_same_gradient(each[1], other[1]) for other in own)]
         return extra, missing
 
     def _lost(self) -> Iterator[Cause]:
@@ -252,19 +281,17 @@ class CauseSearch:
             mine = [index for index in self._pair.back.get(value.index, ()) if index in self.region]
             if mine:
                 own = self._values[mine[0]]
-                is_seen = len(missing) == 1 and len(extra) <= 1
                 told = "another gradient than the reference's" if extra else "no gradient back to what it is given"
                 wrong = f"{own.operator} sends {told}"
-                yield Cause(own.lines, own.call, wrong, self._rescaled(own), "", is_seen, value.lines)
+                yield Cause(own.lines, own.call, wrong, self._rescaled(own), "", reference=value.lines)
 
     def _extra(self) -> Iterator[Cause]:
         """What only the port's operator sends."""
         extra, missing = self._edges
         lines = missing[0][0].lines if missing else ()
         for value, _ in reversed(extra):
-            is_seen = len(extra) == 1 and len(missing) <= 1
             wrong = f"{value.operator} sends another gradient than the reference's"
-            yield Cause(value.lines, value.call, wrong, self._rescaled(value), "", is_seen, lines)
+            yield Cause(value.lines, value.call, wrong, self._rescaled(value), "", reference=lines)
 
     def _rescaled(self, user: Value) -> Remedy | None:
         what = self._wrong.effect
@@ -312,8 +339,3 @@ def _sent(side: Backward, region: dict[int, Value], to: Iterable[int]) -> list[t
         for made, sums in side.graph[value.index].sent.items()
         if made in wanted
     ]
-
-
-def _is_same(one: GradientSums, other: GradientSums) -> bool:
-    size = max(float(one.sizes.max()), float(other.sizes.max()), 1e-300)
-    return float(np.abs(one.sums - other.sums).max()) <= SAME * size

@@ -152,9 +152,9 @@ class BackwardPair:
             found.worst = max(found.worst, seen.error)
             return
         what = effect(seen.own.sums, seen.expected.sums, seen.own.size, seen.expected.size)
-        found.wrong.append(
-            Wrong(value.index, "", what, seen.error, frozenset(members), frozenset(all_mates), value.index)
-        )
+        alike = [index for index in members if is_same_gradient(self.port.graph[index].total, seen.own)]
+        last = max(alike, default=value.index)  # of a value that is handed on, the gradient came by the last
+        found.wrong.append(Wrong(last, "", what, seen.error, frozenset(members), frozenset(all_mates), last))
 
     def _compare_parameters(self, found: HeldGradients) -> None:
         port, reference = self.port, self.reference
@@ -189,6 +189,12 @@ class BackwardPair:
             for made in value.producers:
                 found.setdefault(made, value.index)
         return found
+
+
+def is_same_gradient(one: GradientSums, other: GradientSums) -> bool:
+    """Tell whether two gradients are one, as far as their sums tell."""
+    size = max(float(one.sizes.max()), float(other.sizes.max()), 1e-300)
+    return float(np.abs(one.sums - other.sums).max()) <= SAME * size
 
 
 #: Operators that write where nobody who reads the line of the value would look.

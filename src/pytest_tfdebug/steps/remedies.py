@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from pytest_tfdebug.values import Line
 
-    from pytest_tfdebug.values import Line
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 #: ``stay``: what leaves the graph stays in it; ``record``: gradients stay on; ``derive``: a Function is derived by
 #: autograd; ``unhook``: no hook is put; ``skip``: nothing is written in place; ``factor``: a gradient is multiplied.
 RemedyKind = Literal["stay", "record", "derive", "unhook", "skip", "factor"]
+
+
+#: Where torch keeps hooks on gradients.
+_HOOK_TABLES = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,20 @@ class Remedies:
             return True, _NoHook()
         return (True, args[0]) if args and isinstance(args[0], torch.Tensor) else (False, None)
 
+    @contextmanager
+    def without_hooks(self, model: torch.nn.Module) -> Iterator[None]:
+        """Take the hooks of one line off parameters and modules in a block, where that is the change."""
+        line = self.remedy.line if self.remedy is not None and self.remedy.kind == "unhook" else None
+        held = [tables for _, tables in _hook_tables(model) if _line_of(tables) == line]
+        kept = [(table, dict(table)) for tables in held for table in tables]
+        for table, _ in kept:
+            table.clear()
+        try:
+            yield
+        finally:
+            for table, before in kept:
+                table.update(before)
+
     def keeps_gradients(self, lines: tuple[Line, ...]) -> bool:
         """Tell whether gradients stay on where they would be switched off."""
         return self._is("record", "", lines)
@@ -72,6 +92,29 @@ class Remedies:
         if remedy is None or remedy.kind != kind or (remedy.name and name and remedy.name != name):
             return False
         return any(line.file == remedy.line.file and line.line == remedy.line.line for line in lines[:1])
+
+
+def hook_lines(model: torch.nn.Module) -> dict[str, Line]:
+    """Return the parameters and modules that have a hook on their gradient, with the line of the first."""
+    lines = {name: _line_of(tables) for name, tables in _hook_tables(model)}
+    return {name: line for name, line in lines.items() if line is not None}
+
+
+def _line_of(tables: list[dict[int, Any]]) -> Line | None:
+    hook = next(iter(tables[0].values()))
+    hook = hook[0] if isinstance(hook, tuple) else hook
+    code = getattr(inspect.unwrap(getattr(hook, "func", hook)), "__code__", None)
+    return None if code is None else Line(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _hook_tables(model: torch.nn.Module) -> Iterator[tuple[str, list[dict[int, Any]]]]:
+    """Yield the parameters and modules that have hooks on gradients, each with torch's own tables of them."""
+    named: list[tuple[str, Any]] = [*model.named_parameters(), *model.named_modules()]
+    for name, owner in named:
+        held = [getattr(owner, table, None) for table in _HOOK_TABLES]
+        tables = [table for table in held if table]
+        if tables:
+            yield name or type(model).__name__, tables
 
 
 class _NoHook:

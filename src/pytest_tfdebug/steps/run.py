@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.steps.remedies import Remedies
+from pytest_tfdebug.steps.remedies import Remedies, hook_lines
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
 from pytest_tfdebug.steps.table import Backward
 from pytest_tfdebug.steps.training import Training
 from pytest_tfdebug.steps.watch import BackwardWatch, watched
 from pytest_tfdebug.steps.watch_steps import StepsWatch
+from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import kept, preserved
 
 if TYPE_CHECKING:
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
     #: ``run(model, batch)`` returns a loss, or trains by itself and returns None.
     Run = Callable[[torch.nn.Module, Any], Any]
+
+
+#: Dtypes whose rounding hides what is wrong with a gradient.
+_HALF = (torch.float16, torch.bfloat16)
 
 
 def plain_run(model: torch.nn.Module, batch: Any) -> Any:  # noqa: ANN401 - the model's own inputs
@@ -57,25 +65,26 @@ class TrainedModel:
 
     def made(self, remedy: Remedy | None = None) -> Backward | Training:
         """Run under watch: a backward, or a training where the run makes the steps by itself."""
-        model = self.model
+        model, batch = self._in_float32()
         frozen = tuple(name for name, each in model.named_parameters() if not each.requires_grad)
-        with _as_it_was(model):
+        remedies, hooks = Remedies(remedy), hook_lines(model)
+        with _as_it_was(model), remedies.without_hooks(model):
             weights = {name: each.detach() for name, each in model.named_parameters()}
             keys = RowKeys()
             for name, weight in weights.items():
                 keys.of(name, weight)
-            watch = BackwardWatch(model, Remedies(remedy))
+            watch = BackwardWatch(model, remedies)
             first: list[Backward] = []
 
             def ended(loss: float) -> None:
                 gradients = {name: each.grad for name, each in model.named_parameters()}
                 rows = ParameterRows.of(weights, gradients, keys)
                 last = watch.last
-                first.append(Backward(*watch.finish()[:2], loss, last, rows, watch.marks, frozen))
+                first.append(Backward(*watch.finish()[:2], loss, last, rows, watch.marks, frozen, hooks))
 
             steps = StepsWatch(model, ended)
             with steps:
-                loss = watched(watch, self._run)
+                loss = watched(watch, partial(self._run, model, kept(batch)))
             if loss is None and not steps.steps:
                 raise TFDebugError(
                     f"run of the {self.role} returned None, and no optimiser of torch made a step: it returns a loss "
@@ -83,6 +92,11 @@ class TrainedModel:
                 )
             if not first:
                 ended(float(loss.detach()))
+            if weights and not any(value.origin == "parameter" for value in first[0].values.values):
+                raise TFDebugError(
+                    f"run of the {self.role} used no parameter of the model that it was given.\n"
+                    "Let it call that one, run(model, batch), and no other."
+                )
             return Training(first[0], steps.steps) if steps.steps else first[0]
 
     def backward(self, remedy: Remedy | None = None) -> Backward:
@@ -90,9 +104,19 @@ class TrainedModel:
         found = self.made(remedy)
         return found.backward if isinstance(found, Training) else found
 
-    def _run(self) -> torch.Tensor | None:
-        with torch.enable_grad():
-            loss = self.run(self.model, kept(self.batch))
+    def _in_float32(self) -> tuple[torch.nn.Module, Any]:
+        """Return the model and what it is given, in float32 where the model is in half precision.
+
+        There, rounding alone changes gradients by 2e-2, more than most wrong lines do.
+        """
+        low = {each.dtype for each in self.model.parameters()} & {*_HALF}
+        if not low:
+            return self.model, self.batch
+        return copy.deepcopy(self.model).float(), replaced(self.batch, _widened)
+
+    def _run(self, model: torch.nn.Module, batch: Any) -> torch.Tensor | None:  # noqa: ANN401
+        with torch.enable_grad(), _without_autocast():
+            loss = self.run(model, batch)
             if loss is None:
                 return None
             if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -108,6 +132,23 @@ class TrainedModel:
                 )
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in _HALF else tensor
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Let autocast do nothing in a block."""
+    kind = torch.amp.autocast_mode.autocast
+    made = kind.__init__
+
+    def init(self: Any, device_type: str, *_given: Any, **_named: Any) -> None:  # noqa: ANN401 - as torch's
+        made(self, device_type, enabled=False)
+
+    with torch.autocast("cpu", enabled=False), patch.object(kind, "__init__", init):
+        yield
 
 
 @contextmanager

@@ -55,6 +55,8 @@ class Backward:
     rows: ParameterRows  # the gradients of the parameters
     marks: list[Mark] = field(default_factory=list)
     frozen: tuple[str, ...] = ()  # parameters that require no gradient
+    # parameters and modules that had a hook on their gradient before the run, with the line of the hook
+    hooks: dict[str, Line] = field(default_factory=dict)
 
     def ancestors(self) -> list[int]:
         """Return of each value the set of those that it was computed from, as a bit mask."""

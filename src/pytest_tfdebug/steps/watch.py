@@ -178,9 +178,9 @@ class BackwardWatch(TorchFunctionMode):
             self._in_backward = False
 
     def _applied(self, function: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call a ``torch.autograd.Function``: one that is not torch's is one operator, whatever its forward does."""
+        """Call a ``torch.autograd.Function``: it is one operator, whatever its forward does, but for a checkpoint."""
         original = partial(_APPLY.__func__, function)
-        if self.is_over or not self._is_on() or function.__module__.startswith("torch."):
+        if self.is_over or not self._is_on() or function.__module__ == "torch.utils.checkpoint":
             return original(*args, **kwargs)
         given = [self.see(tensor) for tensor in _tensors((args, kwargs)) if _counts(tensor)]
         lines = self._lines()
@@ -190,7 +190,8 @@ class BackwardWatch(TorchFunctionMode):
         for tensor in _tensors(result):
             if _counts(tensor):
                 index = self.see(tensor, function.__name__, tuple(dict.fromkeys(given)), lines)
-                self.graph[index].own_backward = function.__name__
+                if not function.__module__.startswith("torch."):
+                    self.graph[index].own_backward = function.__name__
                 self._changes.pass_through(tensor, function.__name__, lines)
         return result
 
