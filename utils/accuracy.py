@@ -1,5 +1,6 @@
 """How many injected port bugs are placed at the right module: this package, pytest-torch and the usual gates.
 
+This package is asked as users ask it: ``tf_golden.check`` in pytest, the golden on disk, the reference at hand.
 Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees the right and the wrong model and the
 same inputs.
 
@@ -39,13 +40,15 @@ import command
 import argparse
 from collections.abc import Callable
 
+from as_checked import checked
+from cases import Case
 from corpus import all_ports
 from judging import alarm, is_installed, judged
 
 from bugs import BUGS
 from edits import disguised, head, is_narrow, without_names
 from models import ARCHITECTURES, IS_V5, build
-from pytest_tfdebug import compare, trace
+from pytest_tfdebug import ParityReport, compare, trace
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
 #: Kinds that may be told instead: a wrong parameter as the code that uses it.
@@ -85,7 +88,15 @@ def ours(pair: Pair, *, has_names: bool = True, **settings: Any) -> Answer:
     if not has_names:
         own = {disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
         actual = without_names(actual)
-    report = compare(trace(pair.right, **pair.inputs), actual, internal="fail", **settings)
+    return _answer(compare(trace(pair.right, **pair.inputs), actual, internal="fail", **settings), own)
+
+
+def as_users_check(pair: Pair) -> Answer:
+    """Return the answer of ``tf_golden.check`` in a test, with the golden on disk."""
+    return _answer(checked(Case(pair.right, pair.wrong, (), pair.inputs, (), pair.inputs), internal="fail"), {})
+
+
+def _answer(report: ParityReport, own: dict[str, str]) -> Answer:
     culprit = report.culprit
     if culprit is None:
         return Answer(not report.ok)
@@ -115,7 +126,8 @@ _close = partial(torch.allclose, rtol=0.0, atol=1e-3)
 
 
 TOOLS: dict[str, Callable[[Pair], Answer]] = {
-    "pytest-tfdebug": ours,
+    "pytest-tfdebug": as_users_check,
+    "of two traces": ours,
     "by floors": partial(ours, tolerance="fp64"),
     "without names": partial(ours, has_names=False),
     "pytest-torch, leaves": partial(pytest_torch, leaf_only=True),
@@ -156,7 +168,7 @@ def of_ports(options: argparse.Namespace) -> None:
     for port in (port for port in all_ports() if is_installed(port) and port.name in (options.only or port.name)):
         begun, counts = time.monotonic(), Counter[str]()
         for bug in port.bugs:
-            outcome = judged(port, bug)
+            outcome = judged(port, bug, hold=None if options.traces else checked)
             counts.update(["bugs", outcome.verdict, *(["module"] if outcome.verdict == "line" else [])])
             culprit = outcome.culprit
             counts["proved"] += culprit is not None and bool(culprit.proved)
@@ -193,7 +205,7 @@ def _middle(model: torch.nn.Module) -> Any:
 
 def main() -> None:
     """Print the table that is asked for."""
-    parser = command.parser(__doc__, "only", "show")
+    parser = command.parser(__doc__, "only", "show", "traces")
     parser.add_argument("--ports", action="store_true", help="the bugs of tests/ports; --show is its")
     parser.add_argument("--controls", action="store_true", help="models that no edit makes")
     options = parser.parse_args()

@@ -24,6 +24,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "edits": {"type": int, "default": 100, "help": "edits that change an output (default %(default)s)"},
     "only": {"type": lambda text: text.split(","), "metavar": "NAME,NAME", "help": "these only"},
     "seed": {"type": int, "default": 0, "help": "of the random edits (default %(default)s)"},
+    "traces": {"action": "store_true", "help": "compare two traces in place of tf_golden.check with a golden on disk"},
     "show": {"action": "store_true", "help": "print each report that does not name the line"},
 }
 

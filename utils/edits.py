@@ -33,6 +33,7 @@ import torch
 import command
 
 # isort: split
+from as_checked import checked
 from editing import EditedFile
 from judging import compared, seeded
 
@@ -110,17 +111,18 @@ class Subject(NamedTuple):
 
 def measure(subjects: Iterable[Subject], options: argparse.Namespace) -> None:
     """Edit each of some ports ``--edits`` times, and print how the reports are judged."""
+    hold = compared if options.traces else checked
     table = command.Table("edits of", "bugs", *VERDICTS, "proved", "alarm", "s each")
     for subject in subjects:
         name, begun, counts = subject.port.name, time.monotonic(), Counter[str]()
-        clean = compared(subject.case)
+        clean = hold(subject.case)
         if clean.culprit is not None:
             counts["alarm"] += 1
             print(f"{name}: ALARM without an edit\n{clean}", flush=True)
         for edit, before, edited, case in infected(subject, options.edits):
             culprit: Culprit | None = None
             try:
-                report = compared(case)
+                report = hold(case)
                 culprit, told = report.culprit, str(report)
                 verdict = judged(culprit, subject, edit, edited, case)
             except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome

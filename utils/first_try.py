@@ -199,7 +199,7 @@ def chosen(options: Any) -> Iterator[Subject]:
 
 def main() -> None:
     """Print the table."""
-    parser = command.parser(__doc__, "edits", "seed", "only", "show", edits=17)
+    parser = command.parser(__doc__, "edits", "seed", "only", "show", "traces", edits=17)
     sets = ("unseen", "tried", "copies")
     parser.add_argument("--set", choices=sets, default=sets[0], help="which ports (default %(default)s)")
     options = parser.parse_args()

@@ -242,9 +242,8 @@ def outcome(given: tuple[int, Path, bool, list[str]]) -> tuple[str, bool, str]:
 
 def main() -> None:
     """Print the table."""
-    parser = command.parser(__doc__, "only", "show")
+    parser = command.parser(__doc__, "only", "show", "traces")
     parser.add_argument("clones", type=Path, help="folder with a clone of each repository")
-    parser.add_argument("--traces", action="store_true", help="compare two traces instead of a golden on disk")
     parser.add_argument("--seconds", help="tf_explain_seconds of the check")
     options = parser.parse_args()
     settings = [] if options.seconds is None else ["-o", f"tf_explain_seconds={options.seconds}"]

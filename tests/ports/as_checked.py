@@ -41,8 +41,8 @@ _QUIET = (
 class _Fixtures:
     """Gives the test what it checks, and keeps what came of it."""
 
-    def __init__(self, case: Case) -> None:
-        self._case, self.report, self.error = case, None, None
+    def __init__(self, case: Case, settings: dict[str, Any]) -> None:
+        self._case, self._settings, self.report, self.error = case, settings, None, None
 
     @pytest.fixture
     def checked(self) -> Any:
@@ -57,6 +57,7 @@ class _Fixtures:
                 *case.reference_args,
                 reference=case.reference,
                 outputs=case.outputs,
+                **self._settings,
                 **own,
                 **case.reference_kwargs,
             )
@@ -72,12 +73,13 @@ def _takes_others(case: Case) -> bool:
     return case.port_args is not case.reference_args or case.port_kwargs is not case.reference_kwargs
 
 
-def checked(case: Case, *options: str) -> ParityReport:
+def checked(case: Case, *options: str, **settings: Any) -> ParityReport:
     """Record the reference of a pair of models on disk, hold the port to the file, and return the report.
 
     Args:
         case: The pair of models with the inputs of each.
         *options: More options of pytest, ``-o tf_explain_seconds=0``.
+        **settings: More arguments of the check, ``internal="fail"``.
 
     Raises:
         Exception: What the check raised, if that is no verdict.
@@ -87,7 +89,7 @@ def checked(case: Case, *options: str) -> ParityReport:
         test = Path(folder) / "test_port.py"
         test.write_text(_TEST, encoding="utf-8")
         for mode in ("update", "check"):
-            fixtures = _Fixtures(case)
+            fixtures = _Fixtures(case, settings)
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 pytest.main(

@@ -14,6 +14,8 @@ import pytest_tfdebug
 from pytest_tfdebug.tracing.values.rerun import Recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cases import Bug, Case, Port
 
     from pytest_tfdebug import Trace
@@ -126,11 +128,14 @@ def compared(case: Case, rename: dict[str, str] | None = None, expected: Trace |
     return pytest_tfdebug.compare(expected, actual, rename=rename, outputs=case.outputs)
 
 
-def judged(port: Port, bug: Bug, expected: Trace | None = None) -> Outcome:
-    """Run one bug without ``rename=`` and judge the report; ``expected`` is as in :func:`compared`."""
+def judged(port: Port, bug: Bug, expected: Trace | None = None, hold: Callable[..., Any] | None = None) -> Outcome:
+    """Run one bug without ``rename=`` and judge the report.
+
+    ``expected`` is as in :func:`compared`; ``hold`` compares the pair of models instead of that.
+    """
     case, edited = infected(port, bug)
     try:
-        report = compared(case, expected=expected)
+        report = compared(case, expected=expected) if hold is None else hold(case)
         text = str(report)
     except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
         return Outcome(port.name, bug, "error", None, f"{type(error).__name__}: {error}", {})
