@@ -35,6 +35,7 @@ class Evidence(Enum):
     ONE_OF_SEVERAL = "the change mends every output together with changes of other faults"
     LED_PAST = "the reference's value in this place leads to right ones behind it"
     MAKES_UP = "what mends every output is a change of a step that is right"
+    PROVED_WEIGHTS = "other numbers in a parameter mend every output, as other changes do"
     EXCHANGE = "weights are in each other's place: loaded so, or taken so by the code"
     STATEMENTS = "no single statement is known to differ from the reference's text"
     ATTRIBUTES = "the lines read several attributes that are not the reference's"
@@ -44,6 +45,7 @@ class Evidence(Enum):
     UNPAIRED_CALLS = "none of the calls in these lines could be compared"
     RANDOM = "the first wrong value is drawn at random"
     WEIGHT_OF_VALUE = "the first wrong value uses a parameter that is another in every other layer"
+    NO_NUMBERS = "a parameter holds what the reference has nowhere, and the reference's numbers mend every output"
     ODD_WEIGHT = "the first wrong value uses a parameter that the reference has nowhere"
     VALUE = "the first value that the reference never computes"
     OTHER_CALL = "the reference calls a module that the port does not have"
@@ -58,6 +60,10 @@ class Evidence(Enum):
     LATER_STEP = "a step that no change explains"
     LOSS = "another loss, and no value of the forward tells why"
     NOT_COMPARED = "an output was held to nothing"
+
+
+#: Proofs by a change of the port.
+IN_PORT = (Evidence.PROOF, Evidence.PROOF_OF_MANY, Evidence.ONE_OF_SEVERAL)
 
 
 @dataclass(frozen=True, slots=True)

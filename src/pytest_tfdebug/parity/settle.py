@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
@@ -50,6 +50,7 @@ POLICY = (
     Worth(Evidence.ONE_OF_SEVERAL, UNSURE, "the change was tried among others, and may make up for another line"),
     Worth(Evidence.LED_PAST, UNSURE, "no change was found that mends it: the line is wrong, or what it takes is"),
     Worth(Evidence.MAKES_UP, UNSURE, "what was changed is right: it makes up for what is wrong elsewhere"),
+    Worth(Evidence.PROVED_WEIGHTS, UNSURE, "changes of other places mend every output as well"),
     Worth(Evidence.EXCHANGE, UNSURE, "either the weights were loaded so, or the code takes one for the other"),
     Worth(Evidence.STATEMENTS, UNSURE, "other statements differ too, or this one computes what the reference does"),
     Worth(Evidence.ATTRIBUTES, UNSURE, "several attributes differ, and each may be the one"),
@@ -59,6 +60,7 @@ POLICY = (
     Worth(Evidence.UNPAIRED_CALLS, UNSURE, "the fault may lie in the calls that were not compared"),
     Worth(Evidence.RANDOM, CERTAIN, "a value that is drawn at random is another in every forward"),
     Worth(Evidence.WEIGHT_OF_VALUE, CERTAIN, "the parameters of this name in the other layers are the reference's"),
+    Worth(Evidence.NO_NUMBERS, CERTAIN, "the reference's numbers were tried: every output agrees with them"),
     Worth(Evidence.ODD_WEIGHT, UNSURE, "the parameter may be computed from some of the reference's"),
     Worth(Evidence.VALUE, UNSURE, "nothing was tried: the line is wrong, or what it takes is"),
     Worth(Evidence.OTHER_CALL, CERTAIN, "all that was computed before the call agrees"),
@@ -202,7 +204,7 @@ def _is_outdone(claim: Claim, proofs: Sequence[Claim]) -> bool:
 
 def _is_another_line(claim: Claim, proofs: Sequence[Claim]) -> bool:
     """Tell whether what mends the port is elsewhere than at a call that is one too many or too few."""
-    at, in_port = claim.source, [each for each in proofs if each.evidence in (Evidence.PROOF, Evidence.PROOF_OF_MANY)]
+    at, in_port = claim.source, [each for each in proofs if each.evidence in IN_PORT]
     if claim.kind not in _CALLS or not in_port or proofs[0].lacks_step or at is None:
         return False
     return not any(each.source is not None and each.source.holds(at.file, at.first) for each in in_port)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.calls.call_notes import told_adapters
-from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.calls import Verdict, judge_calls
-from pytest_tfdebug.parity.find.text import one_statement
+from pytest_tfdebug.parity.find.finders import View, find
 from pytest_tfdebug.parity.settle import FINAL
 from pytest_tfdebug.parity.tensors.coverage import (
-    blame_uncompared,
     has_output,
     is_of_uncompared,
     outputs_fail,
@@ -23,12 +20,12 @@ from pytest_tfdebug.parity.tensors.coverage import (
 from pytest_tfdebug.records import FAILING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence
+    from pytest_tfdebug.records import Culprit, Divergence
 
 #: What becomes of a comparison in which the outputs agree and something inside does not.
 Internal = Literal["warn", "fail"]
@@ -86,14 +83,14 @@ class Judged:
 class Decided:
     """What is claimed of a comparison, and what it was claimed on."""
 
-    claims: tuple[Claim, ...]  # who may be to blame
+    claims: list[Claim]  # who may be to blame
     compared: Compared  # the calls, side by side
     divergences: list[Divergence] = field(default_factory=list)  # tensors outside tolerance
     notes: list[str] = field(default_factory=list)  # differences that changed no output, in sentences
     is_compared: bool = False  # whether values were compared where no tensors matched by name and shape
     # rules for ``rename=`` under which the two sides turned out to be the same code
     rules: dict[str, str] = field(default_factory=dict)
-    look: Explained | None = None  # what values say, where they were asked
+    look: Explained | None = None  # what values say, where they decided
 
 
 def judge(compared: Compared, *, is_tolerated: bool = False) -> Judged:
@@ -111,23 +108,27 @@ def decide(
 ) -> Decided:
     """Return what is claimed of a comparison.
 
-    Where names pair, under the given names or under names that were found, values say which of a culprit's lines it is.
+    Where names pair, under the given names or under names that were found, calls decide, and values say which of a
+    culprit's lines it is.
     """
     verdict, compared, fails = judged.verdict, judged.compared, judged.fails
-    if not judged.asks:
-        if judged.is_named or is_plain(verdict):
-            of_calls = () if verdict.claim is None else (verdict.claim,)
-            return Decided(of_calls, compared, verdict.divergences, verdict.notes, verdict.is_compared)
-        return Decided((), compared, notes=verdict.notes, is_compared=True)
-    if judged.is_named:
-        claims = _of_calls(verdict, compared, look, fails=fails)
-        of_values = look if fails is None and uncompared(compared) and is_of_uncompared(verdict.claim) else None
-        return Decided(claims, compared, verdict.divergences, verdict.notes, verdict.is_compared, look=of_values)
+    look = look if judged.asks else None
     inner = judge_calls(renamed) if renamed is not None and is_named(renamed) else Verdict()
     if renamed is not None and inner.claim is not None and not _is_given_pieces(inner.claim, look):
-        claims = _of_calls(inner, renamed, look, fails=fails)
-        return Decided(claims, renamed, inner.divergences, inner.notes, inner.is_compared, dict(rules))
-    return _by_values(judged, look)
+        view = View(renamed, inner.claim, is_named=True, fails=fails, look=None if is_plain(inner) else look)
+        return Decided(find(view), renamed, inner.divergences, inner.notes, inner.is_compared, dict(rules))
+    has_names = judged.is_named or is_plain(verdict)
+    claims = find(View(compared, verdict.claim, has_names, fails, look)) if judged.asks or has_names else []
+    if has_names:
+        of_values = look if fails is None and uncompared(compared) and is_of_uncompared(verdict.claim) else None
+        return Decided(claims, compared, verdict.divergences, verdict.notes, verdict.is_compared, look=of_values)
+    if any(claim.evidence is Evidence.NOT_COMPARED for claim in claims):
+        return Decided(claims, compared, notes=verdict.notes)
+    notes = [*verdict.notes, *(look.notes if look is not None else ())]
+    is_known = look is not None and look.is_known
+    is_compared = not judged.asks or (is_known and (not fails or bool(look and look.claim)))
+    divergences = verdict.divergences if claims else []
+    return Decided(claims, compared, divergences, notes, is_compared, look=look if is_known else None)
 
 
 def _is_given_pieces(claim: Claim, look: Explained | None) -> bool:
@@ -137,57 +138,9 @@ def _is_given_pieces(claim: Claim, look: Explained | None) -> bool:
     return is_shape and look is not None and look.claim is not None
 
 
-def _by_values(judged: Judged, look: Explained | None) -> Decided:
-    """Return what is claimed where names do not pair, and none that were tried do."""
-    verdict, compared, fails = judged.verdict, judged.compared, judged.fails
-    if fails is None and uncompared(compared) and (look is None or look.claim is None):
-        return Decided((blame_uncompared(compared),), compared, notes=verdict.notes)
-    notes = [*verdict.notes, *(look.notes if look is not None else ())]
-    of_calls = () if verdict.claim is None else (verdict.claim,)
-    if look is None or not look.is_known:
-        return Decided(of_calls, compared, verdict.divergences, notes, verdict.is_compared)
-    if look.claim is not None:
-        return Decided(look.claims, compared, verdict.divergences, notes, is_compared=True, look=look)
-    if not fails or verdict.claim is None:
-        return Decided((), compared, notes=notes, is_compared=True, look=look)
-    unnamed = replace(verdict.claim, evidence=Evidence.UNNAMED_CALLS)
-    return Decided((unnamed,), compared, verdict.divergences, notes, verdict.is_compared, look=look)
-
-
 def is_plain(verdict: Verdict) -> bool:
     """Tell whether nothing below can be blamed: the inputs or the dtype are others."""
     return verdict.claim is not None and verdict.claim.kind in FINAL
-
-
-def _of_calls(verdict: Verdict, compared: Compared, look: Explained | None, *, fails: bool | None) -> tuple[Claim, ...]:
-    """Return what is claimed where names pair: by calls, and by what weights, values, texts and changes single out."""
-    claim = verdict.claim
-    if claim is None or claim.kind == "inputs" or look is None:
-        return () if claim is None else (claim,)
-    if fails is None and is_of_uncompared(claim):  # what was held to nothing is in no line
-        return (replace(claim, evidence=Evidence.NOT_COMPARED), *look.claims)
-    item = next((item for item in compared.calls if item.call.path == claim.path and item.expected), None)
-    return (claim, *_in_lines(claim, item, compared, look), *look.claims)
-
-
-def _in_lines(claim: Claim, item: CallComparison | None, compared: Compared, look: Explained) -> Iterator[Claim]:
-    """Yield a claim of calls with the weights or the lines that values, texts and attributes single out."""
-    if item is not None and item.expected is not None and look.pair is not None:
-        paths = ("", "") if item.call.parent is None else (item.call.path, item.expected.path)
-        weights, wrong = look.pair.weights, look.pair.wrong_weights(*paths)
-        if wrong:  # of one name, they are not the same
-            is_sure = all(each not in weights.unknown or weights.is_sure(each) for each in wrong)
-            evidence = Evidence.WEIGHT if is_sure else Evidence.NAMED_WEIGHT
-            why = " ".join(wrong.values())
-            yield replace(
-                claim, kind="weights", wrong="", why=why, weights=tuple(wrong), evidence=evidence, narrows=claim
-            )
-            return
-    if item is not None and told_adapters(CallTree(compared), item):  # the adapter is the difference, and no line is
-        return
-    is_left_out = look.finding is not None and look.finding.fault == "left-out"
-    if claim.evidence is not Evidence.OTHER_CALL or look.claim is None or is_left_out:
-        yield one_statement(claim, compared, look)
 
 
 def is_named(compared: Compared) -> bool:

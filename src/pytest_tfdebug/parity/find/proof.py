@@ -36,16 +36,15 @@ _REORDERING = frozenset({"permute", "transpose"})
 
 
 def with_proof(look: Explained, trial: Trial) -> Explained:
-    """Return what values say of two forwards with a proof, where one can be had."""
+    """Return what values say of two forwards with what a proof claims, where one can be had."""
     if look.pair is None or look.claim is None or look.claim.kind == "random":
         return look
-    pairs = look.pair.pair_results(AGREE)
-    is_widened = look.pair.port.table.is_widened or look.pair.reference.table.is_widened
-    if is_widened:  # the outputs are those in half precision
+    pair, pairs = look.pair, look.pair.pair_results(AGREE)
+    if pair.port.table.is_widened or pair.reference.table.is_widened:  # the outputs are those in half precision
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     notes: list[str] = []
     with second_look(notes, "The search for a proof failed"):
-        searched = prove(look.pair, pairs, trial)
+        searched = prove(pair, pairs, trial)
         proof, note = searched.proof, _told_end(searched.end, searched.seconds)
         if proof is not None:
             look = told_by(proof, look)
@@ -65,51 +64,46 @@ def _told_end(end: SearchEnd, seconds: float) -> str:
 
 
 def told_by(proof: Proof, look: Explained) -> Explained:
-    """Return what values say with what a proof says, and with its changes as data for whoever is proved."""
-    if look.pair is None or look.claim is None:
+    """Return what values say with what a proof claims, which stands for the claim of the values alone."""
+    pair, named = look.pair, look.claim
+    if pair is None or named is None:
         return look
-    pair, look = look.pair, _told_by(proof, look, look.pair, look.claim)
-    claim = look.claim
-    if claim is None or not claim.proved:
-        return look
-    known = pair.back.known if proof.is_reverse else pair.weights.known
-    changes = tuple(changes_of(places_of(proof, known, claim.path, pair), is_reverse=proof.is_reverse))
-    told: dict[str, Any] = {"changes": changes}
-    if proof.holds is False:
-        told["evidence"] = Evidence.THESE_INPUTS
-    return replace(look, claim=replace(claim, **told), proved=tuple(replace(each, **told) for each in look.proved))
-
-
-def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Claim) -> Explained:
-    """Return what values say with what a proof says."""
     known = pair.back.known if proof.is_reverse else pair.weights.known
     places = places_of(proof, known, named.path, pair)
-    told, is_certain = (
-        held_sentence(proof, places),
-        len({place.finding.call.path for place in places}) == 1,
-    )
+    told = held_sentence(proof, places)
+    changes = tuple(changes_of(places, is_reverse=proof.is_reverse))
+    loaded = [] if proof.is_reverse else [mend for place in places for mend in place.mends if not mend.places]
     if proof.is_reverse:
-        is_certain = is_certain and _is_given_known(proof, pair)
-        here = _in_port(named, proof, pair)
-        return replace(look, claim=_of_reference(here, places, told, is_certain=is_certain and here is named))
-    loaded = [mend for place in places for mend in place.mends if not mend.places]
-    if loaded:
-        return replace(look, claim=_of_weights(named, loaded, proof, pair, told))
-    is_there = any(place.finding.call.path == named.path for place in places)
-    is_odd = named.evidence is Evidence.WEIGHT_OF_VALUE
-    if named.kind == "weights" and (is_odd or is_there):  # it is not the other side's, whatever else mends
-        return replace(look, claim=replace(named, proved=told))
-    places = [
-        place for place in places if place.finding.fault == "left-out" or not _is_right(place.finding.values[0], pair)
-    ]
-    if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
-        return replace(look, claim=replace(named, evidence=Evidence.MAKES_UP, proved=told))
-    is_certain = is_certain and all(place.finding.values[0].tells for place in places)
-    evidence = Evidence.PROOF if is_certain else Evidence.PROOF_OF_MANY
-    claims = tuple(
-        replace(claim_of(place.finding, pair), source=place.lines, evidence=evidence, proved=told) for place in places
-    )
-    return replace(look, claim=claims[0], finding=places[0].finding, proved=claims)
+        found = [_of_reference(named, places, proof, pair)]
+    elif loaded:
+        found = [_of_weights(named, loaded, proof, pair, told)]
+    elif named.kind == "weights" and _is_of_weights(named, places):
+        found = [named]  # it is not the other side's, whatever else mends
+    elif wrong := [place for place in places if _can_be_wrong(place, pair)]:
+        is_alone = len({place.finding.call.path for place in places}) == 1
+        is_certain = is_alone and all(place.finding.values[0].tells for place in wrong)
+        evidence = Evidence.PROOF if is_certain else Evidence.PROOF_OF_MANY
+        found = [replace(claim_of(each.finding, pair), source=each.lines, evidence=evidence) for each in wrong]
+        look = replace(look, finding=wrong[0].finding)
+    else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
+        found = [replace(named, evidence=Evidence.MAKES_UP)]
+    is_of_unknown = loaded and found[0].weights and pair.weights.unknown.issuperset(found[0].weights)
+    if not is_of_unknown:
+        found = [replace(each, proved=told, changes=changes) for each in found]
+    if proof.holds is False:
+        found = [replace(each, evidence=Evidence.THESE_INPUTS) for each in found]
+    return replace(look, proofs=tuple(replace(each, narrows=look.claim) for each in found))
+
+
+def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
+    """Tell whether a parameter that values name is wrong, or what was changed is in its module."""
+    is_sure = named.evidence is Evidence.WEIGHT_OF_VALUE
+    return is_sure or any(place.finding.call.path == named.path for place in places)
+
+
+def _can_be_wrong(place: ProofPlace, pair: ForwardPair) -> bool:
+    """Tell whether what was changed is not what the reference computes as well."""
+    return place.finding.fault == "left-out" or not _is_right(place.finding.values[0], pair)
 
 
 def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Claim:
@@ -118,15 +112,15 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
     finding = _finding(proof, first, pair.weights.known, None)
     claim = claim_of(finding, pair)
     if pair.weights.unknown.issuperset(finding.weights):  # whatever numbers they hold, no change of them is the mend
-        evidence = Evidence.WEIGHT_OF_VALUE if is_alone else Evidence.ODD_WEIGHT
+        evidence = Evidence.NO_NUMBERS if is_alone else Evidence.ODD_WEIGHT
         return replace(claim, evidence=evidence, why=f"{claim.why} {told[:1].upper()}{told[1:]}.")
     if first.change.kind != "exchange":
-        return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROOF_OF_MANY, proved=told)
-    if named.kind == "weights" and named.evidence is Evidence.WEIGHT_OF_VALUE:
-        return replace(named, proved=told)
+        return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
+    if named.evidence is Evidence.WEIGHT_OF_VALUE:
+        return named
     wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
     place = named if named.path == claim.path else claim
-    return replace(place, evidence=Evidence.EXCHANGE, proved=told, wrong=wrong, why=why)
+    return replace(place, evidence=Evidence.EXCHANGE, wrong=wrong, why=why)
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
@@ -262,14 +256,20 @@ def _lines(side: Side, value: Value, call: Call) -> SourceRange | None:
     return None if line is None else lines_of(line)
 
 
-def _of_reference(named: Claim, places: Sequence[ProofPlace], told: str, *, is_certain: bool) -> Claim:
-    """Return a claim with the lines of the reference that are proved to be done otherwise in the port."""
-    place = places[0]
-    is_there = named.path == place.finding.call.path or (
-        place.lines is not None and str(place.lines) == str(named.reference)
+def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair: ForwardPair) -> Claim:
+    """Return a claim with the lines of the reference that are proved to be done otherwise in the port.
+
+    It is no guess where the port does that, if the first value that the reference never computes is also the first that
+    comes of the change, in a module of one name, and the port has all that the changed steps are given.
+    """
+    here, place = _in_port(named, proof, pair), places[0]
+    is_there = here.path == place.finding.call.path or (
+        place.lines is not None and str(place.lines) == str(here.reference)
     )
-    evidence = Evidence.REVERSE_PROOF if is_there and is_certain else Evidence.INFERRED_PROOF
-    return replace(named, reference=place.lines or named.reference, evidence=evidence, proved=told)
+    is_alone = len({each.finding.call.path for each in places}) == 1
+    is_known = is_alone and is_there and here is named and _is_given_known(proof, pair)
+    evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
+    return replace(here, reference=place.lines or here.reference, evidence=evidence)
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair | None) -> Finding:

@@ -55,14 +55,14 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
     if faults.is_mended and len(faults.claims) > 1:
         return replace(_led_by(faults, look), search="proved")
     found = with_proof(look, trial._replace(begun=None))
-    is_proved = found.claim is None or found.claim.proved
+    is_proved = found.seen is None or found.seen.proved
     return found if is_proved or not faults.claims else _led_by(faults, found)
 
 
 def _led_by(faults: Faults, look: Explained) -> Explained:
     """Return what values say with every fault, and the first as the culprit where it is proved."""
     first, found = faults.claims[0], replace(look, faults=faults, search_note="")
-    return replace(found, claim=first, proved=(first,)) if first.proved else found
+    return replace(found, proofs=(replace(first, narrows=look.claim),)) if first.proved else found
 
 
 def _several(look: Explained, trial: Trial) -> Faults:
@@ -100,7 +100,7 @@ def _shown(front: Front) -> Claim | None:
         return None
     named = replace(claim_of(finding, pair), evidence=Evidence.LED_PAST)
     if front.proof is not None:
-        claim = told_by(front.proof, Explained(named, is_known=True, compared=0, expected=0, pair=pair)).claim
+        claim = told_by(front.proof, Explained(named, is_known=True, compared=0, expected=0, pair=pair)).seen
         return None if claim is None else replace(claim, evidence=Evidence.ONE_OF_SEVERAL)
     if past is None:
         return named

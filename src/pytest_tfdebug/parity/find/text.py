@@ -145,7 +145,7 @@ class _StatementSearch:
     def __init__(self, named: Claim, lines: SourceRange, compared: Compared, look: Explained) -> None:
         self._named, self._lines, self._look = named, lines, look
         paired = {item.call.path for item in compared.calls if item.expected is not None}
-        self._seen = look.claim if _passes(look, lines, paired) else None
+        self._seen = look.seen if _passes(look, lines, paired) else None
         self._called = {item.call.path for item in compared.calls}
         around = _around(named, compared)
         recorded = look.pair.reference.table if look.pair is not None else None
@@ -161,7 +161,7 @@ class _StatementSearch:
         differences = self._texts.differences(self._lines) if self._texts is not None else []
         suspects = [each for each in differences if not self._is_right(each)]
         # of several lines that mend the port, the one that is not the reference's
-        proved = (each for each in self._look.proved if any(_meet(each.source, other.own) for other in suspects))
+        proved = (each for each in self._look.in_port if any(_meet(each.source, other.own) for other in suspects))
         seen = next(proved, self._seen)
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
         if at_value and seen is not None:
@@ -173,7 +173,7 @@ class _StatementSearch:
         constructors = self._constructors() if self._seen is None or is_of_one_class else []
         made = constructors if len(constructors) == 1 else []
         is_text_plain = len(leading) == 1 or (made and not suspects)  # what runs is the reference's text
-        tried = self._by_values() if self._look.proved and not is_text_plain else None
+        tried = self._by_values() if self._look.in_port and not is_text_plain else None
         return (
             read
             or tried  # a change that mends the port outranks texts that differ in several places
@@ -328,7 +328,7 @@ class _StatementSearch:
         beside = self._texts.beside(self._lines) if self._texts is not None else None
         lines = self._texts.statements(self._lines) if self._texts is not None else self._lines
         named = replace(self._named, source=lines)
-        at = self._look.claim.source if self._look.claim is not None else None
+        at = self._look.seen.source if self._look.seen is not None else None
         if is_statement(self._lines) or named.evidence is not Evidence.CALLS:
             return replace(named, reference=beside)
         is_behind = at is not None and at.file == lines.file and at.first > lines.last
@@ -393,7 +393,7 @@ def _passes(look: Explained, lines: SourceRange, paired: set[str]) -> bool:
     """Tell whether the values that are wrong came about in some lines, or in what these called and was not compared."""
     if look.finding is None or look.pair is None:
         return False
-    if look.claim is not None and _meet(look.claim.source, lines):
+    if look.seen is not None and _meet(look.seen.source, lines):
         return True
     port = look.pair.port
     return any(

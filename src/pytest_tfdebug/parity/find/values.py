@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
@@ -65,12 +65,22 @@ class Explained:
     # the port and the reference with their inputs, where both can be run
     again: tuple[Rerun, Rerun] | None = field(default=None, repr=False)
     faults: Faults | None = None  # every fault, where no change of one place mends the port; None where one does
-    proved: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
+    proofs: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
+
+    @property
+    def seen(self) -> Claim | None:
+        """What is known best of the first value that is wrong: what a proof says of it, or else what values do."""
+        return self.proofs[0] if self.proofs else self.claim
+
+    @property
+    def in_port(self) -> list[Claim]:
+        """The lines of the port of which a change mends it."""
+        return [claim for claim in self.proofs if claim.evidence in IN_PORT]
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """What is claimed: the lines that mend the port, or else the first value that is wrong."""
-        return self.proved or (() if self.claim is None else (self.claim,))
+        """What is claimed by values and by a proof."""
+        return (() if self.claim is None else (self.claim,)) + self.proofs
 
     @property
     def reference_files(self) -> set[str]:
