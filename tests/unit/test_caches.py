@@ -7,7 +7,8 @@ from transformers import DynamicCache
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
-from pytest_tfdebug.parity.compare import conclude, ended, explained
+from pytest_tfdebug.parity.compare import explained
+from pytest_tfdebug.parity.comparison import conclude, ended
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.tolerance import tolerances

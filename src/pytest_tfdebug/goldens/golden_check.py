@@ -76,7 +76,7 @@ class GoldenCheck:
         names = {root_name(model), *modules.by_path, *itertools.chain.from_iterable(modules.aliases.values())}
         check_rules(settings.rename, settings.own_globs, names, paths_of(golden.trace))
         group, progress = sharing_group(root), Progress(config, self.item.nodeid)
-        report = compare_with(golden, model, called, settings, group=group, progress=progress)
+        report = compare_with(golden, model, called, settings, group=group, tell=progress.tell)
         blind = recorded_blind_spots(golden)
         is_right = report.ok
         noted = " ".join(filter(None, (called.note, *report.renamed)))

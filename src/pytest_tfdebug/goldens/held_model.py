@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,15 +16,16 @@ from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.compare import Ended, conclude, coverage_of, ended, outputs_of
-from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, made, on_part
+from pytest_tfdebug.parity.compare import outputs_of
+from pytest_tfdebug.parity.comparison import Comparison, coverage_of
+from pytest_tfdebug.parity.find.pads import made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.settle import settle
-from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
+from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.check_record import ElementGrid
-    from pytest_tfdebug.goldens.golden_check import Progress
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.parity.comparison import Again, Ended
     from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
@@ -60,78 +61,82 @@ def compare_with(
     settings: CheckSettings,
     *,
     group: Group | None = None,
-    progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive; a second run explains a failure.
 
-    So does one of the reference, where it is at hand and still gives what the golden holds.
+    So does one of the reference, where it is at hand and still gives what the golden holds. ``tell`` hears how far the
+    explanation is.
     """
-    held = _HeldModel(golden_file, model, called, settings, group)
-    comparator, output = held.under(settings.rename, (called.args, called.kwargs))
-
-    found, notes = ended(comparator, tuple(held.notes), internal=settings.internal), list[str]()
-    with second_look(notes):
-        return _explained(held, found, output, progress)
-    report = conclude(found)
-    return replace(report, notes=[*report.notes, *notes])
+    return _HeldModel(golden_file, model, called, settings, group, tell).checked()
 
 
-def _explained(held: _HeldModel, found: Ended, output: object, progress: Progress | None) -> ParityReport:
-    golden_file, called, settings, group, mask = held.golden, held.called, held.settings, held.group, ""
-    is_plain = called.lacking is not None and found.fails is True  # nothing more can be told
-    if found.asks and settings.is_explained and group is None and not is_plain:  # a rank has values of its parts alone
+class _HeldModel(Comparison):
+    """A model that is held to its golden while it runs."""
 
-        def hold(reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
-            again = replace(settings, rules=rules, is_explained=rules.positions is None)
-            part = held.on_part(reference, take)
-            return None if part is None else compare_with(*part, again)
+    def __init__(  # noqa: PLR0917 - those of :func:`compare_with`
+        self,
+        golden: TraceFile,
+        model: torch.nn.Module,
+        called: PortCall,
+        settings: CheckSettings,
+        group: Group | None,
+        tell: Callable[[str], None] | None,
+    ) -> None:
+        self.golden, self.model, self.called, self.settings, self.group = golden, model, called, settings, group
+        self.tell: Callable[[str], None] = tell or (lambda _: None)
+        self.expected, self.rename, self.rules = golden.trace, settings.rename, settings.rules
+        self.internal, self.is_explained = settings.internal, settings.is_explained
+        self._rerun = Rerun(model, called.args, called.kwargs, called.method)
+        self._notes = [*golden.trace.notes, *filter(None, [called.note])]
+        self._outputs: list[torch.Tensor | None] | None = None  # what the first forward gave
+        self._is_told = False  # whether what pads have to do with a failure says it all
 
-        beside = None
-        if found.fails and called.reference is not None:
-            beside, mask = beside_pads(golden_file.trace, called.reference, settings.rules, hold)
-        if beside is not None:
-            return beside
-        found = found.answered(held.by_values(output, progress, fails=found.fails))
-    tried = found.names_to_try()
-    report = conclude(found, tried, held.under_names(tried), (held.again, golden_file.trace.again))
-    if report.ok:
-        return report
-    plain = held.of_inputs(report, mask)
-    report = held.with_circumstances(report) if plain is None else plain
-    return replace(report, elements=held.failing_elements(report)) if settings.in_detail and group is None else report
+    @property
+    def notes(self) -> list[str]:
+        """What could not be seen of both forwards."""
+        return self._notes
 
+    @property
+    def again(self) -> tuple[Again, Again]:
+        """The model, and what the golden keeps of the reference's values."""
+        return self._rerun, self.expected.again
 
-@dataclass
-class _HeldModel:
-    golden: TraceFile
-    model: torch.nn.Module
-    called: PortCall
-    settings: CheckSettings
-    group: Group | None
+    @property
+    def reference(self) -> Callable[[], Rerun] | None:
+        """How the reference is run again, where the test has it."""
+        return self.called.reference
 
-    def __post_init__(self) -> None:
-        self.again = Rerun(self.model, self.called.args, self.called.kwargs, self.called.method)
-        self.notes = [*self.golden.trace.notes, *filter(None, [self.called.note])]
+    def asks(self, found: Ended) -> bool:
+        """Whether values are asked: not on ranks, each of which has its parts alone, nor where an input is lacking."""
+        is_plain = self.called.lacking is not None and found.fails is True
+        return super().asks(found) and self.group is None and not is_plain
+
+    def checked(self) -> ParityReport:
+        """Compare, and say of a failure what weights and environment have to do with it."""
+        report = self.report()
+        if report.ok:
+            return report
+        if self.called.lacking is not None:
+            own, _ = self.called.lacking
+            advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
+            report = replace(report, advice=advice)
+        elif not self._is_told:
+            report = self.with_circumstances(report)
+        is_shown = self.settings.in_detail and self.group is None
+        return replace(report, elements=self.failing_elements(report)) if is_shown else report
 
     @cached_property
     def values(self) -> Values | None:
         """What the golden's operators computed."""
-        return None if self.golden.trace.again is None else self.golden.trace.again.values()
+        return None if self.expected.again is None else self.expected.again.values()
 
-    def under_names(self, tried: dict[str, str]) -> Compared | None:
-        """Run the model once more, its modules under other names."""
-        rename = self.settings.rename
-        if callable(rename) or not tried:
-            return None
-        with second_look([]):
-            return self.under({**(rename or {}), **tried}, self.again.inputs())[0].finish()
-        return None
+    def under(self, names: Rename) -> Comparator:
+        """Run the model, its modules under some names: with the inputs of the test at first, then with copies."""
+        return self._under(names, frozenset())
 
-    def under(
-        self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
-    ) -> tuple[Comparator, Any]:
-        """Run the model, its modules under some names; return what was compared, and its output."""
-        settings, modules, expected = self.settings, modules_of(self.model), self.golden.trace
+    def _under(self, names: Rename, hidden: frozenset[str]) -> Comparator:
+        settings, modules, expected = self.settings, modules_of(self.model), self.expected
         known = renamed(names, modules.by_path)
         among = coverage_of(expected).among(known)
         picked = Selection(settings.include, settings.exclude, settings.level, known, among, expected.modules)
@@ -148,65 +153,72 @@ class _HeldModel:
             rules=replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions"))),
         )
         recorder = Recorder(self.model, comparator, picked)
-        output = recorder.run_alone(self.called.method, *inputs)
-        self.notes += [note for note in recorder.notes if note not in self.notes]
+        is_first = self._outputs is None
+        args, kwargs = (self.called.args, self.called.kwargs) if is_first else self._rerun.inputs()
+        output = recorder.run_alone(self.called.method, args, kwargs)
+        if is_first:
+            self._outputs = [leaf.tensor for leaf in walk(output)]
+        self._notes += [note for note in recorder.notes if note not in self._notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
-            return self.under(names, self.again.inputs(), compiled_away)
-        return comparator, output
+            return self._under(names, compiled_away)
+        return comparator
 
-    def on_part(self, reference: Rerun, take: Take) -> tuple[TraceFile, torch.nn.Module, PortCall] | None:
-        """Return what the reference gives on a part of its inputs, and the model's call on it; None if it has none."""
-        theirs, own = on_part(reference, take), on_part(self.again, take)
+    def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
+        """Hold the model to what the reference gives on a part of its inputs; None if one of them has none."""
+        theirs, own = on_part(reference, take), on_part(self._rerun, take)
         if theirs is None or own is None:
             return None
         trace = made(theirs)
-        if has_floors(self.golden.trace):
+        if has_floors(self.expected):
             measure_floors(trace)
         args, kwargs = own.inputs()
         call = replace(self.called, args=args, kwargs=kwargs, reference=lambda: theirs)
-        return replace(self.golden, trace=trace), self.model, call
+        settings = replace(self.settings, rules=rules, is_explained=rules.positions is None)
+        return compare_with(replace(self.golden, trace=trace), self.model, call, settings)
 
-    def by_values(self, output: object, progress: Progress | None, *, fails: bool | None) -> Explained | None:
+    def _beside_pads(self) -> tuple[ParityReport | None, str]:
+        beside, mask = super()._beside_pads()
+        self._is_told = beside is not None or bool(mask)
+        return beside, mask
+
+    def explained(self, *, fails: bool | None) -> Explained | None:
         """Run the model once more and hold its operators to the reference's or the golden's, if that has any."""
         expected, reference, seconds = self.values, self.called.reference, self.settings.explain_seconds
         if expected is None:
             return None
         tape, count, begun = Tape(), len(expected.calls), time.monotonic()
-        step = None if progress is None else lambda done: progress.tell(f"call {done} of {count}")
-        outputs = [leaf.tensor for leaf in walk(output)]
-        actual = self.again.values(outputs, step, tape=None if seconds == 0 else tape)
+        actual = self._rerun.values(
+            self._outputs or [],
+            lambda done: self.tell(f"call {done} of {count}"),
+            tape=None if seconds == 0 else tape,
+        )
         if actual is None:
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
-        if progress is not None:
-            progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
+        self.tell(f"{len(actual.values)} values beside {len(expected.values)}")
         ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
         expected, live = (expected, Tape()) if ran is None else ran
         look = explain(expected, actual, fails=fails, applied=tape.numbers())
-        again = None if ran is None or reference is None else (self.again, reference())
-        theirs = Live(live, outputs_of(self.golden.trace))
+        again = None if ran is None or reference is None else (self._rerun, reference())
+        theirs = Live(live, outputs_of(self.expected))
         return with_faults(look, Trial(Live(tape, {}), theirs, seconds, begun, again))
 
-    def of_inputs(self, report: ParityReport, mask: str) -> ParityReport | None:
-        """Return the report of a difference that no code is to blame for; None of any other."""
-        if self.called.lacking is None:
-            return at_pads(report, mask) if mask else None
-        own, theirs = self.called.lacking
-        wrong = f"was not given {own}, and the reference was given {theirs}"
-        advice = f'Add it to the port\'s own inputs: port_inputs={{..., "{own}": ...}}'
-        return replace(report, culprit=self._given("All that differs may come from that.", wrong), advice=advice)
-
-    def _given(self, why: str, wrong: str = "") -> Culprit:
-        root = root_name(self.model)
-        return settle([Claim(root, "inputs", Evidence.INPUTS, root, why, wrong)])[0]
+    def given(self) -> Iterator[Claim]:
+        """Yield what the test gave the model otherwise than the reference."""
+        root, called = root_name(self.model), self.called
+        if called.lacking is not None:
+            own, theirs = called.lacking
+            wrong = f"was not given {own}, and the reference was given {theirs}"
+            yield Claim(root, "inputs", Evidence.INPUTS, root, "All that differs may come from that.", wrong)
+        elif called.other is not None and not self._is_told:
+            own, theirs = called.other
+            why = f"{own!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
+            yield Claim(root, "inputs", Evidence.INPUTS, root, why)
 
     def with_circumstances(self, report: ParityReport) -> ParityReport:
         """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
         model, group, rename, recorded = self.model, self.group, self.settings.rename, self.golden.extra["weights"]
-        if self.called.other is not None:
-            own_ids, theirs = self.called.other
-            why = f"{own_ids!r} of port_inputs= differs from the reference's {theirs}, so nothing else was compared."
-            report = replace(report, has_own_inputs=True, culprit=self._given(why))
+        report = replace(report, has_own_inputs=self.called.other is not None)
         present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, rename)
         names = {own: there for own, there in renamed_tensors(rename, present).items() if there in recorded}
         wrong = [own for own, there in names.items() if recorded[there] != present[own]]
@@ -246,7 +258,7 @@ class _HeldModel:
         The comparison no longer holds the tensors under test, so the forward is made once more and that one tensor
         kept.
         """
-        args, kwargs = self.again.inputs()
+        args, kwargs = self._rerun.inputs()
         for call, leaf in _candidates(report):
             expected = leaf.expected.tensor if leaf.expected is not None else None
             if expected is None or tuple(expected.shape) != leaf.shape:
@@ -254,7 +266,7 @@ class _HeldModel:
             picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
             recorded = None
             with second_look([]):
-                recorded = recorded_forward(self.model, args, kwargs, picked, method=self.again.method)
+                recorded = recorded_forward(self.model, args, kwargs, picked, method=self._rerun.method)
             if recorded is None:
                 return None
             actual = recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)

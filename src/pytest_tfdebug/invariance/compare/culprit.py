@@ -11,7 +11,7 @@ import torch
 
 from pytest_tfdebug.errors import counted, second_look
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, has_nan
-from pytest_tfdebug.parity.compare import conclude, ended
+from pytest_tfdebug.parity.comparison import conclude, ended
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask

@@ -23,6 +23,7 @@ from pytest_tfdebug.values import Fingerprint, are_among
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
 
@@ -64,13 +65,10 @@ def _beside_pads(expected: Trace, reference: Rerun, rules: OutputRules, hold: Ho
     return None, ""
 
 
-def at_pads(report: ParityReport, mask: str) -> ParityReport:
-    """Return the report of a forward that differs nowhere but at pads, with the place where that begins."""
-    if report.culprit is None:
-        return report
+def at_pads(claim: Claim, mask: str) -> Claim:
+    """Return a claim on a forward that differs nowhere but at positions that a mask hides: where that begins."""
     wrong, why = f"differs only at positions that {mask} hides", "Every other position agrees."
-    advice = f"Leave these positions out: positions={mask}"
-    return replace(report, culprit=replace(report.culprit, wrong=wrong, why=why), advice=advice)
+    return replace(claim, wrong=wrong, why=why)
 
 
 def on_part(forward: Rerun, take: Take) -> Rerun | None:

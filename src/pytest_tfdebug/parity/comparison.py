@@ -1,0 +1,260 @@
+"""The play of a comparison: compare the calls, ask the values, find who may be to blame, settle it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from pytest_tfdebug.errors import TFDebugError, second_look
+from pytest_tfdebug.parity.calls.call_notes import called_otherwise, other_numbers
+from pytest_tfdebug.parity.calls.noise import (
+    at_the_greatest_jump,
+    has_value_jump,
+    told_in_float32,
+    told_noise,
+    with_outputs_outside,
+    without_jumps,
+)
+from pytest_tfdebug.parity.find.module_names import suggested_rules
+from pytest_tfdebug.parity.find.pads import at_pads, beside_pads
+from pytest_tfdebug.parity.pair.pairing import RecordedModules
+from pytest_tfdebug.parity.patch.patch import with_patches
+from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.parity.settle import FINAL, settle
+from pytest_tfdebug.parity.tensors.comparator import tally
+from pytest_tfdebug.parity.tensors.coverage import measured_coverage, told_outputs, told_unseen, what_to_write
+from pytest_tfdebug.parity.tensors.ranks import merge_ranks, on_ranks
+from pytest_tfdebug.parity.verdict import Internal, Judged, decide, is_equal_outside, is_named, judge, tolerated
+from pytest_tfdebug.records import Coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_tfdebug.parity.claims import Claim
+    from pytest_tfdebug.parity.find.pads import Take
+    from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.pair.rename import Rename
+    from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
+    from pytest_tfdebug.parity.tensors.outputs import OutputRules
+    from pytest_tfdebug.records import Culprit
+    from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+
+#: A model that can be run again, or what is kept of its values.
+Again: TypeAlias = "Rerun | Recorded | None"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A comparison whose forward has ended."""
+
+    judged: Judged  # what calls say
+    # what they say if values jump where names do not pair; None where values need not be asked for that
+    suspect: Judged | None = None
+    notes: tuple[str, ...] = ()  # what could not be seen
+    internal: Internal = "fail"  # what becomes of a difference that changes no output
+    world_size: int = 1  # how many ranks made the forward
+    look: Explained | None = None  # what values say, where they were asked
+    in_float32: str = ""  # whether outputs that pass as rounding of half precision agree in float32, in a sentence
+
+    @property
+    def asks(self) -> bool:
+        """Whether values have to be asked."""
+        return self.judged.asks or self.suspect is not None
+
+    @property
+    def fails(self) -> bool | None:
+        """Whether the roots' outputs differ, for who asks values; None where that is not known."""
+        return self.judged.fails if self.suspect is None else True
+
+    def answered(self, look: Explained | None) -> Ended:
+        """Return the comparison with what values say; None where that cannot be had."""
+        pair = look.pair if look is not None and self.suspect is not None else None
+        judged = self.suspect if self.suspect is not None and pair is not None and has_value_jump(pair) else self.judged
+        told = "" if pair is None else told_in_float32(pair)
+        return replace(self, judged=judged, suspect=None, look=look if judged.asks else None, in_float32=told)
+
+    def names_to_try(self) -> dict[str, str]:
+        """Return rules for ``rename=`` under which the two sides may be the same code; none where nothing says any."""
+        judged, look = self.judged, self.look
+        if judged.is_named or judged.verdict.claim is None or look is None or look.pair is None:
+            return {}
+        return suggested_rules(look.pair, {own: expected for expected, own in judged.compared.own_paths.items()})
+
+
+def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Internal = "fail") -> Ended:
+    """Return a comparison whose forward has ended; on several ranks, every one must ask."""
+
+    def judged(found: Compared) -> Judged:
+        return judge(found, is_tolerated=internal == "warn" and is_equal_outside(found))
+
+    found, group = comparator.finish(), comparator.group
+    if group is not None:
+        merged = tally(merge_ranks(found, comparator.tolerances, group.exchange))
+        told = tuple(note for each in group.exchange(notes) for note in each)
+        return Ended(judged(merged), None, told, internal, group.world_size)
+    found = at_the_greatest_jump(without_jumps(found))
+    suspect = None if is_named(found) else with_outputs_outside(found)
+    return Ended(judged(found), None if suspect is None or suspect is found else judged(suspect), notes, internal)
+
+
+def _told_search(culprit: Culprit | None, look: Explained | None) -> list[str]:
+    """Say how the search for a proof ended where it proves nothing."""
+    is_open = culprit is not None and not culprit.proved and look is not None and bool(look.search_note)
+    return [look.search_note] if is_open and look is not None else []
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a comparison beside its tensors and values."""
+
+    again: tuple[Again, Again] = (None, None)  # the two models, which say what their modules hold
+    mask: str = ""  # name of the mask, where both differ nowhere but at positions that it hides
+    given: tuple[Claim, ...] = ()  # what the model was given otherwise, by the test: any difference may come from that
+
+
+def conclude(
+    found: Ended,
+    tried: Mapping[str, str] = MappingProxyType({}),
+    renamed: Compared | None = None,
+    known: Known = Known(),
+) -> ParityReport:
+    """Return the report of a comparison whose forward has ended."""
+    look, decided = found.look, decide(found.judged, found.look, tried, renamed)
+    compared, divergences, is_compared = decided.compared, decided.divergences, decided.is_compared
+    claims = [on_ranks(claim, found.world_size) if found.world_size > 1 else claim for claim in decided.claims]
+    claims = [at_pads(claim, known.mask) if known.mask else claim for claim in claims]
+    culprit = next(iter(settle(claims)), None)
+    inside = tolerated(culprit, divergences, compared) if found.internal == "warn" else ""
+    culprit, notes = (None, [inside, *decided.notes]) if inside else (culprit, decided.notes)
+    if culprit is not None and known.given:
+        culprit = settle([*claims, *known.given])[0]
+    behind = () if culprit is None or look is None or look.faults is None else look.faults.beside(culprit)
+    if culprit is not None and look is not None and look.pair is not None and look.again is not None:
+        culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
+        behind = tuple(others)
+    is_final, coverage = culprit is not None and culprit.kind in FINAL, measured_coverage(compared)
+    if is_compared and decided.look is not None and decided.look.expected:
+        coverage = Coverage(decided.look.compared, decided.look.expected, root=coverage.root)
+    if not compared.tensors and culprit is None and not is_compared:
+        actual, expected = len(compared.calls), len(compared.expected)
+        raise TFDebugError(
+            f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
+            "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
+        )
+    unseen, failed, otherwise = [], [], list(called_otherwise(compared))
+    if culprit is not None:
+        failed = [note for each in known.again if each is not None for note in each.notes]
+    else:
+        own, theirs = known.again
+        unseen = list(told_unseen(compared, coverage))
+        if own is not None and theirs is not None and not inside:
+            unseen += other_numbers(compared, own.attributes(), theirs.attributes())
+    advice = "" if found.judged.fails is not None or is_final else what_to_write(compared)
+    if culprit is not None and known.mask:
+        advice = f"Leave these positions out: positions={known.mask}"
+    return ParityReport(
+        culprit,
+        divergences,
+        compared.calls,
+        compared.tensors,
+        [*dict.fromkeys((*found.notes, *unseen, *notes, *_told_search(culprit, look), *failed, *otherwise))],
+        renamed=otherwise,
+        unseen=unseen,
+        suggested={} if inside else decided.rules,
+        internal=inside,
+        coverage=coverage,
+        by_values=decided.look is not None,
+        unpaired=compared.unpaired_expected,
+        explained=look,
+        behind=behind,
+        output_notes=told_outputs(compared),
+        noise="" if culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
+        advice=advice,
+    )
+
+
+class Comparison(ABC):
+    """Two forwards that are held to each other: an expected one and one under test.
+
+    Traces, and a golden with its model, differ in how they are compared and run again, and in nothing else.
+    """
+
+    expected: Trace
+    rename: Rename
+    rules: OutputRules
+    internal: Internal
+    is_explained: bool
+
+    @property
+    @abstractmethod
+    def notes(self) -> Sequence[str]:
+        """What could not be seen of both forwards."""
+
+    @property
+    @abstractmethod
+    def again(self) -> tuple[Again, Again]:
+        """The model under test and the expected one, as far as they can be run again or their values are kept."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> Callable[[], Rerun] | None:
+        """How the reference is run again; None where it cannot be."""
+
+    @abstractmethod
+    def under(self, names: Rename) -> Comparator:
+        """Compare the tensors of both calls, the modules of one under other names."""
+
+    @abstractmethod
+    def explained(self, *, fails: bool | None) -> Explained | None:
+        """Return what the values of both say; None where there are none."""
+
+    @abstractmethod
+    def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
+        """Compare both on a part of their inputs; None where that is not the part of what both gave on the whole."""
+
+    def asks(self, found: Ended) -> bool:
+        """Whether values are to be asked once the calls were compared."""
+        return found.asks and self.is_explained
+
+    def given(self) -> Iterator[Claim]:
+        """Yield what the test gave the model otherwise than the reference."""
+        yield from ()
+
+    def report(self) -> ParityReport:
+        """Compare, find who is to blame, and settle that; an error of a second look costs no more than what it adds."""
+        comparator = self.under(self.rename)
+        found, failed = ended(comparator, tuple(self.notes), internal=self.internal), list[str]()
+        with second_look(failed):
+            return self._explained(found)
+        report = conclude(found, known=Known(given=tuple(self.given())))
+        return replace(report, notes=[*report.notes, *failed])
+
+    def _explained(self, found: Ended) -> ParityReport:
+        mask = ""
+        if self.asks(found):
+            beside, mask = self._beside_pads() if found.fails else (None, "")
+            if beside is not None:
+                return beside
+            found = found.answered(self.explained(fails=found.fails))
+        tried = found.names_to_try()
+        return conclude(found, tried, self._renamed(tried), Known(self.again, mask, tuple(self.given())))
+
+    def _beside_pads(self) -> tuple[ParityReport | None, str]:
+        reference = self.reference
+        return (None, "") if reference is None else beside_pads(self.expected, reference, self.rules, self.on_part)
+
+    def _renamed(self, tried: Mapping[str, str]) -> Compared | None:
+        """Compare once more, with the modules under names that values suggest."""
+        if not tried or callable(self.rename):
+            return None
+        with second_look([]):
+            return self.under({**(self.rename or {}), **tried}).finish()
+        return None
+
+
+def coverage_of(trace: Trace) -> RecordedModules:
+    """Return which modules a trace or golden has recorded."""
+    return RecordedModules(trace.modules, trace.aliases, trace.unrecorded)
