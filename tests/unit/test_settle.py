@@ -70,6 +70,18 @@ def test_proof_for_another_module_goes_before_calls_that_are_less_certain(kind, 
     assert (culprit.path, culprit.certain, culprit.proved) == (path, is_certain, "with the add left out")
 
 
+@pytest.mark.parametrize("evidence", [Evidence.INFERRED_PROOF, Evidence.PROOF_OF_MANY])
+@pytest.mark.parametrize(("of_calls", "is_certain"), [(Evidence.CALLS, True), (Evidence.ROUNDED_CALLS, False)])
+def test_proof_whose_place_is_open_is_certain_where_calls_name_that_module(of_calls, is_certain, evidence):
+    whole = claim("norm", of_calls)
+    line = claim("norm", Evidence.LINE_OF_VALUE, narrows=whole)
+
+    culprit, *_ = settle([whole, line, proof("norm", evidence)])
+
+    assert (culprit.path, culprit.source.first, culprit.certain) == ("norm", 40, is_certain)
+    assert ("calls name the module too" in culprit.why_certain) is is_certain
+
+
 @pytest.mark.parametrize(("line", "path"), [(40, "norm"), (3, "dropout")])
 @pytest.mark.parametrize("kind", ["extra-call", "not-called"])
 def test_proof_on_another_line_takes_the_blame_from_a_call_too_many_or_too_few(kind, line, path):

@@ -112,7 +112,11 @@ def settle(claims: Iterable[Claim]) -> list[Culprit]:
 
 def is_certain(claim: Claim) -> bool:
     """Tell whether a claim's evidence alone makes it certain."""
-    return _WORTH[claim.evidence][1].is_certain
+    return _worth(claim).is_certain
+
+
+def _worth(claim: Claim) -> Worth:
+    return _WORTH[claim.evidence][1]
 
 
 def _rank(claim: Claim) -> int:
@@ -124,7 +128,7 @@ _OF_BOTH = {each.name for each in fields(Culprit)} & {each.name for each in fiel
 
 def _culprit(claim: Claim, *, certain: bool | None = None, why: str = "", **other: Any) -> Culprit:  # noqa: ANN401 - fields
     """Return a claim as a culprit; ``certain`` and ``why`` where a meeting says more than its evidence."""
-    worth = _WORTH[claim.evidence][1]
+    worth = _worth(claim)
     given: dict[str, Any] = {name: getattr(claim, name) for name in _OF_BOTH}
     return Culprit(
         **{
@@ -169,18 +173,33 @@ def _doubted(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
 
 
 def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
-    """Return what a claim says, on the line of a proof in the same module; a statement that it has found stays."""
+    """Return what a claim says, on the line of a proof in the same module; a statement that it has found stays.
+
+    It is certain by the proof or by the text, and else if calls name the module that the proof names: these compare what
+    it is given and returns, and the proof what comes of a change, so that neither is inferred from the other.
+    """
     proof = next(each for each in proofs if each.path == claim.path)
     is_text = claim.source is not None and is_statement(claim.source)
-    best = claim if is_text and is_certain(claim) and not is_certain(proof) else proof
+    worths = [_worth(proof), *([_worth(claim)] if is_text else [])]
+    if proof.evidence in _HOLDING and _named_by_calls(claim):
+        worths.append(Worth(proof.evidence, CERTAIN, "calls name the module too, and the change was tried"))
+    best = next((worth for worth in worths if worth.is_certain), worths[0])
     return _culprit(
         claim,
         source=claim.source if is_text else proof.source or claim.source,
         reference=(claim.reference or proof.reference) if is_text else (proof.reference or claim.reference),
-        certain=is_certain(best),
-        why=_WORTH[best.evidence][1].why,
+        certain=best.is_certain,
+        why=best.why,
         **_mend(proof),
     )
+
+
+#: Proofs of which the place alone is open: a change that was tried mends every output.
+_HOLDING = (Evidence.INFERRED_PROOF, Evidence.PROOF_OF_MANY)
+
+
+def _named_by_calls(claim: Claim) -> bool:
+    return Evidence.CALLS in (claim.evidence, claim.narrows.evidence if claim.narrows is not None else None)
 
 
 def _is_final(claim: Claim, _proofs: Sequence[Claim]) -> bool:

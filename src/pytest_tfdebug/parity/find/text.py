@@ -308,7 +308,8 @@ class _StatementSearch:
         """Return a claim with what its statement does, before what calls say; a call that is missing says it all."""
         named = self._named
         if named.kind in ("not-called", "extra-call"):
-            return replace(found, wrong=named.wrong, why=f"{named.why}{self._flags(found)}")
+            why = f"{named.why}{self._flags(found)}"
+            return replace(found, wrong=named.wrong, why=why, evidence=named.evidence)
         return replace(found, wrong=wrong, why=f"{why} {named.explanation}".lstrip())
 
     def _flags(self, found: Claim) -> str:
