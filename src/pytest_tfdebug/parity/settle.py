@@ -126,7 +126,7 @@ def _rank(claim: Claim) -> int:
 _OF_BOTH = {each.name for each in fields(Culprit)} & {each.name for each in fields(Claim)}
 
 
-def _culprit(claim: Claim, *, certain: bool | None = None, why: str = "", **other: Any) -> Culprit:  # noqa: ANN401 - fields
+def _culprit(claim: Claim, *, certain: bool | None = None, why: str = "", **other: Any) -> Culprit:  # noqa: ANN401
     """Return a claim as a culprit; ``certain`` and ``why`` where a meeting says more than its evidence."""
     worth = _worth(claim)
     given: dict[str, Any] = {name: getattr(claim, name) for name in _OF_BOTH}
@@ -175,8 +175,8 @@ def _doubted(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
 def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
     """Return what a claim says, on the line of a proof in the same module; a statement that it has found stays.
 
-    It is certain by the proof or by the text, and else if calls name the module that the proof names: these compare what
-    it is given and returns, and the proof what comes of a change, so that neither is inferred from the other.
+    It is certain by the proof or by the text, and else if calls name the module that the proof names. Calls compare what
+    it is given and returns, the proof what comes of a change, and neither is inferred from the other.
     """
     proof = next(each for each in proofs if each.path == claim.path)
     is_text = claim.source is not None and is_statement(claim.source)
@@ -211,7 +211,7 @@ def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
 
 
 def _was_given(claim: Claim, proofs: Sequence[Claim]) -> bool:
-    """Tell whether a caller gave another number to the call that a proof names, which is then not wrong itself."""
+    """Tell whether a caller gave another number to the call that a proof names, which then is right itself."""
     first = claim.divergence
     is_output = first is not None and (first.direction, first.path) == ("output", proofs[0].path)
     return claim.kind == "glue" and is_output

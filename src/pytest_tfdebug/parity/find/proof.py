@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import second_look
@@ -322,13 +323,12 @@ def _copy_to_blame(side: Side, change: Change) -> Value | None:
 
 def _copied(side: Side, index: int) -> Value | None:
     """Return the last copy that chose the elements of a value, or repeated them."""
-    value = side.values[index]
-    while value.is_moved and value.producers:
-        base = side.values[value.producers[0]]
-        if value.operator in COPIES or value.print.elements > base.print.elements:
-            return value
-        value = base
-    return None
+    pairs = pairwise(side.bases(index, of_one=False))
+    return next((value for value, base in pairs if value.operator in COPIES or _repeats(value, base)), None)
+
+
+def _repeats(value: Value, base: Value) -> bool:
+    return value.print.elements > base.print.elements
 
 
 def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
@@ -351,12 +351,9 @@ def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
 
 def _is_given(side: Side, call: Call, index: int) -> bool:
     """Tell whether a call was given a value, or one that this shows in the same order of axes."""
-    given, value = {each for _, each in side.table.inputs.get(call.index, ())}, side.values[index]
-    while value.index not in given and value.is_moved and len(value.producers) == 1:
-        if value.operator in _REORDERING:
-            return False
-        value = side.values[value.producers[0]]
-    return value.index in given
+    given = {each for _, each in side.table.inputs.get(call.index, ())}
+    ends = (value for value in side.bases(index) if value.index in given or value.operator in _REORDERING)
+    return any(value.index in given for value in islice(ends, 1))
 
 
 def _has(side: Side, call: Call, index: int) -> bool:

@@ -172,8 +172,8 @@ class Forward:
         value = self.side.values[index]
         if name := self.named(index) or value.name:
             return f"the input {name}" if value.origin == "input" else name
-        while value.is_moved and len(value.producers) == 1 and not value.name:
-            value = self.side.values[value.producers[0]]
+        bases = list(self.side.bases(index))
+        value = next((each for each in bases if each.name), bases[-1])
         line = value.lines[0] if value.lines else None
         return f"the {value.operator.strip('_') or 'value'}" + (f" of line {line.line}" if line else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -119,12 +120,24 @@ class Side:
             below = each
         return None
 
+    def bases(self, index: int, *, of_one: bool = True) -> Iterator[Value]:
+        """Yield a value, then the value that it is a view or copy of, and so on to the one that an operator computed.
+
+        Example: of ``q.view(2, 4, 8).transpose(1, 2)`` the transposed value, the view, and ``q``.
+
+        Args:
+            index: The value.
+            of_one: Whether to end at what was put together of several, as by ``cat``; else its first producer follows.
+        """
+        value = self.values[index]
+        yield value
+        while value.is_moved and (len(value.producers) == 1 or (value.producers and not of_one)):
+            value = self.values[value.producers[0]]
+            yield value
+
     def parameter(self, index: int) -> str:
         """Return the name of the parameter that a value is a view of; empty for other values."""
-        value = self.values[index]
-        while value.origin != "parameter" and value.is_moved and len(value.producers) == 1:
-            value = self.values[value.producers[0]]
-        return value.name if value.origin == "parameter" else ""
+        return next((value.name for value in self.bases(index) if value.origin == "parameter"), "")
 
     def parameters_of(self, value: Value) -> list[str]:
         """Return the parameter that each producer of a value is a view of; empty names for other producers."""
@@ -143,22 +156,16 @@ class Side:
 
     def moves(self, index: int) -> list[Value]:
         """Return the views and copies that handed a value on, the last first."""
-        found, value = [], self.values[index]
-        while value.is_moved and value.producers:
-            found.append(value)
-            value = self.values[value.producers[0]]
-        return found
+        return [value for value in self.bases(index, of_one=False) if value.is_moved and value.producers]
 
     def pieces(self) -> dict[int, list[Value]]:
         """Return the outputs that are cut from each value that is not returned itself."""
         found: dict[int, list[Value]] = {}
         results = dict.fromkeys(index for _, index in self.table.results)
         for result in results:
-            value = self.values[result]
-            while value.is_moved and len(value.producers) == 1:  # what is put together of several is no piece
-                value = self.values[value.producers[0]]
-                if value.index not in results:
-                    found.setdefault(value.index, []).append(self.values[result])
+            for base in islice(self.bases(result), 1, None):  # what is put together of several is no piece
+                if base.index not in results:
+                    found.setdefault(base.index, []).append(self.values[result])
         return found
 
     def uses(self, index: int) -> Iterator[Value]:
@@ -171,9 +178,8 @@ class Side:
 
     def computed(self, value: Value) -> Value:
         """Return the value that an operator computed and that views and copies handed on."""
-        while value.is_moved and len(value.producers) == 1:
-            value = self.values[value.producers[0]]
-        return value
+        *_, last = self.bases(value.index)
+        return last
 
     def is_given(self, call: Call, index: int) -> bool:
         """Tell whether a call was given a value, or one that it is a view of."""
