@@ -175,8 +175,8 @@ def _doubted(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
 def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
     """Return what a claim says, on the line of a proof in the same module; a statement that it has found stays.
 
-    It is certain by the proof or by the text, and else if calls name the module that the proof names. Calls compare what
-    it is given and returns, the proof what comes of a change, and neither is inferred from the other.
+    It is certain by the proof or by the text, or if calls name the module that the proof names. Calls compare what it
+    is given and returns, the proof what comes of a change, and neither is inferred from the other.
     """
     proof = next(each for each in proofs if each.path == claim.path)
     is_text = claim.source is not None and is_statement(claim.source)

@@ -261,12 +261,12 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     """Return a claim with the lines of the reference that are proved to be done otherwise in the port.
 
     It is no guess where the port does that, if the first value that the reference never computes is also the first that
-    comes of the change, in a module of one name, and the port has all that the changed steps are given.
+    comes of the change, the port has all that the changed steps are given, and no module of the changed one's name is
+    elsewhere.
     """
     here, place = _in_port(named, proof, pair), places[0]
-    is_there = here.path == place.finding.call.path or (
-        place.lines is not None and str(place.lines) == str(here.reference)
-    )
+    path, is_line = place.finding.call.path, str(place.lines) == str(here.reference)
+    is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
     is_alone = len({each.finding.call.path for each in places}) == 1
     is_known = is_alone and is_there and here is named and _is_given_known(proof, pair)
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
