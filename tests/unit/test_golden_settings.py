@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.goldens.settings import parse_tolerances, settle
+from pytest_tfdebug.goldens.settings import merged_settings, parse_tolerances
 from pytest_tfdebug.redaction import ci_server
 
 
@@ -14,11 +14,11 @@ def item(*markers):
 
 
 def tolerance(test, arguments, ini=None, path="a.b"):
-    return settle(test, arguments, {"golden_tolerances": ini}).tolerances.of(path, "float32")[:2]
+    return merged_settings(test, arguments, {"golden_tolerances": ini}).tolerances.of(path, "float32")[:2]
 
 
 def test_defaults_hold_where_nothing_is_said():
-    found = settle(item(), {}, {})
+    found = merged_settings(item(), {}, {})
 
     assert (found.rename, found.include, found.exclude, found.level) == (None, (), (), "all")
     assert tolerance(item(), {}) == (1.3e-6, 1e-5)
@@ -29,9 +29,9 @@ def test_an_argument_beats_the_closest_marker_and_that_the_next(key):
     argument, closest, of_class = "all", "leaves", "layers"
     test = item({key: closest}, {key: of_class})
 
-    assert getattr(settle(test, {key: argument}, {}), key) == argument
-    assert getattr(settle(test, {key: None}, {}), key) == closest
-    assert getattr(settle(item({}, {key: of_class}), {}, {}), key) == of_class
+    assert getattr(merged_settings(test, {key: argument}, {}), key) == argument
+    assert getattr(merged_settings(test, {key: None}, {}), key) == closest
+    assert getattr(merged_settings(item({}, {key: of_class}), {}, {}), key) == of_class
 
 
 def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file():
@@ -62,7 +62,7 @@ def test_a_line_of_another_form_is_a_usage_error(line):
 
 def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
     with pytest.raises(TFDebugError, match=r"^rtol of tolerance\['\*'\] = -1.0 is not a number >= 0.$"):
-        settle(item(), {}, {"golden_tolerances": "*: -1 0"})
+        merged_settings(item(), {}, {"golden_tolerances": "*: -1 0"})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
 )
 def test_a_bad_marker_is_a_usage_error(marker, text):
     with pytest.raises(pytest.UsageError) as caught:
-        settle(item(marker), {}, {})
+        merged_settings(item(marker), {}, {})
     assert str(caught.value).startswith(text)
 
 
@@ -84,7 +84,7 @@ def test_everything_that_is_wrong_with_the_markers_of_a_test_is_told():
     test = item({"levle": "layers", "tolerance": "1e-4", "internal": "fial"}, {"level": "layer", "dtypes": "int8"})
 
     with pytest.raises(pytest.UsageError) as caught:
-        settle(test, {}, {})
+        merged_settings(test, {}, {})
 
     told = "\n".join(sorted(str(caught.value).splitlines()))
     assert [line.partition("=")[0] for line in told.splitlines()] == [
@@ -95,7 +95,7 @@ def test_everything_that_is_wrong_with_the_markers_of_a_test_is_told():
 
 def test_what_passes_is_settled_like_the_rest():
     def settled(test, arguments, **ini):
-        return settle(test, arguments, ini).internal
+        return merged_settings(test, arguments, ini).internal
 
     assert settled(item(), {}) == "warn"
     assert settled(item(), {}, golden_internal="fail") == "fail"
@@ -109,7 +109,7 @@ def test_bad_values_of_the_marker_and_the_ini_file_are_usage_errors():
     ]
     for test, ini, message in told:
         with pytest.raises(pytest.UsageError) as caught:
-            settle(test, {}, ini)
+            merged_settings(test, {}, ini)
         assert str(caught.value) == message
 
 

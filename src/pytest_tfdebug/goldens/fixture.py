@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.recording import blind_spots, record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.goldens.settings import Store, settle
+from pytest_tfdebug.goldens.settings import Store, merged_settings
 from pytest_tfdebug.goldens.step_check import check_step, record_step
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.steps.run import TrainedModel, plain_run
@@ -42,6 +42,29 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
     from pytest_tfdebug.parity.verdict import Internal
     from pytest_tfdebug.steps.run import Run
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """What a check is asked, beside its model and inputs; :meth:`GoldenChecks.check` says what each field means."""
+
+    reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None
+    name: str | None = None
+    rename: Rename = None
+    port_inputs: Mapping[str, Any] | Sequence[Any] | None = None
+    outputs: Mapping[str, str] | None = None
+    positions: Any = None
+    tolerance: ToleranceGiven | None = None
+    store: Store | None = None
+    internal: Internal | None = None
+    root: str | None = None
+    dtypes: tuple[str, ...] | None = None  # only where arrays of another runtime are held to the golden
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments by their names, as settings are merged from them."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return given if self.dtypes else {name: value for name, value in given.items() if name != "dtypes"}
 
 
 class GoldenChecks:
@@ -111,15 +134,26 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged or cannot be written.
             TFDebugError: If an argument makes no sense.
         """
-        own = {key: value for key, value in locals().items() if key not in {"self", "model", "args", "kwargs"}}
         __tracebackhide__ = True
         module, method = bound(model)
-        return self._hold(module, PortCall(args, kwargs, method=method), own)
+        request = CheckRequest(
+            reference=reference,
+            name=name,
+            rename=rename,
+            port_inputs=port_inputs,
+            outputs=outputs,
+            positions=positions,
+            tolerance=tolerance,
+            store=store,
+            internal=internal,
+            root=root,
+        )
+        return self._hold(module, PortCall(args, kwargs, method=method), request)
 
-    def _hold(self, module: torch.nn.Module, given: PortCall, own: dict[str, Any]) -> ParityReport | None:
+    def _hold(self, module: torch.nn.Module, given: PortCall, request: CheckRequest) -> ParityReport | None:
         __tracebackhide__ = True
         args, kwargs, method = given.args, given.kwargs, given.method
-        reference, name, root = map(own.get, ("reference", "name", "root"))
+        reference, name, own = request.reference, request.name, request.options
         check_model(module, {key: value for key, value in own.items() if value is not None}, "check")
         refuse_no_tensors(module, method, args, kwargs)
         _refuse_itself(module, reference)
@@ -128,12 +162,12 @@ class GoldenChecks:
         others_may, port = is_built or method != "forward", None if takes is module else module
         hint = "Did you forget reference=?" if reference is None else ""
         refuse_unknown_inputs(takes, kwargs, own, port=port, others_may=others_may, hint=hint)
-        settings = settle(self._item, own, vars(self._options))
+        settings = merged_settings(self._item, own, vars(self._options))
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")
         place = self._claim(module, name, is_recorded=mode in RECORDING)
-        called = _called(module, given, own, is_recorded=mode in RECORDING)
+        called = _called(module, given, request, is_recorded=mode in RECORDING)
         if reference is not None:
             kept = Rerun(module, args, kwargs, method)
             again = cache(lambda: Rerun(recorded_model(reference), *kept.inputs(), method))
@@ -152,7 +186,7 @@ class GoldenChecks:
                 return None
             own_args, own_kwargs = inputs.inputs()
             called = replace(called, args=own_args, kwargs=own_kwargs)
-        return GoldenCheck(self._item, place, name).model(module, called, settings, root)
+        return GoldenCheck(self._item, place, name).model(module, called, settings, request.root)
 
     def check_arrays(
         self,
@@ -298,7 +332,7 @@ class GoldenChecks:
             raise TFDebugError("There are inputs for a reference, but no reference=: give it, or leave out the inputs.")
         place = self._session.place(self._item, name, (), is_new=False)
         if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
-            self._hold(recorded_model(reference), given, {"name": name, **kept})
+            self._hold(recorded_model(reference), given, CheckRequest(name=name, **kept))
         return place
 
     def _claim(self, model: torch.nn.Module, name: str | None, *, is_recorded: bool) -> GoldenPlace:
@@ -325,9 +359,9 @@ def _refuse_itself(model: torch.nn.Module, reference: object) -> None:
         )
 
 
-def _called(model: torch.nn.Module, given: PortCall, own: Mapping[str, Any], *, is_recorded: bool) -> PortCall:
+def _called(model: torch.nn.Module, given: PortCall, request: CheckRequest, *, is_recorded: bool) -> PortCall:
     """Return how the model under test is called: like its reference, unless it takes other inputs."""
-    called, (reference, port_inputs, root) = given, map(own.get, ("reference", "port_inputs", "root"))
+    called, reference, port_inputs, root = given, request.reference, request.port_inputs, request.root
     if reference is not None:
         names = parameters_of(method_of(reference, given.method)) if isinstance(reference, torch.nn.Module) else ()
         called = port_call(model, given.args, given.kwargs, port_inputs, given.method, names=names)

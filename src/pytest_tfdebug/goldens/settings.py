@@ -70,7 +70,7 @@ class CheckSettings:
     in_detail: bool = False  # whether somebody reads more of the check than its verdict
 
 
-def settle(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, Any]) -> CheckSettings:
+def merged_settings(item: pytest.Item, arguments: Mapping[str, Any], ini: Mapping[str, Any]) -> CheckSettings:
     """Merge the arguments of a check (None: not given) with the test's marker and the options of the run."""
     defaults = {key: ini.get(f"golden_{key}") or default for key, default in _DEFAULTS.items()}
     places: tuple[Mapping[str, Any], ...] = (arguments, _of_marker(item), defaults)
