@@ -95,6 +95,10 @@ def _record(item: pytest.Item, watch: Watch, error: CheckError | None, at: Sourc
     )
 
 
+#: Why the culprit of an overflow is certain.
+_READ = "its values were read as it computed them"
+
+
 def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | None:
     if fault is not None:
         told = f"The first value that is not finite came from {WHERE[fault.kind]}."
@@ -103,13 +107,14 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
         found = fault.details
         counts = [] if found is None else [f"{found.nans} nan and {found.infs} inf of {found.total} elements"]
         figures = (*counts, *fault.facts, *fault.hints)
-        return CulpritRecord(*where, tensor=tensor, figures=figures, certain=True)
+        return CulpritRecord(*where, tensor=tensor, figures=figures, certain=True, why_certain=_READ)
     if not tightest:
         return None
     closest = tightest[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
-    return CulpritRecord(closest.frame.path, "headroom", closest.source, told, closest.frame.class_name, certain=True)
+    path, name = closest.frame.path, closest.frame.class_name
+    return CulpritRecord(path, "headroom", closest.source, told, name, certain=True, why_certain=_READ)
 
 
 def _headroom(fault: Fault | None, kept: Sequence[Tight], watch: Watch) -> tuple[HeadroomRecord, ...]:

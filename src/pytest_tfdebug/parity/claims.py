@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Evidence(Enum):
     """What speaks for a claim; :data:`pytest_tfdebug.parity.settle.POLICY` says what each is worth."""
 
+    RAISED = "the line raised an error"
     INPUTS = "the model was given other inputs"
     DTYPE = "most modules compute in another dtype"
     WEIGHT = "a parameter of the module is not the reference's"

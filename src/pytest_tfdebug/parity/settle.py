@@ -30,6 +30,7 @@ CERTAIN, UNSURE = True, False
 
 #: What each evidence is worth; what stands further up is believed against what stands below.
 POLICY = (
+    Worth(Evidence.RAISED, CERTAIN, "the error came from this line"),
     Worth(Evidence.INPUTS, CERTAIN, "with other inputs nothing below can be blamed"),
     Worth(Evidence.DTYPE, CERTAIN, "in another dtype no module can be held to the reference"),
     Worth(Evidence.WEIGHT, CERTAIN, "the parameter was compared with the reference's of the same name"),

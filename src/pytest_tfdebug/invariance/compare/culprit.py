@@ -11,7 +11,9 @@ import torch
 
 from pytest_tfdebug.errors import counted, second_look
 from pytest_tfdebug.invariance.compare.outputs import compare_traces, has_nan
+from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.comparison import conclude, ended
+from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
@@ -215,10 +217,10 @@ def _has_nan(records: tuple[TensorRecord, ...]) -> bool:
 def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | None:
     """Return the innermost module of the model that was running, outside of torch's own code; None where none was."""
     paths = {id(module): path for path, module in model.named_modules()}
-    culprit = None
+    claim = None
     for frame, line in walk_tb(error.__traceback__):
         module, file = frame.f_locals.get("self"), frame.f_code.co_filename
         if isinstance(module, torch.nn.Module) and id(module) in paths and not is_library(file):
             path, name, source = paths[id(module)], type(module).__name__, SourceRange(file, line, line)
-            culprit = Culprit(path or name, "glue", source, "This line raised.", name, certain=True)
-    return culprit
+            claim = Claim(path or name, "glue", Evidence.RAISED, name, "This line raised.", source=source)
+    return None if claim is None else settle([claim])[0]
