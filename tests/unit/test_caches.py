@@ -201,7 +201,7 @@ def test_another_value_in_a_cache_is_blamed_on_the_lines_that_wrote_it():
         "Attention has factor 2.0; the reference has 1.0. 14 tensors agree before it: the fault is in the lines of "
         "Attention's forward between its calls of 'second.k' and 'second.o'."
     )
-    assert str(report.culprit.source) == "test_caches.py:41"
+    assert str(report.culprit.source) == "test_caches.py:42"
     text = str(report).splitlines()
     assert "  Tensor: OwnCache.layers[1]['keys'] as written by 'second', shape (1, 2, 4), float32" in text
     assert "  Mismatched elements: 8 / 8 (100.0%)" in text
@@ -222,7 +222,7 @@ def test_a_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
         "Model has hands_on False; the reference has True. 14 tensors agree before it: the fault is in the lines of "
         "Model's forward between its calls of 'first' and 'second'. 'second' is given cache=None instead of an object."
     )
-    assert str(report.culprit.source) == "test_caches.py:59"
+    assert str(report.culprit.source) == "test_caches.py:60"
 
 
 def test_a_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
