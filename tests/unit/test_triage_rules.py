@@ -179,7 +179,9 @@ def test_rules_have_names_of_their_own_and_known_buckets():
     names = [rule.name for rule in (*RULES, *LOG_RULES)]
 
     assert sorted(set(names)) == sorted(names)
-    runtime = {f"runtime/{kind}" for kind in ("cuda", "range", "dtype", "shape", "device", "memory")}
+    runtime = {
+        f"runtime/{kind}" for kind in ("cuda", "range", "dtype", "shape", "device", "memory", "autograd", "ranks")
+    }
     expected = runtime | {"download/cache", "install/version", "silent correctness", "auto-class"}
 
     assert {rule.bucket for rule in (*RULES, *LOG_RULES)} == expected

@@ -142,7 +142,42 @@ def read_state_dict(_failure: Failure, link: Link, _matched: re.Match[str]) -> F
         if listed is not None:
             found[kind] = re.findall(r'"([^"]+)"', listed[1])
     misfit = ", ".join(f"{len(keys)} {kind}" for kind, keys in found.items())
-    return Facts({"misfit": misfit}, tuple(f"{kind}: {listing(keys, 4)}" for kind, keys in found.items()))
+    names = {"misfit": misfit, **_mended_by_a_prefix(found.get("missing", []), found.get("unexpected", []))}
+    return Facts(names, tuple(f"{kind}: {listing(keys, 4)}" for kind, keys in found.items()))
+
+
+def _mended_by_a_prefix(missing: list[str], unexpected: list[str]) -> dict[str, str]:
+    """Return the line that loads weights whose names differ by what stands before them alone."""
+    for there, here, mend in (
+        (unexpected, missing, 'load_state_dict({{name.removeprefix("{}"): tensor for name, tensor in state.items()}})'),
+        (missing, unexpected, 'load_state_dict({{"{}" + name: tensor for name, tensor in state.items()}})'),
+    ):
+        long, short = min(there, key=len, default=""), min(here, key=len, default="")
+        prefix = long.removesuffix(short)
+        if short and prefix and prefix != long and set(there) == {prefix + name for name in here}:
+            return {"mend": f"{mend.format(shown(prefix))}    # all names differ by {shown(prefix)!r} alone"}
+    return {}
+
+
+_VOCABULARIES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+
+
+def read_tokenizer_files(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
+    """Say which files of a tokenizer a directory has, where its vocabulary is not among them."""
+    for place in failure.local_values("pretrained_model_name_or_path"):
+        folder = Path(str(place))
+        if not folder.is_dir() or any((folder / name).exists() for name in _VOCABULARIES):
+            continue
+        present = sorted(path.name for path in folder.glob("*token*.json"))
+        return Facts({"place": shown(folder), "present": listing(present)} if present else {})
+    return Facts()
 
 
 _SHOWN_REVISIONS = 4

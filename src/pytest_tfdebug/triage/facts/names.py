@@ -89,6 +89,36 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
     return Facts({"near": near, **failure.rewritten(argument, near)})
 
 
+def read_removed_attribute(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
+    """Say what replaced an attribute of an object of transformers; None of any other object."""
+    owner = getattr(link.error, "obj", None)
+    owner = getattr(sys.modules.get("transformers"), matched["cls"], None) if owner is None else owner
+    kinds = (owner if isinstance(owner, type) else type(owner)).__mro__
+    known = [kind.__name__ for kind in kinds if kind.__module__.partition(".")[0] == "transformers"]
+    found = (_REMOVED["attributes"].get(name, {}).get(matched["name"]) for name in known)
+    told: str = next(filter(None, found), "")
+    if not told:
+        return None
+    start, _, why = told.partition("nothing: ")
+    return Facts({"drop": matched["name"], "why": why} if why else {"replacement": start})
+
+
+def read_tuple_for_a_cache(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts | None:
+    """Count the layers of what was given for a cache; None where that is no tuple or list."""
+    given = next(failure.local_values("past_key_values", "past_key_value", "cache"), None)
+    return Facts({"layers": str(len(given))}) if isinstance(given, (tuple, list)) else None
+
+
+def read_adaptable(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
+    """Name the linear layers of the model that was to be adapted."""
+    models = (each for each in failure.local_values("model", "self") if hasattr(each, "named_modules"))
+    for model in models:
+        linear = [name.rpartition(".")[2] for name, part in model.named_modules() if hasattr(part, "in_features")]
+        if linear:
+            return Facts({"linears": shown(sorted(set(linear) - {"lm_head"}))})
+    return Facts()
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
     """Return the known name that is spelt most alike; empty if none is as similar as the cutoff, from 0 to 1."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")

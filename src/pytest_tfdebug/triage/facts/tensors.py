@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,8 +10,7 @@ from pytest_tfdebug.frames import is_users, module_of, package_of
 from pytest_tfdebug.triage.rules import Facts, is_a, shown, site_of
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
 
     from pytest_tfdebug.triage.rules import Failure, Link
@@ -136,3 +136,79 @@ def _is_module(value: object) -> bool:
 
 def _short(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+#: What configurations call the number of positions.
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
+_INPUTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
+
+
+def read_length(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
+    """Hold the length of the inputs to the positions of the model; None where another table is to blame."""
+    models = [value for value in failure.local_values("self") if hasattr(value, "config")]
+    known = ((model, name, getattr(model.config, name, 0)) for model in models for name in _POSITIONS)
+    model, field, limit = next((each for each in known if each[2]), (None, "", 0))
+    given = [(name, value) for name in _INPUTS for value in failure.local_values(name) if is_a(value, "Tensor")]
+    name, length = next(((name, value.shape[1]) for name, value in given if value.dim() > 1), ("", 0))
+    sizes = {int(size) for size in matched.groups() if size is not None}
+    tables = [room for _, _, room, _ in _indexings(failure)]
+    if model is None or length <= limit or not (_is_near(limit, sizes or tables[:1])):
+        return None
+    reserved = _reserved(failure)
+    facts = {"name": name, "length": str(length), "model": type(model).__name__, "limit": str(limit - reserved)}
+    lines = (f"{field} is {limit}, of which {reserved} are kept for pads",) if reserved else ()
+    return Facts(facts | {"field": field}, lines)
+
+
+def _is_near(limit: int, sizes: Iterable[int]) -> bool:
+    """Tell whether a table has the size of the positions; some have two rows more (OPT, BART)."""
+    return any(limit <= size <= limit + 2 for size in sizes)
+
+
+def _reserved(failure: Failure) -> int:
+    """Return how many positions a model keeps for pads, as RoBERTa does: it counts from behind the pad's id."""
+    tables = (getattr(value, "position_embeddings", None) for value in failure.local_values("self"))
+    pads = (getattr(table, "padding_idx", None) for table in tables if table is not None)
+    return next((pad + 1 for pad in pads if isinstance(pad, int)), 0)
+
+
+def read_operands(_failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
+    """Give the line of the operation, and the shapes of the tensors that it names."""
+    own = [step for step in link.steps if package_of(step.tb_frame) != "torch"]
+    if not own:
+        return Facts()
+    site, frame = site_of(own[-1]), own[-1].tb_frame
+    named = {name: value for name, value in frame.f_locals.items() if is_a(value, "Tensor")}
+    words = set(re.findall(r"\w+", site.code))
+    shapes = [f"{name}: {tuple(value.shape)}" for name, value in named.items() if name in words]
+    return Facts({"where": f"{site}: {shown(site.code)}"}, tuple(shapes[:6]))
+
+
+def read_frozen(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
+    """Say whether all parameters of the model are frozen; nothing where some are not."""
+    values = (value for frame in failure.frames if is_users(frame) for value in list(frame.f_locals.values()))
+    model = next((value for value in values if _is_module(value)), None)
+    parameters = [] if model is None else list(model.parameters())
+    if not parameters or any(parameter.requires_grad for parameter in parameters):
+        return Facts()
+    told = f"all {len(parameters)} parameters of {type(model).__name__} have requires_grad=False"
+    return Facts({"frozen": told, "mend": "unfreeze what is to be trained: parameter.requires_grad_(True)"})
+
+
+def read_recomputed(_failure: Failure, link: Link, _matched: re.Match[str]) -> Facts | None:
+    """Apply where a checkpoint computes its block again; None anywhere else."""
+    return Facts() if any(module_of(step.tb_frame) == "torch.utils.checkpoint" for step in link.steps) else None
+
+
+def read_ids_or_embeddings(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
+    """Say which of two inputs a model was given: both, or neither."""
+    frame = next((step.tb_frame for step in reversed(link.steps) if matched["one"] in step.tb_frame.f_locals), None)
+    if frame is None or not _is_module(frame.f_locals.get("self")):
+        return Facts()
+    one, other = matched["one"], matched["other"]
+    has = [name for name in (one, other) if frame.f_locals.get(name) is not None]
+    outer = [step.tb_frame.f_locals for step in link.steps]
+    is_decoder = any(seen.get("decoder_input_ids", seen) is None for seen in outer) and not has
+    mend = f"leave out {one}" if has else "give decoder_input_ids, or labels" if is_decoder else f"give {one}"
+    given = f"both {one} and {other}" if has else f"neither {one} nor {other}"
+    return Facts({"model": type(frame.f_locals["self"]).__name__, "given": given, "mend": mend})
