@@ -166,6 +166,10 @@ class LoadRecord:
     verdicts: dict[str, int] = field(default_factory=dict, kw_only=True)
 
 
+#: Why a golden cannot see an input that does nothing at all.
+NO_EFFECT = "no output depends on it"
+
+
 @dataclass(frozen=True)
 class BlindRecord:
     """What inputs cannot see: a field of a configuration at its own value, a weight that does nothing, an order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
+from pytest_tfdebug.goldens.blind_spots import blind_spots
 from pytest_tfdebug.goldens.golden_check import GoldenCheck
 from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.recording import blind_spots, record, recorded_model
+from pytest_tfdebug.goldens.recording import record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import Store, merged_settings
 from pytest_tfdebug.goldens.step_check import check_step, record_step
@@ -183,6 +185,8 @@ class GoldenChecks:
                 refuse_unknown_inputs(recorded, kwargs, own, port=module)
             record(self._item, place, recorded, given, settings, blind=lambda: self._blind_spots(recorded, given))
             if reference is None:
+                for warning in GoldenCheck(self._item, place, name).dead_inputs(type(recorded).__name__):
+                    warnings.warn(warning, stacklevel=3)
                 return None
             own_args, own_kwargs = inputs.inputs()
             called = replace(called, args=own_args, kwargs=own_kwargs)

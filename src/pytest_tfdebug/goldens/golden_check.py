@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.check_record import CheckRecord
+from pytest_tfdebug.check_record import NO_EFFECT, CheckRecord
 from pytest_tfdebug.errors import (
     CoverageWarning,
     GoldenError,
@@ -19,6 +19,7 @@ from pytest_tfdebug.errors import (
     NoiseWarning,
     ParityError,
     TFDebugWarning,
+    listed,
 )
 from pytest_tfdebug.goldens.golden_file import load, part_of, recorded_blind_spots
 from pytest_tfdebug.goldens.held_model import compare_with
@@ -34,11 +35,12 @@ from pytest_tfdebug.tracing.record.modules import modules_of, root_name
 from pytest_tfdebug.tracing.record.ranks import present_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pytest
     import torch
 
+    from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import GoldenPlace
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
@@ -82,7 +84,7 @@ class GoldenCheck:
         noted = " ".join(filter(None, (called.note, *report.renamed)))
         self._count(is_right, noted, report.coverage, report.worst, "; ".join(report.output_notes), blind)
         if is_right:
-            for warning in warnings_of(report, class_name):
+            for warning in (*warnings_of(report, class_name), *told_dead(golden.trace.model_class, blind)):
                 warnings.warn(warning, stacklevel=3)
         else:
             has_reference, is_whole = called.reference is not None, root is None and present_group() is None
@@ -95,6 +97,10 @@ class GoldenCheck:
                 facts=[*report.facts, f"Golden: {self._shown}"],
             )
         return self._ended(report, class_name, in_detail=settings.in_detail, blind=blind)
+
+    def dead_inputs(self, model: str) -> Iterator[TFDebugWarning]:
+        """Yield a warning of inputs without effect, as the golden has them."""
+        yield from told_dead(model, recorded_blind_spots(self._read()))
 
     def arrays(
         self, arrays: Arrays, tolerance: ToleranceGiven | None, again: Callable[[], Rerun] | None
@@ -211,6 +217,17 @@ def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
         yield NoiseWarning(f'{model}: {report.noise}\ntolerance="fp64" measures what rounding explains.')
     if report.internal:
         yield InternalWarning(f"{model}: {report.internal}")
+
+
+def told_dead(model: str, blind: Iterable[BlindRecord]) -> Iterator[TFDebugWarning]:
+    """Yield a warning of the inputs of a model that have no effect on any output."""
+    names = [spot.field for spot in blind if spot.why == NO_EFFECT]
+    if names:
+        has, holds = ("has", "it holds") if len(names) == 1 else ("have", "they hold")
+        yield CoverageWarning(
+            f"{model}: {listed(names)} {has} no effect on any output, whatever {holds}.\n"
+            "Look at the module that should read it, or leave it out of the call."
+        )
 
 
 _UPDATE = "if the change is meant, run with --tf-golden=update."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b, sha256
+from inspect import unwrap
 from math import prod, sqrt
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +16,8 @@ from pytest_tfdebug.tensors import dtype_name, readable
 from pytest_tfdebug.tracing.record.modules import named_tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
@@ -41,7 +44,9 @@ def fill(model: _Model, seed: int = 0) -> _Model:
     of one dimension, a norm's, lies within 0.1 of one; a bias within 0.1 of zero. Values are made of whole numbers
     without a function that rounds differently elsewhere, as float32, and rounded to the parameter's dtype. Parameters
     that share their values (tied weights) get those of the first of their names in the alphabet. Tables of positions
-    that a model computes and does not train are left alone, as are buffers and torch's own random numbers.
+    that a model computes and does not train are left alone, as are torch's own random numbers and buffers; but a saved
+    buffer that is 0 or 1 throughout and is read by a method (running statistics, a correction bias of a router) lies
+    within 0.1 of that, so that a check sees it.
 
     Args:
         model: The model; its parameters are overwritten.
@@ -77,7 +82,29 @@ def fill(model: _Model, seed: int = 0) -> _Model:
             target = torch.view_as_real(parameter.data) if parameter.is_complex() else parameter.data
             made = _drawn(f"{seed}:{_plain(name)}", target.numel(), *_range(model, name, parameter))
             target.copy_(made.view(target.shape))
+    for name, buffer in _neutral_buffers(model):
+        centre = float(buffer.reshape(-1)[0])
+        buffer.copy_(_drawn(f"{seed}:{_plain(name)}", buffer.numel(), centre, _SPREAD).view(buffer.shape))
     return model
+
+
+#: Methods in which a buffer is made and not read.
+_MAKING = frozenset({"__init__", "reset_parameters", "reset_running_stats", "_init_weights"})
+
+
+def _neutral_buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the buffers that are saved, hold 0 or 1 throughout and are read by a method: they do nothing."""
+    saved = model.state_dict(keep_vars=True)
+    classes = {each for module in model.modules() for each in type(module).__mro__ if each is not torch.nn.Module}
+    methods = [each for one in classes for name, each in vars(one).items() if name not in _MAKING]
+    codes = (getattr(unwrap(each), "__code__", None) for each in methods if callable(each))
+    read = {name for code in codes if code is not None for name in code.co_names}
+    for name, buffer in sorted(model.named_buffers(), key=lambda each: _plain(each[0])):
+        if name not in saved or not buffer.is_floating_point() or buffer.numel() < 2 or buffer.is_meta:  # noqa: PLR2004
+            continue
+        first = buffer.reshape(-1)[0]
+        if name.rpartition(".")[2] in read and float(first) in (0, 1) and bool((buffer == first).all()):
+            yield name, buffer
 
 
 def _plain(name: str) -> str:
