@@ -31,9 +31,10 @@ import command
 from cases import Case, to_edit
 from judging import DIFFERS, built, is_installed, relative_l2
 
-from edits import Edit, Place, Subject, lines_of, measure
+from edits import Place, Subject, lines_of, measure
 from models import ARCHITECTURES, DECODER, build
 from padding_models import _of
+from pytest_tfdebug.certify.edits import Edit
 from pytest_tfdebug.parity.proof.matching import reordered_axes
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.values.operators import values_of

@@ -201,6 +201,35 @@ class FieldRecord:
     culprit: str  # the answer of the comparison at the new value, in a line
 
 
+@dataclass(frozen=True)
+class SurvivorRecord:
+    """A change of a port that its test does not catch."""
+
+    file: str  # path of the port's file
+    line: int
+    before: str  # the text of the line
+    after: str  # what was in its place
+    shown_by: str  # the variant of the port that shows it; empty where none does, as of what changes nothing
+
+
+@dataclass(frozen=True)
+class KillRecord:
+    """How many changes of a port its test catches."""
+
+    files: tuple[str, ...]  # names of the port's files
+    known: int  # changes that there are
+    tried: int
+    caught: int
+    raised: int  # changes with which the port does not run: they say nothing of the test
+    survivors: tuple[SurvivorRecord, ...] = ()  # those that a variant shows first
+    variants: tuple[str, ...] = ()  # ways in which the port was called to tell changes from what changes nothing
+
+    @property
+    def blind(self) -> tuple[SurvivorRecord, ...]:
+        """Changes that were not caught, and that alter what the port computes."""
+        return tuple(each for each in self.survivors if each.shown_by)
+
+
 class PromiseVerdict(NamedTuple):
     """A verdict on one model and one promise, as it travels with the report of its test."""
 
@@ -217,8 +246,8 @@ class CheckRecord:
     """One finished check."""
 
     test: str  # node id of the test
-    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``loaded``, ``triage``, ``padding_invariant``, or
-    # another name of ``invariant``
+    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``loaded``, ``certify``, ``triage``,
+    # ``padding_invariant``, or another name of ``invariant``
     check: str
     status: Status
     headline: str  # the answer, in a line
@@ -246,6 +275,7 @@ class CheckRecord:
     outputs: tuple[str, ...] = ()  # how each output of the reference was compared
     fields: tuple[FieldRecord, ...] = ()  # fields of a configuration that a sweep moved
     blind: tuple[BlindRecord, ...] = ()  # fields that the inputs of a golden or a sweep cannot see
+    kills: KillRecord | None = None  # how many changes of the port the test catches
     id: str = ""  # name of its page; empty until it is written, see ``slug``
 
     @property

@@ -82,6 +82,13 @@ FLAGS: dict[str, tuple[Flag, ...]] = {
             has_ini=True,
         ),
         Flag(
+            "--tf-certify",
+            "change the port of each golden check that passes in so many places (default 100), and say which changes "
+            "the test does not catch",
+            metavar="N",
+            bare="100",
+        ),
+        Flag(
             "--tf-run-skipped",
             "run skipped tests once more without their skips, and list those that pass now: skips that always hold "
             "(unconditional, the default) or those on a condition too (all)",
@@ -121,6 +128,7 @@ INI = (
         "tf_explain_seconds",
         "how long to search for the change that fixes a failed check (default: 5; 0: never)",
     ),
+    ("tf_certify_seconds", "how long --tf-certify may take for one test (default: 60)"),
 )
 
 #: Keys of several lines: in pyproject.toml a list.

@@ -62,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _LogWatch(config)
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
+    if chosen.certify:
+        _register(config, "pytest_tfdebug.certify.hooks")
     if chosen.run_skipped:
         _register(config, "pytest_tfdebug.run_skipped.hooks")
     is_told = chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true"

@@ -37,6 +37,10 @@ WALKED = {
 ELSEWHERE = {
     "README": {"pip install": "needs a package index; make release installs the package and tries it"},
     "github-actions": {"name: models": RECIPES, "repos:": RECIPES},
+    "review-a-port": {
+        "pytest tests/test_my_port.py": "tests/integration/test_certify.py certifies a port, and all other tests write JSON",
+        "tfdebug audit": "tests/unit/test_audit.py runs it on a checkpoint",
+    },
     "skips-in-ci": {
         "tfdebug scan": RECIPES,
         "@unittest.skip": RECIPES,

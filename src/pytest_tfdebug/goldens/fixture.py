@@ -78,9 +78,13 @@ class GoldenChecks:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        self._options = Options.of(item.config)
+        self.options = Options.of(item.config)
         self._session = GoldenSession.of(item.config)
         self._names: set[str | None] = set()
+
+    def forget_names(self) -> None:
+        """Let the checks of a test that runs once more have the names that they had."""
+        self._names.clear()
 
     def check(  # noqa: PLR0913 - keyword options beside the model's own inputs
         self,
@@ -164,7 +168,7 @@ class GoldenChecks:
         others_may, port = is_built or method != "forward", None if takes is module else module
         hint = "Did you forget reference=?" if reference is None else ""
         refuse_unknown_inputs(takes, kwargs, own, port=port, others_may=others_may, hint=hint)
-        settings = merged_settings(self._item, own, vars(self._options))
+        settings = merged_settings(self._item, own, vars(self.options))
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")
@@ -341,7 +345,7 @@ class GoldenChecks:
 
     def _claim(self, model: torch.nn.Module, name: str | None, *, is_recorded: bool) -> GoldenPlace:
         __tracebackhide__ = True
-        chosen = self._options.golden_variant
+        chosen = self.options.golden_variant
         is_new = chosen is not None and is_recorded
         place = self._session.place(self._item, name, variants(model, chosen), is_new=is_new)
         clash = self._session.claim(str(place), self._item.nodeid)

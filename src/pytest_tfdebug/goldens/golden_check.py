@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_tfdebug.check_record import NO_EFFECT, CheckRecord
 from pytest_tfdebug.errors import (
     CoverageWarning,
@@ -26,6 +28,7 @@ from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.place import missing, shown
 from pytest_tfdebug.goldens.recording import sharing_group
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
+from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.arrays.hold import LogprobsReport, hold_arrays, hold_logprobs
 from pytest_tfdebug.parity.record import parity_record
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, paths_of, read_tolerance
@@ -33,11 +36,11 @@ from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.tracing.record.modules import modules_of, root_name
 from pytest_tfdebug.tracing.record.ranks import present_group
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import pytest
     import torch
 
     from pytest_tfdebug.check_record import BlindRecord
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.file.codec import TraceFile
-    from pytest_tfdebug.tracing.values.rerun import Rerun
 
 
 #: Seconds before the first line, between two on a terminal, and between two in a log.
@@ -56,6 +58,9 @@ _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 #: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
 _LOGITS = (".logits", "['logits']", "", "[0]")
+
+#: The calls that checks of a test have held to goldens and that passed, where --tf-certify asks for them.
+HELD: pytest.StashKey[list[Rerun]] = pytest.StashKey()
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,9 @@ class GoldenCheck:
         is_right = report.ok
         noted = " ".join(filter(None, (called.note, *report.renamed)))
         self._count(is_right, noted, report.coverage, report.worst, "; ".join(report.output_notes), blind)
+        if is_right and Options.of(config).certify:
+            held = Rerun(model, called.args, called.kwargs, called.method)
+            self.item.stash.setdefault(HELD, []).append(held)
         if is_right:
             for warning in (*warnings_of(report, class_name), *told_dead(golden.trace.model_class, blind)):
                 warnings.warn(warning, stacklevel=3)
