@@ -37,7 +37,7 @@ from editing import EditedFile
 from judging import compared, seeded
 
 from pytest_tfdebug import Trace
-from pytest_tfdebug.certify.edits import Edit, edits_of
+from pytest_tfdebug.certify.edits import LineEdit, edits_of
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
@@ -56,7 +56,7 @@ class Subject(NamedTuple):
     lines: dict[str, dict[int, set[str]]]
     draw: random.Random
     is_changed: Callable[[Any], bool]  # whether an output of a pair of models differs
-    places: Callable[[Edit, Any], set[Place]]  # the reference's lines for an edit, which a pair of models has
+    places: Callable[[LineEdit, Any], set[Place]]  # the reference's lines for an edit, which a pair of models has
 
 
 def measure(subjects: Iterable[Subject], options: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def measure(subjects: Iterable[Subject], options: argparse.Namespace) -> None:
     table.total()
 
 
-def infected(subject: Subject, count: int) -> Iterator[tuple[Edit, str, Any, Any]]:
+def infected(subject: Subject, count: int) -> Iterator[tuple[LineEdit, str, Any, Any]]:
     """Yield so many random edits of different lines: what was there, the edited file, and both models."""
     texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(subject.lines)}
     edits = [each for name, text in texts.items() for each in edits_of(text, subject.lines[name], name)]
@@ -113,7 +113,7 @@ def infected(subject: Subject, count: int) -> Iterator[tuple[Edit, str, Any, Any
             yield edit, before, edited, case
 
 
-def judged(culprit: Culprit | None, subject: Subject, edit: Edit, edited: Any, case: Any) -> str:
+def judged(culprit: Culprit | None, subject: Subject, edit: LineEdit, edited: Any, case: Any) -> str:
     """Return what a report on a pair of models is worth."""
     if culprit is None:
         return "missed"

@@ -34,7 +34,7 @@ from judging import DIFFERS, built, is_installed, relative_l2
 from edits import Place, Subject, lines_of, measure
 from models import ARCHITECTURES, DECODER, build
 from padding_models import _of
-from pytest_tfdebug.certify.edits import Edit
+from pytest_tfdebug.certify.edits import LineEdit
 from pytest_tfdebug.parity.proof.matching import reordered_axes
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.values.operators import values_of
@@ -135,7 +135,7 @@ def subject(port: Any, seed: int) -> Subject:
     case = built(port)
     equivalents = Equivalents(case)
 
-    def places(edit: Edit, wrong: Any) -> set[Place]:
+    def places(edit: LineEdit, wrong: Any) -> set[Place]:
         table = values_of(wrong.port, "forward", wrong.port_args, wrong.port_kwargs)
         return equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
 

@@ -16,7 +16,7 @@ _OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 _COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
 
 
-class Edit(NamedTuple):
+class LineEdit(NamedTuple):
     """A line of a module's file, from 1, and the text that takes its place."""
 
     file: str
@@ -24,7 +24,7 @@ class Edit(NamedTuple):
     text: str
 
 
-def edits_of(text: str, ran: Collection[int], file: str) -> Iterator[Edit]:
+def edits_of(text: str, ran: Collection[int], file: str) -> Iterator[LineEdit]:
     """Yield every edit of the lines that ran."""
     lines = text.splitlines()
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
@@ -38,7 +38,7 @@ def edits_of(text: str, ran: Collection[int], file: str) -> Iterator[Edit]:
             for new in _changed(node, lambda part: ast.get_source_segment(text, part) or ""):
                 edited = (line[: where.col_offset] + new.encode() + line[where.end_col_offset :]).decode()
                 if edited.strip() != lines[number - 1].strip():
-                    yield Edit(file, number, edited)
+                    yield LineEdit(file, number, edited)
 
 
 def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:

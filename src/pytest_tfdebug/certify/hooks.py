@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 import torch
 
-from pytest_tfdebug.certify.edits import Edit, edits_of
+from pytest_tfdebug.certify.edits import LineEdit, edits_of
 from pytest_tfdebug.certify.swap import LiveFile, lines_run, own_files
 from pytest_tfdebug.certify.variants import Variants
 from pytest_tfdebug.check_record import CheckRecord, KillRecord, SurvivorRecord
@@ -93,7 +93,7 @@ class _Certified:
             kills=kills,
         )
 
-    def _kills(self, edits: Sequence[tuple[LiveFile, Edit]], begun: float, known: int) -> KillRecord:
+    def _kills(self, edits: Sequence[tuple[LiveFile, LineEdit]], begun: float, known: int) -> KillRecord:
         variants, counts = Variants(self._held[0]), Counter[str]()
         survivors, tried = list[SurvivorRecord](), 0
         for number, (file, edit) in enumerate(edits):
@@ -110,7 +110,7 @@ class _Certified:
         names = tuple(sorted({PurePath(file.path).name for file, _ in edits}))
         return KillRecord(names, known, tried, counts["caught"], counts["raised"], tuple(survivors), variants.names)
 
-    def _fate(self, file: LiveFile, edit: Edit, variants: Variants) -> tuple[Fate, str]:
+    def _fate(self, file: LiveFile, edit: LineEdit, variants: Variants) -> tuple[Fate, str]:
         """Return what becomes of a change; of one that survives, the variant that shows it."""
         try:
             with file.edited(edit) as is_live:

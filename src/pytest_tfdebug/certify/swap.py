@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType, ModuleType
 
-    from pytest_tfdebug.certify.edits import Edit
+    from pytest_tfdebug.certify.edits import LineEdit
 
 
 class LiveFile:
@@ -34,7 +34,7 @@ class LiveFile:
         self._plain = dict(_codes(compile(self.text, self.path, "exec")))
 
     @contextmanager
-    def edited(self, edit: Edit) -> Iterator[bool]:
+    def edited(self, edit: LineEdit) -> Iterator[bool]:
         """Hold a change in a block; what is yielded tells whether a loaded function has it.
 
         Raises:

@@ -52,7 +52,7 @@ def find_dead(model: torch.nn.Module, again: Rerun, names: Sequence[str], weight
         names: Names of its positional inputs.
         weights: The parameters and buffers to look at, by name.
     """
-    call = _Call(model, again, names, weights)
+    call = _RepeatedCall(model, again, names, weights)
     base = call.outputs()
     if not base or not _are_equal(base, call.outputs()):
         return Dead()
@@ -67,7 +67,7 @@ def find_dead(model: torch.nn.Module, again: Rerun, names: Sequence[str], weight
     return Dead(tuple(inputs), tuple(modules), tuple(each for each in idle if not _is_in(each, modules)))
 
 
-class _Call:
+class _RepeatedCall:
     """A call that is made again and again, with changes."""
 
     def __init__(
