@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 Direction = Literal["input", "output", "write"]
 #: Where the first divergence arose; see :class:`Culprit`.
 Kind = Literal[
-    "module", "glue", "not-called", "extra-call", "inputs", "dtype", "weights", "random", "gradient", "step", "loss"
+    "module",
+    "glue",
+    "not-called",
+    "extra-call",
+    "inputs",
+    "dtype",
+    "mode",
+    "compiler",
+    "weights",
+    "random",
+    "gradient",
+    "step",
+    "loss",
 ]
 
 
@@ -147,6 +159,7 @@ class Call:
     source: SourceRange | None = None  # lines of the module's own forward, or None where there is no source
     parameters: tuple[str, ...] = ()  # names of the forward's positional parameters
     has_children: bool = False  # whether the module has submodules, called or not
+    training: bool = False  # whether the module was in training mode
     inputs: tuple[TensorRecord, ...] = ()  # leaves of the positional and keyword inputs
     outputs: tuple[TensorRecord, ...] | None = None  # leaves of the output; None while the forward has not returned
     # the nested inputs and outputs with leaves as ``{"leaf": n}`` and the rest as text

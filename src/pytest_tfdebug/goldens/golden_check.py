@@ -247,6 +247,8 @@ def next_step(report: ParityReport, *, is_reference: bool) -> str:
         "inputs": "Give port_inputs= the tensors of the reference's inputs."
         if report.has_own_inputs
         else f"Use fixed inputs (seeded, or written out); {_UPDATE}",
+        "mode": "Put the model into the mode of the golden before the check: model.eval(), or model.train().",
+        "compiler": "Check the model without torch.compile, and report what the compiler changes.",
         "random": "Call .eval() on the model, or seed its random numbers.",
         "dtype": f"Run the model in the recorded dtype; {_UPDATE}",
         "weights": "Fix how the port's weights are loaded or converted."

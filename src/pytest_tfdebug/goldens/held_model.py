@@ -164,6 +164,12 @@ class _HeldModel(Comparison):
             return self._under(names, compiled_away)
         return comparator
 
+    def once_more(self) -> ParityReport:
+        """Run the model once more and hold it to the golden."""
+        args, kwargs = self._rerun.inputs()
+        called = replace(self.called, args=args, kwargs=kwargs)
+        return compare_with(self.golden, self.model, called, replace(self.settings, is_explained=False))
+
     def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
         """Hold the model to what the reference gives on a part of its inputs; None if one of them has none."""
         theirs, own = on_part(reference, take), on_part(self._rerun, take)

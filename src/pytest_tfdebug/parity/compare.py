@@ -150,6 +150,11 @@ class TraceComparison(Comparison):
         """Return what the values of both say."""
         return explained(self.expected, self.actual, fails=fails)
 
+    def once_more(self) -> ParityReport:
+        """Make the forward once more and hold it to the expected one."""
+        assert isinstance(self.actual.again, Rerun)  # noqa: S101 - who asks has it
+        return replace(self, actual=made(self.actual.again, self.actual), is_explained=False).report()
+
     def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
         """Compare both on a part of their inputs; None where that is not the part of what both gave on the whole."""
         own = on_part(self.actual.again, take) if isinstance(self.actual.again, Rerun) else None

@@ -17,6 +17,7 @@ from pytest_tfdebug.parity.calls.noise import (
     with_outputs_outside,
     without_jumps,
 )
+from pytest_tfdebug.parity.find.circumstances import of_circumstances
 from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
@@ -24,10 +25,18 @@ from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.settle import FINAL, settle
 from pytest_tfdebug.parity.tensors.comparator import tally
-from pytest_tfdebug.parity.tensors.coverage import measured_coverage, told_outputs, told_unseen, what_to_write
+from pytest_tfdebug.parity.tensors.coverage import (
+    blame_uncompared,
+    measured_coverage,
+    told_outputs,
+    told_unseen,
+    uncompared,
+    what_to_write,
+)
 from pytest_tfdebug.parity.tensors.ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.verdict import Internal, Judged, decide, is_equal_outside, is_named, judge, tolerated
 from pytest_tfdebug.records import Coverage
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.tracing.trace import Trace
-    from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+    from pytest_tfdebug.tracing.values.rerun import Recorded
 
 #: A model that can be run again, or what is kept of its values.
 Again: TypeAlias = "Rerun | Recorded | None"
@@ -57,12 +66,14 @@ class Ended:
     internal: Internal = "fail"  # what becomes of a difference that changes no output
     world_size: int = 1  # how many ranks made the forward
     look: Explained | None = None  # what values say, where they were asked
+    # what is claimed of how the forward was run, or of what its modules were given; then nothing is searched for
+    circumstance: Claim | None = None
     in_float32: str = ""  # whether outputs that pass as rounding of half precision agree in float32, in a sentence
 
     @property
     def asks(self) -> bool:
         """Whether values have to be asked."""
-        return self.judged.asks or self.suspect is not None
+        return self.circumstance is None and (self.judged.asks or self.suspect is not None)
 
     @property
     def fails(self) -> bool | None:
@@ -124,6 +135,9 @@ def conclude(
     """Return the report of a comparison whose forward has ended."""
     look, decided = found.look, decide(found.judged, found.look, tried, renamed)
     compared, divergences, is_compared = decided.compared, decided.divergences, decided.is_compared
+    if found.circumstance is not None:
+        lost = [blame_uncompared(compared).explanation] if uncompared(compared) else []
+        decided = replace(decided, claims=[found.circumstance], notes=[*decided.notes, *lost])
     claims = [on_ranks(claim, found.world_size) if found.world_size > 1 else claim for claim in decided.claims]
     claims = [at_pads(claim, known.mask) if known.mask else claim for claim in claims]
     culprit = next(iter(settle(claims)), None)
@@ -215,6 +229,10 @@ class Comparison(ABC):
     def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
         """Compare both on a part of their inputs; None where that is not the part of what both gave on the whole."""
 
+    @abstractmethod
+    def once_more(self) -> ParityReport:
+        """Run the model under test once more and hold it to the expected forward; nothing is explained."""
+
     def asks(self, found: Ended) -> bool:
         """Whether values are to be asked once the calls were compared."""
         return found.asks and self.is_explained
@@ -233,7 +251,10 @@ class Comparison(ABC):
         return replace(report, notes=[*report.notes, *failed])
 
     def _explained(self, found: Ended) -> ParityReport:
-        mask = ""
+        mask, own = "", self.again[0]
+        if self.asks(found) and found.fails is not False and isinstance(own, Rerun):
+            claim = of_circumstances(found.judged.compared, self.expected, own, self.once_more)
+            found = replace(found, circumstance=claim)
         if self.asks(found):
             beside, mask = self._beside_pads() if found.fails else (None, "")
             if beside is not None:

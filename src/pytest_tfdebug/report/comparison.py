@@ -39,6 +39,8 @@ _WHAT = {
     "extra-call": "is called, and should not be",
     "inputs": "was given other inputs",
     "dtype": "computes in another dtype",
+    "mode": "is in another mode",
+    "compiler": "is compiled into something else",
     "weights": "has other weights",
     "random": "draws random numbers",
     "gradient": "spoils a gradient here",

@@ -197,9 +197,20 @@ def _kind(finding: Finding, call: Call, table: Values) -> Kind:
 
 
 def _is_random(finding: Finding, table: Values) -> bool:
-    """Tell whether the first value that is wrong is drawn at random, or computed from such a one."""
-    drawn = [table.values[made] for value in finding.values for made in (value.index, *value.producers)]
-    return any(value.is_random for value in drawn)
+    """Tell whether the first value that is wrong is drawn at random, or computed from such a one in the same call.
+
+    Dropout on a CPU draws (``bernoulli_``), divides and multiplies: what is drawn is two steps back.
+    """
+    todo = [value.index for value in finding.values]
+    seen, calls = set(todo), {value.call for value in finding.values}
+    while todo:
+        value = table.values[todo.pop()]
+        if value.is_random:
+            return True
+        near = [made for made in value.producers if made not in seen and table.values[made].call in calls]
+        seen.update(near)
+        todo += near
+    return False
 
 
 def _told(finding: Finding, pair: ForwardPair, table: Values) -> tuple[str, str]:

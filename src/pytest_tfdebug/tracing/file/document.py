@@ -67,6 +67,7 @@ class CallEntry(msgspec.Struct, omit_defaults=True):
     inputs: list[_Leaf]
     outputs: list[_Leaf] | None
     writes: list[tuple[int | None, _Leaf]] = []  # most models have no cache
+    training: bool = False
 
 
 class Document(msgspec.Struct, kw_only=True):

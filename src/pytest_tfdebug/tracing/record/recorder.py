@@ -174,7 +174,7 @@ class Recorder:
 
     def _hook(self, path: str, module: torch.nn.Module) -> None:
         own = bare(module)
-        call = Call(-1, path, class_of(own).__name__, -1, None, 0, source=forward_source(own))
+        call = Call(-1, path, class_of(own).__name__, -1, None, 0, source=forward_source(own), training=own.training)
         call.parameters = positional_parameters(cast("type", type(own)))
         call.has_children = next(own.children(), None) is not None
         hooked = _Hooked(call, codes_of(own))
@@ -219,7 +219,7 @@ class Recorder:
             return self.model(*args, **kwargs)
         own, function = bare(self.model), method_of(self.model, method)
         call = Call(-1, self.root_name, self.root_name, -1, None, 0, source=source_of(function), has_children=True)
-        hooked = _Hooked(replace(call, parameters=parameters_of(function)), codes_of(own))
+        hooked = _Hooked(replace(call, parameters=parameters_of(function), training=own.training), codes_of(own))
         self._is_in_method = True
         try:
             return self._around(hooked, function)(*args, **kwargs)

@@ -134,7 +134,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         made = [tensor for tensor in (written or _tensors(result)) if is_plain(tensor)]
         if made:
-            is_random = torch.Tag.nondeterministic_seeded in func.tags
+            is_random = torch.Tag.nondeterministic_seeded in func.tags and not _is_attention_alone(func, args, kwargs)
             how = _Made(name, tuple(dict.fromkeys(producers)), self._lines(), bool(written), is_random)
             with self._casts.paused():
                 self._note(func, given, made, how, results_of(result))
@@ -349,6 +349,13 @@ def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[st
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     return _tensors(given)
+
+
+def _is_attention_alone(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether an operator would draw random numbers for its dropout, and is given none."""
+    names = [each.name for each in func._schema.arguments]  # noqa: SLF001 - as above
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return "dropout_p" in names and not given.get("dropout_p", 0.0)
 
 
 def plain_attributes(model: torch.nn.Module) -> dict[str, dict[str, str]]:

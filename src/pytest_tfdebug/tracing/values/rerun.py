@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import second_look
-from pytest_tfdebug.tracing.record.state import kept
+from pytest_tfdebug.tracing.record.signatures import method_of
+from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.tracing.values.widening import to_float32, widened
 from pytest_tfdebug.values import Fingerprint, are_among
@@ -49,6 +50,14 @@ class Rerun:
         """Return the inputs as they were, for one forward."""
         args, kwargs = kept(self._inputs)
         return args, kwargs
+
+    def run(self) -> None:
+        """Make the forward again, for what watches it."""
+        args, kwargs = self.inputs()
+        with preserved(self.model), torch.no_grad():
+            self.seed()
+            call = self.model if self.method == "forward" else method_of(self.model, self.method)
+            call(*args, **kwargs)
 
     def attributes(self) -> dict[str, dict[str, str]]:
         """Return what the modules hold that is no tensor, by module path and name."""

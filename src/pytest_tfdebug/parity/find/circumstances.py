@@ -1,0 +1,256 @@
+"""What stands around the modules: the mode they ran in, the compiler, and the arguments that they were given.
+
+Each finder yields ways in which the port ran otherwise than the reference, with a block in which it runs as the
+reference did. The port is run once more in that block, before anything is searched for: what then agrees was right, and
+what it was given, or how it was run, is not.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.errors import listed, second_look
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.records import FAILING
+from pytest_tfdebug.tracing.record.modules import is_opaque, modules_by_path, uncompiled
+from pytest_tfdebug.tracing.record.signatures import input_name, parameters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.records import Call, CallComparison, TensorRecord
+    from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.tracing.values.rerun import Rerun
+
+
+@dataclass(frozen=True)
+class Circumstance:
+    """A way in which a port ran otherwise than its reference."""
+
+    claim: Claim
+    within: Callable[[], AbstractContextManager[object]]  # a block in which the port runs as the reference did
+    # what is said where outputs differ in that block too, and are others than outside of it; empty: nothing is claimed
+    otherwise: str = ""
+
+
+def of_circumstances(
+    compared: Compared, expected: Trace, again: Rerun, hold: Callable[[], ParityReport | None]
+) -> Claim | None:
+    """Return what is claimed of how a port was run or what its modules were given; None where that changes nothing.
+
+    Args:
+        compared: Both forwards, side by side.
+        expected: The reference's forward.
+        again: The port's.
+        hold: Runs the port once more and holds it to the reference's.
+    """
+    for find in FINDERS:
+        claim = None
+        with second_look(again.notes, f"The forward raised as the reference ran it ({find.__name__})"):
+            claim = next(filter(None, (_tried(each, compared, hold) for each in find(compared, expected, again))), None)
+        if claim is not None:
+            return claim
+    return None
+
+
+def _tried(found: Circumstance, compared: Compared, hold: Callable[[], ParityReport | None]) -> Claim | None:
+    with found.within():
+        report = hold()
+    if report is not None and _agree(report.calls) and not _agree(compared.calls):
+        return found.claim
+    is_other = report is not None and _outputs(report.calls) != _outputs(compared.calls)
+    return replace(found.claim, why=found.otherwise) if is_other and found.otherwise else None
+
+
+def _agree(calls: Iterable[CallComparison]) -> bool:
+    """Tell whether the outputs of a forward agree, as far as they were compared."""
+    leaves = [leaf for item in calls if item.call.parent is None for leaf in item.outputs]
+    measured = [leaf for leaf in leaves if leaf.is_measured]
+    return bool(measured) and not any(leaf.problem in FAILING for leaf in measured)
+
+
+def _outputs(calls: Iterable[CallComparison]) -> list[tuple[str, object]]:
+    roots = (item for item in calls if item.call.parent is None)
+    return [(leaf.leaf, leaf.metrics) for root in roots for leaf in root.outputs]
+
+
+# --- the mode
+
+
+def modes(compared: Compared, _expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the modules that are in another mode than their partners, or than all modules of the reference."""
+    usual = {call.training for call in compared.expected}
+    due = {
+        item.call.path: item.expected.training if item.expected is not None else next(iter(usual))
+        for item in compared.calls
+        if item.expected is not None or len(usual) == 1
+    }
+    wrong = next((item.call for item in compared.calls if item.call.training != due.get(item.call.path)), None)
+    if wrong is None or wrong.path not in due:
+        return
+    root = compared.calls[0].call.path
+    here, there = ("training", "eval") if wrong.training else ("eval", "training")
+    told = f"is in {here} mode, and the reference was in {there} mode"
+    claim = Claim(wrong.path, "mode", Evidence.MODE, wrong.class_name, f"In {there} mode every output agrees.", told)
+    wanted = {"" if path == root else path: mode for path, mode in due.items()}
+    still = f"In {there} mode other values differ: what is wrong there is seen once the mode is right."
+    yield Circumstance(claim, lambda: _in_modes(again.model, wanted), still)
+
+
+@contextmanager
+def _in_modes(model: torch.nn.Module, wanted: Mapping[str, bool]) -> Iterator[None]:
+    """Run a block with modules in given modes; what is not named is in that of the module around it."""
+    before = [(module, module.training) for module in model.modules()]
+    try:
+        for path, module in sorted(modules_by_path(model).items(), key=lambda each: each[0].count(".") + bool(each[0])):
+            if path in wanted:
+                module.train(wanted[path])
+        yield
+    finally:
+        for module, mode in before:
+            module.training = mode
+
+
+# --- the compiler
+
+
+def compiled(compared: Compared, _expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the first module that is compiled, where the reference was not."""
+    if not any(map(is_opaque, again.model.modules())):
+        return
+    first = next((path for path, module in modules_by_path(again.model).items() if is_opaque(module)), "")
+    call = next((item.call for item in compared.calls if item.call.path == first), compared.calls[0].call)
+    told = "compiled it differs, uncompiled it agrees: the compiler changes the result"
+    why = "The module is right as it is written: every output agrees if it runs so."
+    claim = Claim(call.path, "compiler", Evidence.COMPILER, call.class_name, why, told)
+    yield Circumstance(claim, lambda: uncompiled(again.model))
+
+
+# --- arguments
+
+
+@dataclass(frozen=True)
+class _Lacking:
+    """An argument that a module of the port takes and was not given, and that its partner was."""
+
+    module: torch.nn.Module
+    call: Call  # the port's
+    tensor: torch.Tensor
+
+
+def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the arguments that modules take, that those of the reference were given and those of the port were not."""
+    lacking: dict[str, list[_Lacking]] = {}
+    for each, name in _lacking(compared, expected, again):
+        lacking.setdefault(name, []).append(each)
+    chosen = [(name,) for name in lacking] + ([tuple(lacking)] if len(lacking) > 1 else [])
+    for some in chosen:
+        first = lacking[some[0]][0].call
+        parent = next(item.call for item in compared.calls if item.call.index == first.parent)
+        told = f"{first.name!r} takes {listed(some)} and was given none; the reference had one"
+        why = "With it every output agrees."
+        at = first.called_at
+        claim = Claim(parent.path, "glue", Evidence.ARGUMENT, parent.class_name, why, told, at)
+        yield Circumstance(claim, lambda some=some: _given({name: lacking[name] for name in some}))  # type: ignore[misc]
+
+
+def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:
+    theirs = {(call.path, call.call): call for call in expected.calls}
+    partners = _partners(again.model, expected)
+    given = _arguments_of(again, partners)
+    roots = [record for call in expected.calls[:1] for record in call.inputs]
+    for call in (item.call for item in compared.calls if item.call.parent is not None):
+        partner = theirs.get((partners.get(call.path, ""), call.call))
+        if partner is None or (call.path, call.call) not in given:
+            continue
+        taken = parameters_of(modules_by_path(again.model)[call.path].forward)
+        for record in partner.inputs:
+            name = input_name(record.leaf, partner.parameters).strip("[]'")
+            tensor = _whole(record, name, roots, partner)
+            if name in taken and name not in given[call.path, call.call] and tensor is not None:
+                yield _Lacking(modules_by_path(again.model)[call.path], call, tensor), name
+
+
+def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: Call) -> torch.Tensor | None:
+    """Return the elements of an argument: as recorded, or the model's input of that form, one of its name first."""
+    if record.tensor is not None:
+        return record.tensor
+    alike = [
+        each for each in roots if each.tensor is not None and (each.shape, each.dtype) == (record.shape, record.dtype)
+    ]
+    alike.sort(key=lambda each: input_name(each.leaf, partner.parameters).strip("[]'") not in name)
+    return alike[0].tensor if alike else None
+
+
+def _partners(model: torch.nn.Module, expected: Trace) -> dict[str, str]:
+    """Return the reference's path of each module of a port that has a class of it and, below some module, its path."""
+    classes = {call.path: call.class_name for call in expected.calls}
+    root = expected.calls[0].path
+    found: dict[str, str] = {}
+    for path, module in modules_by_path(model).items():
+        name = type(module).__name__
+        if path and name == classes[root]:
+            found[path] = root
+        parts = path.split(".")
+        ends = (".".join(parts[start:]) for start in range(len(parts)))
+        partner = next((end for end in ends if end and classes.get(end) == name), None)
+        if partner is not None:
+            found.setdefault(path, partner)
+    return found
+
+
+def _arguments_of(again: Rerun, among: Iterable[str]) -> dict[tuple[str, int], set[str]]:
+    """Run a port once more, and return the names of what each call of some modules was given that is not None."""
+    found: dict[tuple[str, int], set[str]] = {}
+    count: dict[str, int] = {}
+    modules, handles = modules_by_path(again.model), []
+
+    def note(path: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        named = {**dict(zip(parameters_of(module.forward), args, strict=False)), **kwargs}
+        found[path, count.get(path, 0)] = {name for name, value in named.items() if value is not None}
+        count[path] = count.get(path, 0) + 1
+
+    try:
+        for path in among:
+            hook = lambda module, args, kwargs, path=path: note(path, module, args, kwargs)  # noqa: E731 - with its path
+            handles.append(modules[path].register_forward_pre_hook(hook, with_kwargs=True))
+        again.run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+@contextmanager
+def _given(lacking: Mapping[str, list[_Lacking]]) -> Iterator[None]:
+    """Run a block in which modules are given what they lack."""
+    handles, count = [], dict[str, int]()
+    tensors = {(each.call.path, each.call.call, name): each.tensor for name, some in lacking.items() for each in some}
+
+    def give(path: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        names, number = parameters_of(module.forward), count.get(path, 0)
+        count[path] = number + 1
+        named = {**dict(zip(names, args, strict=False)), **kwargs}
+        more = {name: tensors[path, number, name] for name in lacking if (path, number, name) in tensors}
+        return (), {**named, **more}
+
+    modules = {each.call.path: each.module for some in lacking.values() for each in some}
+    try:
+        for path, module in modules.items():
+            hook = lambda own, args, kwargs, path=path: give(path, own, args, kwargs)  # noqa: E731 - with its path
+            handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+#: What may be otherwise around the modules, in the order in which it is tried.
+FINDERS = (modes, compiled, arguments)
