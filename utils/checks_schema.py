@@ -15,6 +15,19 @@ from pytest_tfdebug.check_record import SCHEMA, CheckRecord
 #: JSON has no number for these three.
 _NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
 
+_RUN = ["verdict", "command", "directory", "rootdir", "exit_status", "environment", "tests"]
+_TEXTS = {name: {"type": "string"} for name in ("kind", "type", "message")}
+#: How a test ended; the error of one that failed.
+_TEST: dict[str, Any] = {
+    "type": "object",
+    "required": ["test", "outcome", "error"],
+    "properties": {
+        "test": {"type": "string"},
+        "outcome": {"enum": ["passed", "failed", "skipped"]},
+        "error": {"anyOf": [{"type": "null"}, {"type": "object", "required": list(_TEXTS), "properties": _TEXTS}]},
+    },
+}
+
 
 def checks_schema() -> dict[str, Any]:
     """Return the schema of the whole file."""
@@ -34,7 +47,7 @@ def checks_schema() -> dict[str, Any]:
         "properties": {
             "schema": {"const": SCHEMA},
             "generator": {"type": "object"},
-            "run": {"type": "object", "required": ["command", "directory", "rootdir", "exit_status", "environment"]},
+            "run": {"type": "object", "required": _RUN, "properties": {"tests": {"type": "array", "items": _TEST}}},
             "checks": {"type": "array", "items": check},
         },
         "$defs": definitions,

@@ -303,3 +303,70 @@ def test_a_second_run_leaves_its_own_pages_alone(pytester, failing):
 
     [page] = (pytester.path / "page" / "checks").iterdir()
     assert page.name.startswith("test-finite-overflow-free-")
+
+
+_ENDINGS = """
+import pytest
+import torch
+import pytest_tfdebug
+
+def filled(scale=1.0):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    pytest_tfdebug.fill(model, seed=0)
+    with torch.no_grad():
+        model[0].weight.mul_(scale)
+    return model
+
+def test_wrong(tf_golden, pytestconfig):
+    tf_golden.check(filled(1.0 if pytestconfig.getoption("tf_golden") else 2.0), torch.ones(1, 2))
+
+def test_missing(tf_golden):
+    tf_golden.check(filled(), torch.ones(1, 2))
+
+def test_raises():
+    filled()(torch.ones(1, 3))
+
+@pytest.mark.invariant("bach")
+def test_marker():
+    pass
+
+def test_plain():
+    pass
+
+def test_skipped():
+    pytest.skip("why")
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "verdict"),
+    [
+        ("", "wrong answer"),
+        ("not wrong", "raised"),
+        ("missing or marker", "missing golden"),
+        ("marker or plain", "misuse"),
+        ("plain or skipped", "passed"),
+        ("skipped", "nothing ran"),
+    ],
+)
+def test_json_has_the_outcome_of_each_test_and_one_verdict(pytester, chosen, verdict):
+    pytester.makepyfile(test_it=_ENDINGS)
+    pytester.runpytest_inprocess("--tf-golden=update", "-k", "test_wrong")
+
+    pytester.runpytest_inprocess("--tf-json=checks.json", "-k", chosen)
+
+    run = json.loads((pytester.path / "checks.json").read_text())["run"]
+    assert run["verdict"] == verdict
+    if not chosen:
+        kinds = {
+            test["test"].partition("::")[2]: (test["outcome"], (test["error"] or {}).get("kind"))
+            for test in run["tests"]
+        }
+        assert kinds == {
+            "test_wrong": ("failed", "wrong answer"),
+            "test_missing": ("failed", "missing golden"),
+            "test_raises": ("failed", "raised"),
+            "test_marker": ("failed", "misuse"),
+            "test_plain": ("passed", None),
+            "test_skipped": ("skipped", None),
+        }

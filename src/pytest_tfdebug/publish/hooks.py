@@ -17,12 +17,12 @@ import pytest
 
 from pytest_tfdebug.check_record import SCHEMA, CheckRecord, read_checks
 from pytest_tfdebug.environment import environment
-from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.errors import CheckError, GoldenError, MissingGoldenError, TFDebugError, in_a_line
 from pytest_tfdebug.github import annotation
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.redaction import redact, redacted
+from pytest_tfdebug.redaction import leaving, redact, redacted
 from pytest_tfdebug.report.page import card, render_check, render_index
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.
 CARRIED = "tfdebug_checks"
+#: Likewise the kind of its error.
+_ERROR = "tfdebug_error"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +57,7 @@ class Publisher:
         self._is_worker = hasattr(config, "workerinput")
         self._annotations: list[str] = []
         self._unwritten: list[str] = []
+        self._tests: dict[str, dict[str, Any]] = {}
         self._waiting = None
         if self._is_worker:
             return
@@ -80,9 +83,15 @@ class Publisher:
         return None if self._html is None else Pages(self._html)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # and registered after triage, which has noted what it found by then
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach the records of a test to its report."""
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Attach the records of a test to its report, and what kind of error it is."""
         report = yield
+        if report.failed and call.excinfo is not None:
+            error = call.excinfo.value
+            told = {"kind": kind_of(error), "type": type(error).__name__, "message": leaving(in_a_line(error))}
+            setattr(report, _ERROR, told)
         self._attach(item, report, (item.reportinfo()[1] or 0) + 1)
         return report
 
@@ -126,9 +135,19 @@ class Publisher:
         """Write what a test has checked; a worker leaves it on the report, which goes to the controller."""
         if self._is_worker:
             return
+        error = vars(report).pop(_ERROR, None)
+        if isinstance(report, pytest.TestReport):
+            self._note_outcome(report, error)
         for text in vars(report).pop(CARRIED, ()):
             with self._writing():
                 self._take(text)
+
+    def _note_outcome(self, report: pytest.TestReport, error: dict[str, str] | None) -> None:
+        """Note how a test ended; of its phases the first that did not pass counts."""
+        test = redact(report.nodeid)
+        earlier = self._tests.get(test)
+        if earlier is None or earlier["outcome"] == "passed":
+            self._tests[test] = {"test": test, "outcome": report.outcome, "error": error}
 
     def _take(self, text: str) -> None:
         if self._waiting is not None:
@@ -145,7 +164,7 @@ class Publisher:
         """Write the index and the JSON file."""
         if self._is_worker:
             return
-        run = _run(self._config, int(session.exitstatus))
+        run = _run(self._config, int(session.exitstatus), list(self._tests.values()))
         with self._writing():
             if self._site is not None:
                 self._site.finish(run)
@@ -169,14 +188,40 @@ class Publisher:
             terminalreporter.write_line(f"tfdebug checks: {self._json}")
 
 
-def _run(config: pytest.Config, status: int) -> dict[str, Any]:
+#: Class of an error -> what it says of a test; any other is an exception of the test's own, or of its model.
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (MissingGoldenError, "missing golden"),
+    (CheckError, "wrong answer"),
+    (TFDebugError, "misuse"),
+    (pytest.UsageError, "misuse"),
+)
+#: What a run can be called, the kind of error that says most first.
+VERDICTS = ("wrong answer", "raised", "missing golden", "misuse")
+
+
+def kind_of(error: BaseException) -> str:
+    """Return what an error says of a test: a wrong answer, a missing golden, a misuse, or that something raised."""
+    return next((kind for cls, kind in _KINDS if isinstance(error, cls)), "raised")
+
+
+def verdict_of(tests: Iterable[Mapping[str, Any]]) -> str:
+    """Return one word for a run: the kind of error that says most, ``passed``, or that nothing ran."""
+    tests = list(tests)
+    kinds = {test["error"]["kind"] if test["error"] else "raised" for test in tests if test["outcome"] == "failed"}
+    worst = next((verdict for verdict in VERDICTS if verdict in kinds), None)
+    return worst or ("passed" if any(test["outcome"] == "passed" for test in tests) else "nothing ran")
+
+
+def _run(config: pytest.Config, status: int, tests: list[dict[str, Any]]) -> dict[str, Any]:
     return {
+        "verdict": verdict_of(tests),
         "command": ["pytest", *(redact(str(argument)) for argument in config.invocation_params.args)],
         "directory": str(config.invocation_params.dir),
         "rootdir": str(config.rootpath),
         "exit_status": status,
         "python": sys.version.partition(" ")[0],
         "environment": environment(with_git=True),
+        "tests": tests,
     }
 
 
