@@ -128,7 +128,7 @@ class ReferenceValues(Side):
 
     @cached_property
     def moved(self) -> dict[int, int]:
-        """Those that hand on every element of one other, and that one."""
+        """Values that are a copy of one other value, mapped to that value."""
         return {
             index: bases[0]
             for index, bases in self.moves_of.items()

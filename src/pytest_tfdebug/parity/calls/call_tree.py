@@ -259,7 +259,7 @@ class CallTree:
         return next((child for child in children if child.expected and child.expected.index == due), None)
 
     def lost_in(self, item: CallComparison) -> CallComparison:
-        """Return the call that returned less than it should, so that this one did: the innermost, of the last ones."""
+        """Return the innermost call whose missing output explains that of another; the last one of several."""
         children = reversed(self.children.get(item.call.index, []))
         inside = next(filter(returns_less, children), None)
         return item if inside is None else self.lost_in(inside)

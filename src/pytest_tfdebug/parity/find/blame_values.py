@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def place_of_missing(
     pair: ForwardPair, step: Value, first: Value | None, tolerance: float
 ) -> tuple[Call, Value | None]:
-    """Return the innermost call that has what a step takes, as far as any has, and the value beside which it is missed.
+    """Return the innermost port call that has the missing step's operands, and the value after which it should stand.
 
     That is what the port goes on with, or the last that it computes of what the step takes: which of both is nearer to
     it in the reference. The parameters that it takes place it, too. Its users in calls that are given it are right.

@@ -109,7 +109,7 @@ def judge_calls(compared: Compared) -> Verdict:
 
 
 def _other_inputs(roots: list[CallComparison]) -> tuple[CallComparison, list[LeafComparison]] | None:
-    """Return the first forward with other inputs, and these; none after one that returned others."""
+    """Return the first root whose inputs differ, and these; None if an earlier root's outputs differ already."""
     for root in roots:
         wrong = [leaf for leaf in root.inputs if is_other_input(root, leaf)]
         if wrong:

@@ -113,7 +113,7 @@ class Counterparts:
         return mine, theirs
 
     def operands(self, first: Value, other: Value) -> tuple[list[int], list[int]]:
-        """Return likewise those that tell: what comes from parameters, where there is any such."""
+        """Return the unmatched operands that depend on parameters; all unmatched operands if none does."""
         mine, theirs = self.apart(first, other)
         weighted, reference = self.port.weighted, self.reference.weighted
         mine = [made for made in mine if weighted[made] or self.port.values[made].print.elements > 1]

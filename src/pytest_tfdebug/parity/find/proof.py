@@ -207,7 +207,7 @@ def _chooser(first: Value, wrong: Collection[int], meant: Collection[int], port:
 
 
 def _move_of(first: Value, changed: Value, proof: Proof, pair: ForwardPair) -> Value:
-    """Return where the port moves what a step of the reference moves: the first view or copy that gives another."""
+    """Return the first view or copy of the port whose order of elements differs from the reference's."""
     values, port = pair.reference.values, pair.port
     operands = [values[each] for each in proof.forward.operands_of(changed.index)]
     given = {each for operand in operands for each in pair.back_matches.within(operand.index, AGREE)}

@@ -305,7 +305,7 @@ class _StatementSearch:
         return source, function, callers
 
     def _told(self, found: Claim, wrong: str, why: str) -> Claim:
-        """Return a claim with what its statement does, before what calls say; a call that is missing says it all."""
+        """Prepend what the statement does to what calls say; of a call on one side only, keep the text of the calls."""
         named = self._named
         if named.kind in ("not-called", "extra-call"):
             why = f"{named.why}{self._flags(found)}"

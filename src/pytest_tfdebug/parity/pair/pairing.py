@@ -299,7 +299,7 @@ def _is_mask(record: TensorRecord) -> bool:
 def _in_line(
     many: list[TensorRecord], few: list[TensorRecord], apart: Callable[[TensorRecord, TensorRecord], float]
 ) -> list[TensorRecord]:
-    """Return records, those first that have the shapes of all of some others in their order, if there are such."""
+    """Return records, with those moved to the front whose shapes are those of all of some others, in their order."""
     places: list[int] = []
     for other in few:
         after = range(places[-1] + 1 if places else 0, len(many))

@@ -220,9 +220,9 @@ class Forward:
         return found
 
     def places_with(self, names: Collection[str]) -> set[int]:
-        """Return the steps that use some parameters, and those where what these make is handed on.
+        """Return the steps that consume any of some parameters, and those that hand on what comes of them alone.
 
-        That is where a call with no other parameters ends, and where something is joined that none of them made.
+        These are the outputs of calls that use no other parameters, and steps that merge the result with other data.
         """
         used: dict[int, set[str]] = {}  # in each call
         made: set[int] = set()

@@ -176,7 +176,7 @@ def _as_elsewhere(module: str, own: _Tensors, others: Others) -> _Found:
 
 
 def _places(numbers: torch.Tensor, laid: torch.Tensor) -> torch.Tensor | None:
-    """Return where each element of a weight stands among some numbers; None where it does not hold just these."""
+    """Return the permutation that maps some numbers to a weight; None if they are not the same multiset."""
     if numbers.numel() != laid.numel() or numbers.dtype != laid.dtype:
         return None
     (mine, own_order), (theirs, order) = laid.flatten().sort(), numbers.sort()

@@ -180,7 +180,7 @@ def held_outputs(pair: ForwardPair) -> Iterator[tuple[list[str], list[str], int]
 
 
 class _Way(NamedTuple):
-    """One of two forwards: its values, those that the other has too, and what ran."""
+    """One direction of the search: the forward that is changed until it gives the other side's outputs."""
 
     side: Side
     matches: Matches
