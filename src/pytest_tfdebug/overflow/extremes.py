@@ -247,6 +247,13 @@ class Headroom:
             if is_norm and frame.direction == "input":
                 self._keep(Tight(frame, extremes.abs_max**2, largest(dtype), dtype, is_square=True, source=source))
 
+    def see_product(self, call: Call, frame: Frame, at: SourceRange) -> None:
+        """Take in a matrix product in the code of a call, unless that says that it computes in float32."""
+        extremes = frame.extremes.unmasked
+        if extremes.is_finite and extremes.abs_max and not widens(call.source):
+            dtype = self._settings.target(extremes.dtype)
+            self._keep(Tight(frame, extremes.abs_max, largest(dtype), dtype, source=at))
+
     def tightest(self) -> list[Tight]:
         """Return the modules whose largest values come closest to the dtype's largest number, closest first."""
         return sorted(self.by_module.values(), key=lambda tight: tight.ratio)[:TIGHTEST]

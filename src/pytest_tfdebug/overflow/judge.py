@@ -71,6 +71,16 @@ class Pass:
             ended = self._ended(call)
             self._tell(lambda: self._judge_outputs(ended, call, frames))
 
+    def product(self, name: str, result: torch.Tensor, at: SourceRange) -> None:
+        """A forward has computed a matrix product in its own code."""
+        if self.fault is not None or self._innermost is None:
+            return
+        call = self._innermost.call
+        extremes = None if is_ignored(call.path, self._ignore) else self.reducer.extremes(result, self._masks())
+        if extremes is not None:
+            frame = Frame(self.number, call.path, call.class_name, "product", name, extremes)
+            self._tell(lambda: self._watch.headroom.see_product(call, frame, at))
+
     def settle(self) -> None:
         """Read back the numbers that wait on a device, and judge by them."""
         if self._queue:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 #: Where a frame's tensor stands.
-FrameDirection = Literal["input", "output", "gradient", "parameter"]
+FrameDirection = Literal["input", "output", "gradient", "parameter", "product"]
 #: Where the first non-finite value arose; see :class:`Fault`.
 FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradient", "loss"]
 

@@ -19,6 +19,7 @@ from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.extremes import Headroom, Reducer, details
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
+from pytest_tfdebug.overflow.products import Products
 from pytest_tfdebug.overflow.records import Fault, Frame
 from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
@@ -46,6 +47,7 @@ class _UnderWatch(threading.local):
 
     running: Pass | None = None  # the outermost call under watch
     hooks: ModelHooks | None = None  # those that are to watch it
+    products: Products | None = None  # sees matrix products in the code of that call, where headroom is asked for
 
 
 class ModelHooks:
@@ -74,6 +76,9 @@ class ModelHooks:
             is_root = call.path == self.recorder.root_name
             is_wanted = self._is_wanted(self)
             self._local.running = self._watch.begin(self.recorder.model, is_root=is_root) if is_wanted else None
+            if self._local.running is not None and self._watch.settings.wants_headroom:
+                self._local.products = Products(self._local.running.product)
+                self._local.products.__enter__()  # type: ignore[no-untyped-call] # of torch
         if self._local.running is not None:
             self._local.running.enter(call, leaves)
 
@@ -90,7 +95,9 @@ class ModelHooks:
         if running is not None:
             running.leave(call, leaves)
             if call.depth == 0:
-                self._local.running = None
+                products, self._local.products, self._local.running = self._local.products, None, None
+                if products is not None:
+                    products.__exit__(None, None, None)  # type: ignore[no-untyped-call] # likewise
                 self._watch.end(running, has_failed=leaves is None)
 
 

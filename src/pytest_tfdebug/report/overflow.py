@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import SourceRange
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
-_SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "="}
+_SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "product": "@"}
 #: Kind of a fault -> where the value arose.
 WHERE = {
     "module": "the module itself; its inputs are finite",
@@ -124,6 +124,8 @@ def tensor_of(frame: Frame) -> str:
         return f"gradient of {frame.leaf}"
     if frame.direction == "parameter":
         return frame.leaf
+    if frame.direction == "product":
+        return f"result of {frame.leaf}, before the forward goes on with it,"
     return f"{frame.direction}{frame.leaf}"
 
 
