@@ -242,3 +242,14 @@ def test_hook_that_was_put_on_a_module_before_is_named():
     assert culprit.wrong == "a hook on blocks.1.mixer changes the gradient"
     assert "register_full_backward_hook" in linecache.getline(culprit.source.file, culprit.source.first)
     assert culprit.proved
+
+
+def test_parameter_that_the_reference_ties_and_the_port_does_not_is_told():
+    reference = load_reference()
+    reference.lm_head.weight = reference.model.embed_tokens.weight
+    port = load_port(reference)
+
+    culprit = held(port, reference=reference).culprit
+
+    assert culprit.certain
+    assert "head.weight and tokens.weight are one parameter in the reference" in culprit.wrong

@@ -122,7 +122,7 @@ def _of_gradient(pair: BackwardPair, wrong: Wrong, again: Again | None) -> Culpr
 
 def _observed(pair: BackwardPair, wrong: Wrong) -> str:
     if wrong.parameter:
-        what = wrong.parameter
+        what = f"The parameter {wrong.parameter}"
     else:
         value = pair.port.values.values[wrong.value or 0]
         lines = _source(value.lines)

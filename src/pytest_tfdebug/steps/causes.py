@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pytest_tfdebug.steps.compare import is_same_gradient, is_same_value
+from pytest_tfdebug.steps.gradients import SAME
 from pytest_tfdebug.steps.remedies import Remedy
+from pytest_tfdebug.steps.rows import PROJECTIONS
 from pytest_tfdebug.steps.watch import LEAVES
 
 if TYPE_CHECKING:
@@ -61,6 +65,7 @@ class CauseSearch:
         """Return the causes, each line once."""
         finders: tuple[Callable[[], Iterable[Cause]], ...] = (
             self._frozen,
+            self._untied,
             self._hooked,
             self._recomputed,
             self._cut,
@@ -118,6 +123,21 @@ class CauseSearch:
             yield self._at_use(name, f"{name} has requires_grad=False", is_seen=True)
         elif name and self._value is None:
             yield Cause((), None, f"{name} is not used", is_seen=True)
+
+    def _untied(self) -> Iterator[Cause]:
+        """Two parameters that are one on the reference's side: each gets a part of its gradient."""
+        name, pairs = self._wrong.parameter, self._pair.parameters
+        own = pairs.paired.get(name)
+        if own is None or len(own.alike) > 1:
+            return
+        twins = [other for other, pair in pairs.paired.items() if other != name and pair.places == own.places]
+        if not twins:
+            return
+        rows = [pairs.beside(each, self._port.rows, self._reference.rows) for each in (name, *twins)]
+        apart = float(np.abs(sum(mine[:, :PROJECTIONS] for mine, _ in rows) - rows[0][1][:, :PROJECTIONS]).max())
+        is_seen = apart <= SAME * float(np.abs(rows[0][1]).max())
+        told = f"{' and '.join((name, *twins))} are one parameter in the reference, {own.others[0]}, and not tied here"
+        yield self._at_use(name, told, is_seen=is_seen)
 
     def _hooked(self) -> Iterator[Cause]:
         """Hooks that were put before the run: on the parameter, or on a module that the gradient passes."""
