@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_tfdebug.generators import States
+
 _T = TypeVar("_T")
 
 
@@ -17,6 +19,7 @@ class Running:
     """What runs now; the one global state of the package."""
 
     item: pytest.Item | None = None  # pytest runs one test at a time, whatever threads that starts
+    random: States | None = None  # what generators of random numbers held before that test and its fixtures
 
 
 RUNNING = Running()

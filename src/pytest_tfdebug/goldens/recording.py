@@ -6,7 +6,6 @@ the functions that take a group.
 
 from __future__ import annotations
 
-import random
 import warnings
 from dataclasses import replace
 from math import prod
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, TFDebugError
+from pytest_tfdebug.generators import seed, was_seeded
 from pytest_tfdebug.goldens.golden_file import save
 from pytest_tfdebug.goldens.place import shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
@@ -23,6 +23,7 @@ from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
+from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tensors import readable, tensor_record
 from pytest_tfdebug.tracing.file.codec import shown_size
 from pytest_tfdebug.tracing.record.leaves import walk
@@ -133,19 +134,28 @@ def refuse_unless_repeatable(
                     return False
         return True
 
-    with preserved(model), torch.no_grad():
-        torch.manual_seed(_OTHER_SEED)
-        random.seed(_OTHER_SEED)
-        if made():
-            return
-    with preserved(model), torch.no_grad():
-        is_seeded = torch.initial_seed() != _UNSEEDED
-        again.seed()
-        if not model.training and is_seeded and made():
-            return
+    def made_with_other(*names: str) -> bool:
+        """Make the forward with other random numbers of some generators."""
+        with preserved(model), torch.no_grad():
+            again.seed()
+            for name in names:
+                torch.manual_seed(_OTHER_SEED) if name == "torch" else seed(name, _OTHER_SEED)
+            return made()
+
+    held = again.random[1]
+    if made_with_other("torch", *held):
+        return
+    before, is_repeated = RUNNING.random or {}, made_with_other()  # else it keeps a state
+    drawn = [name for name in held if not was_seeded(name, before, held)] if is_repeated else []
+    unseeded = [name for name in drawn if not made_with_other(name)]
+    is_seeded = torch.initial_seed() != _UNSEEDED or made_with_other("torch")
+    if not model.training and not unseeded and is_seeded and is_repeated:
+        return
     why = (
         "it is in training mode: call .eval() on the model."
         if model.training
+        else f"it draws from {unseeded[0]}, which the test does not seed: call {unseeded[0]}.seed(0) before."
+        if unseeded
         else "it draws random numbers or keeps a state: give it fixed inputs and a seed.\n"
         "pytest_tfdebug.fill(model) gives it fixed weights."
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_tfdebug.errors import second_look
+from pytest_tfdebug.generators import put_back, states
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
@@ -39,12 +39,12 @@ class Rerun:
         self.model, self.method = model, method
         self._inputs = kept((args, kwargs))
         self.notes: list[str] = []  # why it could not be made again
-        self._random = torch.random.get_rng_state(), random.getstate()
+        self.random = torch.random.get_rng_state(), states()  # what generators held before the forward
 
     def seed(self) -> None:
         """Let random numbers be drawn as in the first forward."""
-        torch.random.set_rng_state(self._random[0])
-        random.setstate(self._random[1])
+        torch.random.set_rng_state(self.random[0])
+        put_back(self.random[1])
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the inputs as they were, for one forward."""
