@@ -262,6 +262,7 @@ class CheckRecord:
     tensors: int = 0  # number of tensors that were compared or looked at
     repeats: int = 0  # number of forwards that were made again
     golden: str = ""  # the golden's file
+    command: str = ""  # what to type next
     diagnosis: str = ""  # what is probably wrong, in a sentence, where more is known than where it is
     advice: str = ""  # what to do, in a sentence
     notes: tuple[str, ...] = ()  # what else was observed, in sentences

@@ -74,6 +74,8 @@ FLAGS: dict[str, tuple[Flag, ...]] = {
             metavar="DIR",
         ),
         Flag("--tf-json", "write every check, passed or failed, into this JSON file", metavar="FILE"),
+        Flag("--tf-json-forward", "with --tf-json: both forwards of each check, call by call, too"),
+        Flag("--tf-patch", "write the diffs that mend failed checks into this file, for git apply", metavar="FILE"),
         Flag(
             "--tf-triage",
             "say which kind of failure a failed test is, with the smallest fix (auto), or do not (off)",

@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, "pytest_tfdebug.certify.hooks")
     if chosen.run_skipped:
         _register(config, "pytest_tfdebug.run_skipped.hooks")
-    is_told = chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true"
+    is_told = chosen.html or chosen.json or chosen.patch or os.environ.get("GITHUB_ACTIONS") == "true"
     if is_told and not ("TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"):  # rank 0 alone writes
         _register(config, "pytest_tfdebug.publish.hooks")
 

@@ -51,7 +51,7 @@ def checks_of(file):
 
 
 def test_the_file_holds_every_check_with_its_schema(pytester, failing):
-    pytester.runpytest("--tf-json=out/checks.json").assert_outcomes(failed=1, passed=1)
+    pytester.runpytest("--tf-json=out/checks.json", "--tf-json-forward").assert_outcomes(failed=1, passed=1)
 
     document, checks = checks_of(pytester.path / "out" / "checks.json")
     port, finite = checks["test_port"], checks["test_finite"]
@@ -76,7 +76,7 @@ def test_the_elements_that_differ_are_those_of_the_method_that_was_checked(pytes
     write_encoder(1)
     pytester.runpytest("--tf-golden=update", "-k", "port").assert_outcomes(passed=1)
     write_encoder(3)
-    pytester.runpytest("--tf-json=checks.json", "-k", "port").assert_outcomes(failed=1)
+    pytester.runpytest("--tf-json=checks.json", "--tf-json-forward", "-k", "port").assert_outcomes(failed=1)
 
     _, checks = checks_of(pytester.path / "checks.json")
     assert checks["test_port"]["forward"]["elements"]["shape"] == [2, 4]
@@ -85,7 +85,9 @@ def test_the_elements_that_differ_are_those_of_the_method_that_was_checked(pytes
 def test_an_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
     file = write(pytester, factor="1e39")
 
-    pytester.runpytest("--tf-json=checks.json", "--tf-html=page", "-k", "finite").assert_outcomes(failed=1)
+    pytester.runpytest("--tf-json=checks.json", "--tf-json-forward", "--tf-html=page", "-k", "finite").assert_outcomes(
+        failed=1
+    )
 
     _, checks = checks_of(pytester.path / "checks.json")
     finite = checks["test_finite"]

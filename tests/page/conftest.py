@@ -30,7 +30,9 @@ def site(tmp_path_factory):
         check=False,
     )
     done = subprocess.run(
-        [*suite, f"--tf-html={folder / 'page'}", f"--tf-json={folder / 'checks.json'}"], **run, check=False
+        [*suite, f"--tf-html={folder / 'page'}", f"--tf-json={folder / 'checks.json'}", "--tf-json-forward"],
+        **run,
+        check=False,
     )
     assert "passed" in done.stdout, done.stdout + done.stderr
     return folder / "page"

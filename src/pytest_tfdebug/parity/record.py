@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import fields, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, ValueRecord
@@ -68,6 +69,7 @@ def parity_record(test: str, report: ParityReport, *, in_detail: bool, **given: 
         "passed" if report.ok else "failed",
         report.check_text().answer,
         advice=report.advice,
+        command="" if report.ok else next_command(test, report),
         outputs=tuple(report.output_notes),
         rename=dict(report.suggested),
         changed=tuple(report.changed),
@@ -77,6 +79,13 @@ def parity_record(test: str, report: ParityReport, *, in_detail: bool, **given: 
         **compared(report),
         **given,
     )
+
+
+def next_command(test: str, report: ParityReport) -> str:
+    """Return what to type after a failed check: with a diff, what applies it; then the test again."""
+    again = f"pytest {quote(test)}"
+    has_patch = any(each.patch for each in report.culprits)
+    return f"{again} --tf-patch=tfdebug.patch; git apply tfdebug.patch; {again}" if has_patch else again
 
 
 def forward_record(report: ParityReport, elements: ElementGrid | None = None) -> ForwardRecord:

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_tfdebug.check_record import SCHEMA, CheckRecord, read_checks
 from pytest_tfdebug.environment import environment
-from pytest_tfdebug.errors import CheckError, GoldenError, MissingGoldenError, TFDebugError, in_a_line
+from pytest_tfdebug.errors import CheckError, GoldenError, MissingGoldenError, TFDebugError, counted, in_a_line
 from pytest_tfdebug.github import annotation
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
@@ -54,6 +54,9 @@ class Publisher:
         self._config = config
         self._html = here / chosen.html if chosen.html else None
         self._json = here / chosen.json if chosen.json else None
+        self._patch = here / chosen.patch if chosen.patch else None
+        self._patches: list[str] = []
+        self._has_forwards = bool(chosen.json_forward)
         self._is_worker = hasattr(config, "workerinput")
         self._annotations: list[str] = []
         self._unwritten: list[str] = []
@@ -62,7 +65,7 @@ class Publisher:
         if self._is_worker:
             return
         try:
-            for folder in filter(None, (self._html, self._json and self._json.parent)):
+            for folder in filter(None, (self._html, *(file and file.parent for file in (self._json, self._patch)))):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             told = f"Cannot write into {error.filename}: {error.strerror}. Name another place."
@@ -151,8 +154,10 @@ class Publisher:
 
     def _take(self, text: str) -> None:
         if self._waiting is not None:
-            self._waiting.write(f"{text}\n")
+            self._waiting.write(f"{text if self._has_forwards else _without_forward(text)}\n")
         [check] = read_checks([json.loads(text)])
+        if check.status == "failed":
+            self._patches += [each.patch for each in check.culprits if each.patch]
         if os.environ.get("GITHUB_ACTIONS") == "true" and check.status == "failed":
             root = os.environ.get("GITHUB_WORKSPACE") or str(self._config.rootpath)
             self._annotations.append(annotation(check, root))
@@ -168,6 +173,9 @@ class Publisher:
         with self._writing():
             if self._site is not None:
                 self._site.finish(run)
+        with self._writing():
+            if self._patch is not None:
+                write_text(self._patch, dict.fromkeys(self._patches))
         with self._writing():
             if self._json is not None and self._waiting is not None:
                 with self._waiting:
@@ -186,6 +194,9 @@ class Publisher:
             terminalreporter.write_line(f"tfdebug page: {(self._html / 'index.html').absolute().as_uri()}")
         if self._json is not None:
             terminalreporter.write_line(f"tfdebug checks: {self._json}")
+        if self._patch is not None:
+            count = len(dict.fromkeys(self._patches))
+            terminalreporter.write_line(f"tfdebug patch: {counted(count, 'diff')} in {self._patch}")
 
 
 #: Class of an error -> what it says of a test; any other is an exception of the test's own, or of its model.
@@ -223,6 +234,11 @@ def _run(config: pytest.Config, status: int, tests: list[dict[str, Any]]) -> dic
         "environment": environment(with_git=True),
         "tests": tests,
     }
+
+
+def _without_forward(text: str) -> str:
+    """Return a check without both forwards: nine tenths of it, which few read."""
+    return json.dumps({**json.loads(text), "forward": None})
 
 
 def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:

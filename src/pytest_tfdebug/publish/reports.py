@@ -155,9 +155,9 @@ def _rewrite(config: pytest.Config, shown: ExceptionChainRepr, error: CheckError
     """Show the answer as the error, and the rest of the text below it as plain text."""
     answer, *rest = leaving(str(error), keep="\n\t").split("\n")
     text: CheckText | None = error.text
+    verbosity = config.get_verbosity()
+    level: Level = "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
     if text is not None:
-        verbosity = config.get_verbosity()
-        level: Level = "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
         rest = leaving("\n".join(text.details(level, width_of(config))), keep="\n\t").split("\n")
     traceback = shown.reprtraceback
     if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
@@ -173,7 +173,7 @@ def _rewrite(config: pytest.Config, shown: ExceptionChainRepr, error: CheckError
             location = ReprFileLocation(path, at.first, type(error).__name__)
         entry.lines = [answer]
     else:
-        entry.lines = list(_with_answer(entry.lines, answer))
+        entry.lines = [f"{_FAIL}{answer}"] if level == "brief" else list(_with_answer(entry.lines, answer))
         if entry.style == "long":
             location, entry.reprfileloc = entry.reprfileloc, None
     last = [] if location is None else [f"{location.path}:{location.lineno}: {location.message}"]

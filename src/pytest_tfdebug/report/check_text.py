@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: ``brief`` is the answer, why and what to do; ``full`` leaves nothing out.
+#: ``brief`` is the answer, the lines, why and what to do; ``full`` leaves nothing out.
 Level = Literal["brief", "normal", "full"]
 #: Columns if the width of the terminal is unknown; a log of a CI run shows that many.
 WIDTH = 110
@@ -41,8 +41,7 @@ class CheckText:
 
     def details(self, level: Level = "normal", width: int = WIDTH) -> Iterator[str]:
         """Yield the lines below the answer."""
-        if level != "brief":
-            yield from self.code
+        yield from self.code
         yield from _wrapped(self.why, width)
         yield from _wrapped(self.advice, width)
         if level != "brief":

@@ -21,6 +21,8 @@ _ALONE, _SHARED = 0.8, 1.3
 _SCALES = ("scale", "power")
 #: Numbers that every forward has say nothing.
 _COMMON = (0.0, 1.0, -1.0)
+#: Numbers below this keep something from being 0.
+_TINY = 2e-2
 #: What else a scale may be made of a number: the power, and what it is called.
 _DERIVED = {-1.0: "1 /", 0.5: "the root of", -0.5: "1 / the root of"}
 #: How unlikely it is that a step that does nothing does it with a wrong number: the step of the other side is missing.
@@ -70,6 +72,8 @@ class KnownNumbers:
         """Yield what an operator's number may be instead of the one that it is."""
         kind, seen = kind_of_operator(operator), {old}
         for number, told in self._candidates(kind):
+            if old in _COMMON and abs(number) < _TINY:  # a 1 that is added is no epsilon
+                continue
             for new, how in ((number, told), (-number, told)) if old < 0 else ((number, told),):
                 if not any(math.isclose(new, each, rel_tol=1e-9) for each in seen):
                     seen.add(new)
