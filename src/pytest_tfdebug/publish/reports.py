@@ -173,7 +173,9 @@ def _rewrite(config: pytest.Config, shown: ExceptionChainRepr, error: CheckError
             location = ReprFileLocation(path, at.first, type(error).__name__)
         entry.lines = [answer]
     else:
-        entry.lines = [f"{_FAIL}{answer}"] if level == "brief" else list(_with_answer(entry.lines, answer))
+        entry.lines = list(_with_answer(entry.lines, answer))
+        if level == "brief":  # the lines of both models are below, and those of the test say nothing
+            entry.lines, entry.reprfuncargs = [f"{_FAIL}{answer}"], None
         if entry.style == "long":
             location, entry.reprfileloc = entry.reprfileloc, None
     last = [] if location is None else [f"{location.path}:{location.lineno}: {location.message}"]

@@ -156,4 +156,5 @@ def _diff(place: _Place) -> str:
     text, path = _text(place.file), Path(place.file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.relative_to(path.anchor)
     before, after = (each.splitlines(keepends=True) for each in (text, _edited(text, [place.edit])))
-    return "".join(unified_diff(before, after, f"a/{shown.as_posix()}", f"b/{shown.as_posix()}"))
+    lines = unified_diff(before, after, f"a/{shown.as_posix()}", f"b/{shown.as_posix()}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
