@@ -27,9 +27,8 @@ import torch
 import command
 
 # isort: split
-import llama_port
 import pytest_tfdebug
-from edits import edits_of
+from pytest_tfdebug.certify.edits import edits_of
 from pytest_tfdebug.parity.proof import prove
 
 llama_port: Any = import_module("llama_port")
