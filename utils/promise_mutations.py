@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-from transformers import Cache, PreTrainedModel
+from transformers import Cache
 
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.tracing.record.state import preserved
@@ -217,22 +217,6 @@ def _gained(module: Any, _: Given, output: torch.Tensor) -> Any:
     return output + module.mutated_gain.to(output)
 
 
-def _overwrites(seen: Seen) -> tuple[Any, str, Any]:
-    """Let ``_init_weights`` write into all weights of a module that has a buffer which no checkpoint holds."""
-    parts = [part for part in seen.model.modules() if isinstance(part, PreTrainedModel) and seen.own in part.modules()]
-    owner = type(parts[-1])
-    original = owner._init_weights  # noqa: SLF001 - the method that transformers calls
-
-    @torch.no_grad()
-    def init_weights(model: Any, module: torch.nn.Module) -> None:
-        original(model, module)
-        if isinstance(module, seen.kind):
-            for weight in module.parameters():
-                weight.data[:1] = 0
-
-    return owner, "_init_weights", init_weights
-
-
 def _unsaved(seen: Seen) -> tuple[Any, str, Any]:
     """Leave the first parameter of a module of the class out of what is saved."""
     own = next(name for name, _ in seen.own.named_parameters(recurse=False))
@@ -290,9 +274,6 @@ MUTATIONS = (
     Mutation("save_load", "a tensor is no buffer", "part along tokens",
              after=_gained, patched=functools.partial(_gain, is_registered=False)),
     Mutation("clean_load", "a weight is not saved", "part with a parameter of one name", patched=_unsaved),
-    Mutation("init", "loaded rows are set to 0", "part with an unsaved buffer", patched=_overwrites),
-    Mutation("tied", "no keys of tied weights", "model with a tied head",
-             patched=lambda seen: (seen.kind, "_tied_weights_keys", {})),
     Mutation("dtype", "a float32 tensor meets half weights", "part with an MLP", _widened),
     Mutation("dtype", "-1e10 becomes -inf", "part along tokens",
              after=_in_half(lambda x: 0 * torch.full_like(x, -1e10))),

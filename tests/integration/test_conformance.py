@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -52,25 +51,6 @@ def found(model_class, promise, config=LLAMA, **inputs):
     return BY_NAME[promise].find(Subject(model_class, config, inputs or {"input_ids": IDS}))
 
 
-class OverwritesLoadedWeights(LlamaForCausalLM):
-    """Has a buffer that no checkpoint holds: ``_init_weights`` is then called for what is around it as well."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.register_buffer("steps", torch.zeros(1), persistent=False)
-
-    def _init_weights(self, module):
-        super()._init_weights(module)
-        if isinstance(module, OverwritesLoadedWeights):
-            self.model.layers[0].mlp.up_proj.weight.data.normal_()
-
-
-class ForgetsToTie(LlamaForCausalLM):
-    """Lost ``_tied_weights_keys``, as BigBirdPegasusForCausalLM did in transformers 5."""
-
-    _tied_weights_keys = {}  # noqa: RUF012 - as transformers writes it
-
-
 class CutsTheGraph(LlamaForCausalLM):
     def forward(self, input_ids, **kwargs):
         hidden = self.model(input_ids, **kwargs).last_hidden_state
@@ -110,43 +90,6 @@ class NeedsFullPrecision(LlamaForCausalLM):
         output = super().forward(input_ids, **kwargs)
         output.logits = output.logits @ torch.eye(64)
         return output
-
-
-@pytest.mark.skipif(
-    transformers.__version__.startswith("4."), reason="transformers 4 initialises what is missing alone"
-)
-def test_initialisation_that_overwrites_loaded_weights_is_found():
-    finding = found(OverwritesLoadedWeights, "init")
-
-    assert finding.failure.startswith("OverwritesLoadedWeights overwrites loaded weights: after from_pretrained of ")
-    assert "model.layers.0.mlp.up_proj.weight" in finding.failure
-    assert "_init_weights" in finding.diagnosis
-
-
-@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="transformers 4 ties every head it knows")
-def test_a_tied_head_that_is_not_tied_is_found():
-    finding = found(ForgetsToTie, "tied")
-
-    assert "lm_head.weight and model.embed_tokens.weight" in finding.failure
-    assert "the class ties nothing" in finding.diagnosis
-
-
-def test_a_head_that_is_untied_after_it_was_built_is_found():
-    class Unties(LlamaForCausalLM):
-        def __init__(self, config):
-            super().__init__(config)
-            self.lm_head = torch.nn.Linear(16, 64, bias=False)
-
-    finding = found(Unties, "tied")
-
-    assert "in a new model, these are two tensors" in finding.failure
-    assert "a new parameter in the place of the tied one" in finding.diagnosis
-
-
-def test_a_model_that_is_not_configured_to_tie_its_weights_need_not():
-    untied = LlamaConfig(**SMALL, num_key_value_heads=2, tie_word_embeddings=False)
-
-    assert found(LlamaForCausalLM, "tied", untied).absent
 
 
 def test_a_weight_that_is_not_saved_is_found():
@@ -450,3 +393,54 @@ def test_a_controller_reads_verdicts_without_heavy_modules():
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+class Checkpointed(LlamaForCausalLM):
+    """Checkpoints its layers by itself, and gives each a list: a reentrant checkpoint then sees no tensor."""
+
+    is_reentrant = True
+
+    def forward(self, input_ids, **_):
+        hidden = self.model.embed_tokens(input_ids)
+        for layer in self.model.layers:
+            hidden = hidden + self.run(layer.mlp, [hidden])
+        return {"logits": self.lm_head(hidden)}
+
+    def run(self, block, box):
+        if not (self.training and self.model.gradient_checkpointing):
+            return block(box[0])
+        return torch.utils.checkpoint.checkpoint(lambda given: block(given[0]), box, use_reentrant=self.is_reentrant)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_gradient_checkpoint_that_loses_gradients_is_found():
+    finding = found(Checkpointed, "checkpointing")
+
+    assert finding.failure.startswith("Checkpointed trains otherwise with gradient checkpointing: 6 of ")
+    assert "model.layers.0.mlp.gate_proj.weight" in finding.failure
+    assert finding.diagnosis.startswith("a reentrant checkpoint was given no tensor that needs a gradient")
+
+
+def test_gradient_checkpoint_that_is_right_keeps_the_promise():
+    class Right(Checkpointed):
+        is_reentrant = False
+
+    assert not found(Right, "checkpointing").failure
+    assert found(LlamaForCausalLM, "checkpointing").repeats == 1
+
+
+def test_forward_with_names_of_its_own_is_told_which_inputs_to_give():
+    class Port(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.words = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+
+        def forward(self, tokens, mask=None):
+            return self.words(tokens)
+
+    test_case = pytest_tfdebug.conformance(Port, LLAMA)("test_conformance_batch")
+
+    with pytest.raises(pytest_tfdebug.TFDebugError) as error:
+        test_case.test_conformance_batch()
+
+    assert str(error.value) == """Port's forward takes tokens, mask: say conformance(..., inputs={"tokens": ...})"""

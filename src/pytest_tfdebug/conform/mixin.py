@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.check_record import CheckRecord, PromiseVerdict
-from pytest_tfdebug.conform import answers, weights
+from pytest_tfdebug.conform import answers, checkpointing, weights
 from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ActivationOverflowError, ConformanceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
@@ -106,12 +106,11 @@ PROMISES: tuple[Promise, ...] = (
     Promise("attention", "gives the same answer under each attention", _repeats("attention")),
     Promise("save_load", "is the same after it was saved and loaded", _repeats("save_load"), weights.saves),
     Promise("clean_load", "loads its own checkpoint without missing weights", weights.clean_load, weights.saves),
-    Promise("init", "keeps loaded weights when it initialises new ones", weights.kept_by_init, weights.saves),
-    Promise("tied", "ties the weights that its configuration ties", weights.tied, weights.ties),
     Promise("dtype", "stays close to its answer in bfloat16 and float16", _repeats("dtype")),
     Promise("overflow", "gives finite values", _overflow),
     Promise("inputs", "leaves what it is given as it is", answers.leaves_inputs),
     Promise("gradients", "gives a gradient to each parameter that it uses", answers.each_has_gradient),
+    Promise("checkpointing", "trains the same with checkpoints", checkpointing.is_the_same, checkpointing.applies),
     Promise("golden", "gives what its golden holds", answers.agrees_with_golden, answers.has_golden),
 )
 

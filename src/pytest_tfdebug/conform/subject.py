@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -20,10 +20,11 @@ from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.calls.sequences import FRAMES
 from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.tracing.record.leaves import duplicate
+from pytest_tfdebug.tracing.record.signatures import named_parameters
 from pytest_tfdebug.tracing.record.state import preserved, random_state_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
     from typing import TypeGuard
 
     from pytest_tfdebug.records import Culprit
@@ -84,7 +85,10 @@ class Subject:
 
     def _call(self) -> ObservedCall:
         model, given = self.model, self.inputs
-        inputs = duplicate(dict(given(model) if callable(given) else given))  # a model may write into them
+        try:
+            inputs = duplicate(dict(given(model) if callable(given) else given))  # a model may write into them
+        except ValueError as error:
+            raise TFDebugError(_own_names(model, error)) from None
         try:
             with preserved(model), torch.no_grad():
                 torch.manual_seed(0)
@@ -96,6 +100,15 @@ class Subject:
             raise TFDebugError(f"{call.refusal}.\nGive inputs= without a cache.")
         call.at = None
         return call
+
+
+def _own_names(model: torch.nn.Module, error: ValueError) -> str:
+    """Return what to say of a model whose inputs could not be made: the names that its forward takes."""
+    names = [name for name in named_parameters(cast("Hashable", type(model))) if name != "self"]
+    if not names or "its forward takes none of" not in str(error):
+        return str(error)
+    told = f"{type(model).__name__}'s forward takes {', '.join(names)}"
+    return f'{told}: say conformance(..., inputs={{"{names[0]}": ...}})'
 
 
 _COMMON = "test_modeling_common"
