@@ -50,7 +50,7 @@ MISTAKES = [
     (
         "def test_it(tf_golden):\n    tf_golden.check(helper, X)",
         ">       tf_golden.check(helper, X)",
-        "E *TFDebugError: check needs a torch.nn.Module and got the function helper: call it, helper(...).",
+        "E *TFDebugError: check needs a torch.nn.Module and got the function helper.",
     ),
     (
         "@pytest.mark.tf_golden(tolerance='1e-4')\ndef test_it(tf_golden):\n    tf_golden.check(MODEL, X)",
@@ -210,3 +210,25 @@ def test_the_calls_of_libraries_that_lead_to_the_error_of_a_model_are_one_line(r
     )
     result.stdout.no_fnmatch_line("*/torch/nn/modules/module.py:*")
     assert run(LLAMA, "--full-trace").stdout.str().count("torch/nn/modules/module.py:") > 2
+
+
+def test_a_method_as_reference_is_told_what_to_give(pytester):
+    pytester.makepyfile("""
+        import torch
+
+        class Model(torch.nn.Linear):
+            def encode(self, input):
+                return self(input)
+
+        def test_it(tf_golden):
+            tf_golden.check(Model(2, 2).encode, torch.ones(1, 2), reference=Model(2, 2).encode)
+    """)
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
+
+    result.stdout.fnmatch_lines(
+        [
+            "E *TFDebugError: reference= is the method encode of a Model: give the Model itself.",
+            "E *To compare what encode gives, check the port's: tf_golden.check(port.encode, reference=model, ...).",
+        ]
+    )

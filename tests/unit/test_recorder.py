@@ -437,7 +437,7 @@ def test_an_unknown_level_is_an_error_with_the_valid_ones():
 def test_what_is_no_module_is_refused():
     with pytest.raises(
         TFDebugError,
-        match=r"^trace needs a torch.nn.Module and got the function hooks_of: call it, hooks_of\(\.\.\.\)\.$",
+        match=r"^trace needs a torch.nn.Module and got the function hooks_of\.\nIf it returns the model, call it\. ",
     ):
         trace(hooks_of, X)
 

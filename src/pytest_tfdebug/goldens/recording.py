@@ -100,6 +100,13 @@ def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -
     """Return the reference, whose forward is recorded."""
     if isinstance(reference, torch.nn.Module):
         return reference
+    owner = getattr(reference, "__self__", None)
+    if isinstance(owner, torch.nn.Module):
+        name, kind = getattr(reference, "__name__", "forward"), type(owner).__name__
+        raise TFDebugError(
+            f"reference= is the method {name} of a {kind}: give the {kind} itself.\n"
+            f"To compare what {name} gives, check the port's: tf_golden.check(port.{name}, reference=model, ...)."
+        )
     built = reference() if callable(reference) else reference
     if not isinstance(built, torch.nn.Module):
         raise TFDebugError(

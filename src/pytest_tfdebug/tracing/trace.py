@@ -286,13 +286,21 @@ def recorded_forward(
     return keeper.trace
 
 
+#: What to do with a function that is to be held to another one.
+_MODULE_OF_IT = (
+    "\nIf it returns the model, call it. If it is what is to be checked, call it in the forward of a torch.nn.Module "
+    "of your own, and check that."
+)
+
+
 def check_model(model: object, own: Mapping[str, object], function: str) -> None:
     """Refuse what is no model, and an option that the model's forward has as a parameter of its own."""
     if not isinstance(model, torch.nn.Module):
         name = getattr(model, "__name__", "")
         kind = "class" if isinstance(model, type) else type(model).__name__
-        got = f"the {kind} {name}: call it, {name}(...)" if name else kind
-        raise TFDebugError(f"{function} needs a torch.nn.Module and got {got}.")
+        got = f"the {kind} {name}: call it, {name}(...)" if name and isinstance(model, type) else f"the {kind} {name}"
+        how = "" if isinstance(model, type) else _MODULE_OF_IT
+        raise TFDebugError(f"{function} needs a torch.nn.Module and got {got.rstrip() if name else kind}.{how}")
     given = {name for name, value in own.items() if not isinstance(value, (str, tuple)) or value not in ("all", ())}
     taken = sorted(given & forward_parameters(cast("type", type(model))).keys())
     if taken:
