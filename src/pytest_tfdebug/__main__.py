@@ -1,4 +1,4 @@
-"""The command ``tfdebug``, also ``python -m pytest_tfdebug``: ``scan``, ``review``, ``audit``, ``skill``, ``env``.
+"""The command ``tfdebug``, also ``python -m pytest_tfdebug``: ``scan``, ``review``, ``audit`` and others.
 
 As a console script it imports nothing from the directory that it is started in, whatever lies there.
 """
@@ -13,6 +13,7 @@ _COMMANDS = {
     "scan": ("pytest_tfdebug.scan.__main__", "which common tests does each model of a repository skip, and why"),
     "review": ("pytest_tfdebug.review", "how the goldens here differ from a git revision, in words"),
     "audit": ("pytest_tfdebug.loading.command", "did every tensor of a checkpoint arrive in the model"),
+    "bisect": ("pytest_tfdebug.bisect.command", "which release or commit changed what a test's models compute"),
     "skill": ("pytest_tfdebug.skill", "how a program mends a port, on one page: for agents"),
     "env": ("pytest_tfdebug.environment", "the environment that a result depends on"),
 }

@@ -34,6 +34,8 @@ _AS_GIVEN = ("rename", "include", "exclude", "level", "internal")
 _CHOICES = {"internal": get_args(Internal), "store": get_args(Store), "level": get_args(Level)}
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
+#: Whether a run records the model under test, also where it has a reference.
+RECORDS_PORT = pytest.StashKey[bool]()
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
 MAX_SIZE = 100_000_000
 

@@ -1,0 +1,1 @@
+"""Which release or commit changed a result: the command ``tfdebug bisect``."""
