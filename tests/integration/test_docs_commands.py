@@ -46,6 +46,7 @@ ELSEWHERE = {
         "@unittest.skip": RECIPES,
         "pytest tests/models": RECIPES,
     },
+    "upgrade": {"tfdebug bisect": "tests/integration/test_bisect.py runs it on a small repository"},
     "unittest": {
         "@pytest.mark.overflow_free": "is a class of transformers' own tests",
         '"""Checks that no common test': RECIPES,

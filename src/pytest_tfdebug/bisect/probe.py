@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.bisect.history import GRAVITY, Outcome
 from pytest_tfdebug.bisect.places import PlaceError
 from pytest_tfdebug.errors import GoldenError, TFDebugError, counted
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.values.rerun import Recorded
 
 if TYPE_CHECKING:
@@ -119,7 +120,11 @@ def _with_code(report: ParityReport, new: Trace) -> ParityReport:
     there = culprit.source
     lines = (line for value in values.values for line in value.lines if line.file == there.file)
     text = next((line.text for line in lines if line.first == there.first and line.last == there.last), "")
-    return replace(report, culprit=replace(culprit, source=replace(there, code=text))) if text else report
+    return (
+        replace(report, culprit=replace(culprit, source=SourceRange(there.file, there.first, there.last, text)))
+        if text
+        else report
+    )
 
 
 def _renamed_weights(old: TraceFile, new: TraceFile) -> Iterator[str]:

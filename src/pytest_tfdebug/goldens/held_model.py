@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import listed, second_look
+from pytest_tfdebug.goldens.filled import filled_alike
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
@@ -68,7 +69,8 @@ def compare_with(
     So does one of the reference, where it is at hand and still gives what the golden holds. ``tell`` hears how far the
     explanation is.
     """
-    return _HeldModel(golden_file, model, called, settings, group, tell).checked()
+    held = _HeldModel(golden_file, model, called, settings, group, tell)
+    return held.filled_alike(held.checked())
 
 
 class _HeldModel(Comparison):
@@ -134,6 +136,21 @@ class _HeldModel(Comparison):
     def under(self, names: Rename) -> Comparator:
         """Run the model, its modules under some names: with the inputs of the test at first, then with copies."""
         return self._under(names, frozenset())
+
+    def filled_alike(self, report: ParityReport) -> ParityReport:
+        """Compare once more with what ``fill`` gave to the golden's names, where a model that fails has others."""
+        if report.ok or self.group is not None or self.settings.rename is not None or self.values is None:
+            return report
+        shapes = {name: shape for name, (_, shape) in self.values.parameters.items()}
+        calls = [item.call for item in report.calls]
+        alike = filled_alike(self.model, calls, self.golden.extra["weights"], shapes, self.expected.calls)
+        if not alike.values:
+            return report
+        args, kwargs = self._rerun.inputs()
+        given = replace(self.called, args=args, kwargs=kwargs)
+        with alike.applied(self.model):
+            report = _HeldModel(self.golden, self.model, given, self.settings, None, self.tell).checked()
+        return replace(report, notes=[*report.notes, alike.told], renamed=[*report.renamed, alike.told])
 
     def _under(self, names: Rename, hidden: frozenset[str]) -> Comparator:
         settings, modules, expected = self.settings, modules_of(self.model), self.expected

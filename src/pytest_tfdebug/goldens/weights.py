@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b, sha256
 from inspect import unwrap
+from itertools import product
 from math import prod, sqrt
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +17,7 @@ from pytest_tfdebug.tensors import dtype_name, readable
 from pytest_tfdebug.tracing.record.modules import named_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -143,6 +144,20 @@ def _drawn(text: str, size: int, centre: float, spread: float) -> torch.Tensor:
         between_ones = whole.astype(np.float64) * 2.0 ** (1 - _BITS) - 1.0
         part.copy_(torch.from_numpy((between_ones * spread + centre).astype(np.float32)))
     return values
+
+
+def drawn_alike(
+    name: str, shape: tuple[int, ...], dtype: torch.dtype, known: str, seeds: Iterable[int]
+) -> torch.Tensor | None:
+    """Return the numbers that :func:`fill` gave to a parameter, told by their hash; None where it was not filled."""
+    last = name.rpartition(".")[2]
+    fans = {shape[-1], prod(shape[1:]), max(shape[-2:])} if len(shape) > 1 else ()
+    ranges = [(0.0, sqrt(3.0 / max(fan, 1))) for fan in fans] or [(float(last in _OF_NORMS), _SPREAD)]
+    for seed, (centre, spread) in product(seeds, ranges):
+        made = _drawn(f"{seed}:{_plain(name)}", prod(shape), centre, spread).view(shape).to(dtype)
+        if hash_of(made) == known:
+            return made
+    return None
 
 
 #: 64-bit words in a row of the table whose row and column sums are hashed.
