@@ -77,3 +77,20 @@ def test_fault_beside_renamed_parameters_still_fails(pytester: pytest.Pytester) 
 
     result.assert_outcomes(failed=1)
     result.stdout.no_fnmatch_line("*has other weights*")
+
+
+def test_parameter_that_nothing_in_the_golden_stands_for_is_told_with_what_to_do(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=written("Old"))
+    pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=1)
+    pytester.makepyfile(
+        test_it=written("New")
+        .replace("nn.LayerNorm(8), nn.Linear(8, 8)", "nn.LayerNorm(8), nn.Linear(8, 9)")
+        .replace("self.q_proj(hidden)", "self.q_proj(hidden)[..., 1:]")
+    )
+
+    result = pytester.runpytest_inprocess("-vv")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*fill gives numbers by name, and 'q_proj.weight', 'q_proj.bias' are no names of the golden*"]
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.errors import counted
+from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.weights import drawn_alike
 from pytest_tfdebug.parity.pair.pairing import likeness
 
@@ -83,6 +83,16 @@ class FilledAlike:
             f"{theirs[0]!r}{several}."
         )
 
+    @property
+    def told_unknown(self) -> list[str]:
+        """Which names nothing stands for, and what to do, in sentences."""
+        if not self.unknown:
+            return []
+        names = listed(list(map(repr, self.unknown)), 3)
+        told = f"fill gives numbers by name, and {names} are no names of the golden, so they have other numbers, and "
+        told += "nothing in the golden stands for them. Save the weights of the old version (model.state_dict()) and "
+        return [f"{told}load them, or record again with --tf-golden=update."]
+
 
 def filled_alike(
     model: torch.nn.Module,
@@ -107,17 +117,22 @@ def filled_alike(
         return FilledAlike()
     dtype = parameters[new[0]].dtype
     made = {name: drawn_alike(name, shapes[name], dtype, recorded[name], _SEEDS) for name in gone}
+    if not any(tensor is not None for tensor in made.values()):  # no numbers of ``fill``
+        return FilledAlike()
     left = [Gone(name, (tensor,), is_numbered=False) for name, tensor in made.items() if tensor is not None]
     found = FilledAlike()
     for take in (_taken, _packed):
         for name in (name for name in new if name not in found.values):
             parts = take(name, tuple(parameters[name].shape), left)
             if parts:
-                found.values[name] = parts[0].whole if len(parts) == 1 else _joined(parts)
+                made_of = parts[0].whole if len(parts) == 1 else _joined(parts)
+                found.values[name] = made_of.to(parameters[name].device)
                 found.names[name] = tuple(part.name for part in parts)
                 left = [part for part in left if part not in parts]
         left = list(_numbered(left))
     found.unknown = tuple(name for name in new if name not in found.values)
+    for name in [name for name, value in found.values.items() if torch.equal(value, parameters[name])]:
+        del found.values[name], found.names[name]  # somebody has converted it already
     return found
 
 

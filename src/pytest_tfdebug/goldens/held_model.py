@@ -145,12 +145,14 @@ class _HeldModel(Comparison):
         calls = [item.call for item in report.calls]
         alike = filled_alike(self.model, calls, self.golden.extra["weights"], shapes, self.expected.calls)
         if not alike.values:
-            return report
+            return replace(report, facts=[*report.facts, *alike.told_unknown])
         args, kwargs = self._rerun.inputs()
         given = replace(self.called, args=args, kwargs=kwargs)
         with alike.applied(self.model):
             report = _HeldModel(self.golden, self.model, given, self.settings, None, self.tell).checked()
-        return replace(report, notes=[*report.notes, alike.told], renamed=[*report.renamed, alike.told])
+        facts = report.facts if report.ok else [*report.facts, *alike.told_unknown]
+        notes, renamed = [*report.notes, alike.told], [*report.renamed, alike.told]
+        return replace(report, notes=notes, renamed=renamed, facts=facts)
 
     def _under(self, names: Rename, hidden: frozenset[str]) -> Comparator:
         settings, modules, expected = self.settings, modules_of(self.model), self.expected
