@@ -27,8 +27,8 @@ def test_without_a_command_it_lists_them(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["tfdebug", "--help"])
 
     assert command.main() == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:7]] == [
-        *("scan", "review", "audit", "bisect", "env")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:8]] == [
+        *("scan", "review", "audit", "bisect", "skill", "env")
     ]
 
 
