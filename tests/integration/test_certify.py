@@ -71,10 +71,10 @@ def test_a_window_that_no_input_reaches_is_named(certified, pytester):
     result.stdout.fnmatch_lines(
         [
             (
-                "test_windowed.py::test_it: * of * changes of windowed.py are caught by this test; * not: line 17 (inputs of 300 "
+                "test_windowed.py::test_it: * of * changes of windowed.py are caught by this test; * not: line 17 (an input of 300 "
                 "tokens shows it)*"
             ),
-            "    line 17: hidden_ones = (distance < 0) | (distance > 64)  ->  *(inputs of 300 tokens shows it)",
+            "    line 17: hidden_ones = (distance < 0) | (distance > 64)  ->  *(an input of 300 tokens shows it)",
             "    * changes tried; * raise, and say nothing.",
         ]
     )

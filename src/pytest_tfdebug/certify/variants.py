@@ -53,8 +53,8 @@ def _ways(again: Rerun) -> dict[str, Callable[[], Answer]]:
         return lambda: _answer(again, change, is_long=is_long)
 
     return {
-        f"inputs of {_LONG} tokens": way(lambda _: None, is_long=True),
-        "other epsilons and scales": way(_move_numbers),
+        f"an input of {_LONG} tokens": way(lambda _: None, is_long=True),
+        "another epsilon or scale": way(_move_numbers),
         "training mode": way(lambda model: model.train()),
         "bfloat16": way(lambda model: model.to(torch.bfloat16)),
         "float64": way(lambda model: model.to(torch.float64)),

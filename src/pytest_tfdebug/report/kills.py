@@ -35,5 +35,8 @@ def kill_lines(kills: KillRecord) -> Iterator[str]:
         yield f"and {len(kills.blind) - _SHOWN} more"
     others = len(kills.survivors) - len(kills.blind)
     if others:
-        yield f"{counted(others, 'change')} alter nothing in any variant that was tried ({listed(kills.variants, 5)})."
+        told = (
+            f"{counted(others, 'change')} {'alters' if others == 1 else 'alter'} nothing in any variant that was tried"
+        )
+        yield f"{told} ({listed(kills.variants, 5)})."
     yield f"{kills.tried} of {kills.known} changes tried; {kills.raised} raise, and say nothing."
