@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
@@ -97,6 +98,19 @@ class BehindItsBack(llama_port.Mixer):
         return mixed
 
 
+class Boxed(llama_port.Mixer):
+    def forward(self, hidden):
+        return super().forward(hidden[0])
+
+
+class Checkpointed(llama_port.Block):
+    def forward(self, hidden, cos, sin):
+        self.mixer.__class__ = Boxed
+        hidden = hidden + self.attention(self.attention_norm(hidden), cos, sin)
+        mixed = [self.mixer_norm(hidden)]
+        return hidden + torch.utils.checkpoint.checkpoint(self.mixer, mixed, use_reentrant=True)  # HERE
+
+
 class Frozen(llama_port.Mixer):
     def forward(self, hidden):
         gate = nn.functional.linear(hidden, self.gate.weight.detach())  # HERE
@@ -133,6 +147,7 @@ BUGS = [
     (OwnBackward, True, "Silu has another backward than its forward"),
     (BehindItsBack, True, "changes a tensor behind autograd's back"),
     (Frozen, True, "detach leaves the graph here"),
+    (Checkpointed, False, "runs with gradients switched off"),
     (Numbers, False, "numbers are taken out of torch here"),
     (StraightThrough, True, "detach leaves the graph here"),
     (OverNumpy, False, "detach leaves the graph here"),
@@ -147,6 +162,7 @@ def with_bug(bug, layers=(0, 1, 2)):
     return port
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
 @pytest.mark.parametrize(("bug", "is_proved", "said"), BUGS, ids=lambda each: getattr(each, "__name__", ""))
 def test_backward_bug_is_named_by_its_line(bug, is_proved, said):
     report = held(with_bug(bug))

@@ -212,7 +212,7 @@ class CauseSearch:
             return Cause(value.lines, value.call, wrong, remedy, mended if remedy else "", is_seen=True)
         own = self._port.graph[value.index]
         lines, call = switch.lines, switch.call
-        is_here = bool(lines and value.lines) and lines[0].function == value.lines[0].function
+        is_here = self._is_beside(switch, value)
         remedy = Remedy("record", lines[0]) if lines else None
         wrong = f"{operator} runs with gradients switched off"
         if own.is_recomputed:
@@ -220,6 +220,14 @@ class CauseSearch:
         if is_here:  # a block in the function that computes it: its own line says more than the block's
             lines, call = value.lines, value.call
         return Cause(lines, call, wrong, remedy, "with gradients on", is_seen=True)
+
+    def _is_beside(self, switch: Switch, value: Value) -> bool:
+        """Tell whether the function that switched gradients off is the one that computes a value."""
+        if not switch.lines or not value.lines or switch.lines[0].function != value.lines[0].function:
+            return False
+        source = None if switch.call is None else self._pair.sides[1].calls[switch.call].source
+        is_forward = source is not None and source.holds(switch.lines[0].file, switch.lines[0].line)
+        return not is_forward or source is None or source.holds(value.lines[0].file, value.lines[0].line)
 
     def _changed(self) -> Iterator[Cause]:
         """What was written to though a backward needs it as it was."""
