@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from pytest_tfdebug.tensors import widen
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 #: Functions of a value by which its gradient is weighed.
 WEIGHINGS = 5
 #: Elements that are weighed at a time: they stay in a CPU's cache.
-_PIECE = 1 << 17
+_PIECE = 1 << 15
 #: Larger magnitudes, over the value's size, stand for infinity: what a mask hides has no gradient.
 _HUGE = 1e15
 #: Share of its size up to which a gradient is another one's multiple: right ones of float32 are within 1e-6, and the
@@ -67,8 +69,8 @@ def weighed(value: torch.Tensor, gradient: torch.Tensor, scale: float) -> torch.
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    return plain.detach().to(torch.float64).reshape(-1)
+    """Return the numbers of a tensor in a row, in float32 at least: sums of that are exact enough for a gradient."""
+    return widen(tensor.detach()).reshape(-1)
 
 
 def _functions(scaled: torch.Tensor) -> torch.Tensor:

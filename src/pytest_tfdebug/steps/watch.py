@@ -345,6 +345,8 @@ class BackwardWatch(TorchFunctionMode):
         if self.is_over:
             return
         for place, made in places:
+            if self._users.get(made, 0) < 2 and not self._seen[made].pieces:  # noqa: PLR2004 - what one user sends is all
+                continue
             gradient, kept = gradients[place], self._seen[made].kept
             if gradient is not None and kept is not None and gradient.numel() == kept.numel():
                 self._add_up(self._seen[index].sums, made, made, gradient)
@@ -365,6 +367,12 @@ class BackwardWatch(TorchFunctionMode):
             read = {key: GradientSums(*found.cpu().numpy()) for key, found in seen.sums.items()}
             graph.total = read.pop(index, graph.total)
             graph.sent = read
+        for value in self.table.values:
+            for made in value.producers:
+                total = self.graph[made].total
+                if self._users[made] == 1 and made not in self.graph[value.index].sent and total.size:
+                    self.graph[value.index].sent[made] = total
+        for index, (seen, graph) in enumerate(zip(self._seen, self.graph, strict=True)):
             graph.is_changed = self._is_changed(seen, index)
         self._seen, self._nodes, self._wholes, self._kept = [], {}, {}, []
         return self.table, self.graph, self.marks
