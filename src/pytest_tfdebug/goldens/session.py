@@ -304,10 +304,10 @@ def covered(config: pytest.Config) -> Iterator[str]:
         yield f"  {note.removesuffix('.')} ({counted(count, 'golden')})"
     for item in blind if is_verbose else blind[:_BLIND]:
         if is_verbose:
-            yield f"  {item.test} cannot see:"
-            yield from (f"    {spot.told}: {spot.why}; {spot.value} shows it" for spot in item.blind)
+            yield f"  {item.test} would pass for a port that ignores:"
+            yield from (f"    {spot.told}: {spot.why}; use {spot.value}" for spot in item.blind)
         else:
-            named = listed([f"{spot.told} ({spot.value} shows it)" for spot in item.blind], 3)
-            yield f"  {item.test} cannot see {named}"
+            named = listed([f"{spot.told} (use {spot.value})" for spot in item.blind], 3)
+            yield f"  {item.test} would pass for a port that ignores {named}"
     if len(blind) > _BLIND and not is_verbose:
         yield f"  {counted(len(blind) - _BLIND, 'golden')} more cannot see something (-v)"
