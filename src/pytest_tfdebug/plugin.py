@@ -18,7 +18,6 @@ import pytest
 
 from pytest_tfdebug import options
 from pytest_tfdebug.errors import CheckError, TFDebugError
-from pytest_tfdebug.generators import states
 from pytest_tfdebug.running import RUNNING, Collected, read
 
 if TYPE_CHECKING:
@@ -109,7 +108,11 @@ def pytest_collection_modifyitems(
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remember the running test, for ``pytest_tfdebug.golden()``."""
-    RUNNING.item, RUNNING.random = item, states() if "tf_golden" in getattr(item, "fixturenames", ()) else None
+    RUNNING.item, RUNNING.random = item, None
+    if "tf_golden" in getattr(item, "fixturenames", ()):
+        from pytest_tfdebug.generators import states
+
+        RUNNING.random = states()
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:

@@ -164,7 +164,7 @@ def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
 def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:
     theirs = {(call.path, call.call): call for call in expected.calls}
     partners = _partners(again.model, expected)
-    given = _arguments_of(again, partners)
+    given = _arguments_of(again, partners) if partners else {}
     roots = [record for call in expected.calls[:1] for record in call.inputs]
     for call in (item.call for item in compared.calls if item.call.parent is not None):
         partner = theirs.get((partners.get(call.path, ""), call.call))
@@ -196,6 +196,8 @@ def _partners(model: torch.nn.Module, expected: Trace) -> dict[str, str]:
     found: dict[str, str] = {}
     for path, module in modules_by_path(model).items():
         name = type(module).__name__
+        if len(parameters_of(module.forward)) == 1:  # it was given that, or it could not have been called
+            continue
         if path and name == classes[root]:
             found[path] = root
         parts = path.split(".")
