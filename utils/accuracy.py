@@ -19,6 +19,12 @@ module            the module, those with the line among them
 unsure, wrong     another place, said to be uncertain; another place, with certainty
 alarm             the clean port is called wrong
 
+With ``--half``, the catalogue in float32, bfloat16 and float16, each against a golden on disk beside a live reference,
+with the clean copies that are called wrong (``alarms``). ``--seconds 0`` leaves out the search for proofs.
+
+With ``--own LAYERS``, a Llama of so many layers (hidden 512) and a port of it with names of its own, right and with
+small bugs in its middle layer, in the same three dtypes: who is named, and how long a check takes.
+
 With ``--controls``, models that no edit makes: noise on a weight, or a module that gives a fixed tensor. None may be
 proved.
 """
@@ -26,13 +32,16 @@ proved.
 from __future__ import annotations
 
 import copy
+import tempfile
 import time
 from collections import Counter
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import command
 
@@ -45,10 +54,19 @@ from cases import Case
 from corpus import all_ports
 from judging import alarm, is_installed, judged
 
-from bugs import BUGS
+import llama_port
+from bugs import BUGS, Bug
 from edits import disguised, head, is_narrow, without_names
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import ParityReport, compare, trace
+from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.port_call import PortCall
+from pytest_tfdebug.goldens.settings import CheckSettings
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.trace import in_float32
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
 #: Kinds that may be told instead: a wrong parameter as the code that uses it.
@@ -152,14 +170,156 @@ def of_catalogue(architectures: list[str]) -> None:
         found = Counter[str]()
         for bug in bugs:
             answer = tool(pair_of(bug.architecture, bug.inject))
-            is_kind = answer.kind in ("", bug.kind) or (bug.kind, answer.kind) in _ALIKE
-            is_named = is_kind and answer.path == bug.culprit
-            found["caught"] += answer.is_caught
-            found["named"] += is_named
-            found["in three lines"] += is_named and answer.is_narrow
-            found["named or inside"] += is_named or (is_kind and answer.path.startswith(f"{bug.culprit}."))
-            found["proved"] += answer.is_proved
+            _score(found, bug, answer)
         table.add(name, found)
+
+
+_COLUMNS = ("caught", "named", "in three lines", "named or inside", "proved")
+
+
+def _score(found: Counter[str], bug: Bug, answer: Answer) -> None:
+    is_kind = answer.kind in ("", bug.kind) or (bug.kind, answer.kind) in _ALIKE
+    is_named = is_kind and answer.path == bug.culprit
+    found["caught"] += answer.is_caught
+    found["named"] += is_named
+    found["in three lines"] += is_named and answer.is_narrow
+    found["named or inside"] += is_named or (is_kind and answer.path.startswith(f"{bug.culprit}."))
+    found["proved"] += answer.is_proved
+
+
+def of_half(options: argparse.Namespace) -> None:
+    """Print how the catalogue is placed in each dtype, against a golden on disk."""
+    bugs = [bug for bug in BUGS if (IS_V5 or not bug.needs_v5) and bug.architecture in (options.only or ARCHITECTURES)]
+    table = command.Table(f"of {len(bugs)} bugs", *_COLUMNS, "alarms")
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        found = Counter[str]()
+        for architecture in dict.fromkeys(bug.architecture for bug in bugs):
+            with tempfile.TemporaryDirectory() as folder:
+                check = _golden(architecture, dtype, Path(folder) / "golden.safetensors", options.seconds)
+                found["alarms"] += check(lambda _model: None).is_caught
+                for bug in (bug for bug in bugs if bug.architecture == architecture):
+                    answer = check(bug.inject)
+                    _score(found, bug, answer)
+                    if options.show and answer.path != bug.culprit:
+                        print(f"{dtype} {bug.name}: {answer}, at {bug.culprit}", flush=True)
+        table.add(str(dtype).removeprefix("torch."), found)
+
+
+def _golden(
+    architecture: str, dtype: torch.dtype, path: Path, seconds: float | None
+) -> Callable[[Callable[[torch.nn.Module], object]], Answer]:
+    """Record a model in a dtype; return what holds a copy of it with something wrong to that, as ``tf_golden`` does."""
+    model, inputs = build(architecture)
+    model = copy.deepcopy(model).to(dtype)
+    inputs = replaced(inputs, lambda held: held.to(dtype) if held.is_floating_point() else held)
+    return _held_to(model, model, inputs, path, seconds)
+
+
+def _held_to(
+    model: torch.nn.Module, port: torch.nn.Module, inputs: dict[str, Any], path: Path, seconds: float | None
+) -> Callable[[Callable[[torch.nn.Module], object]], Answer]:
+    """Record a model; return what holds a copy of a port of it with something wrong to that."""
+    recorded = trace(model, **inputs)
+    in_float32(recorded)
+    save(path, recorded, model, "port")
+    internal: Any = "fail" if port is model else "warn"
+    settings = CheckSettings(Tolerances(), internal=internal, explain_seconds=seconds)
+
+    def check(corrupt: Callable[[torch.nn.Module], object]) -> Answer:
+        wrong = copy.deepcopy(port)
+        corrupt(wrong)
+        call = PortCall((), dict(inputs), reference=lambda: Rerun(model, (), dict(inputs)))
+        return _answer(compare_with(load(path), wrong, call, settings), {})
+
+    return check
+
+
+_WIDTH = 512
+
+
+def of_own(options: argparse.Namespace) -> None:
+    """Print what is told of a port with names of its own, in each dtype."""
+    layers = options.own
+    torch.manual_seed(0)
+    sizes = {"hidden_size": _WIDTH, "intermediate_size": 2 * _WIDTH, "num_attention_heads": 8, "vocab_size": 1000}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers, use_cache=False)).eval()
+    with torch.no_grad():
+        for weight in (each for each in model.parameters() if each.dim() > 1):
+            weight.normal_(std=weight.shape[1] ** -0.5)
+    ids = torch.randint(0, 1000, (2, 32), generator=torch.Generator().manual_seed(1))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        reference, frequencies = copy.deepcopy(model).to(dtype), model.model.rotary_emb.inv_freq.clone()
+        reference.model.rotary_emb.inv_freq = frequencies  # as ``from_pretrained`` keeps them
+        port = llama_port.load_port(model).to(dtype)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "golden.safetensors"
+            check = _held_to(reference, port, {"input_ids": ids}, path, options.seconds)
+            for name, (where, corrupt) in _SMALL.items():
+                begun = time.monotonic()
+                answer = check(partial(_in_the_middle, corrupt))
+                at = where and f"blocks.{layers // 2}.{where}".rstrip(".")
+                verdict = "right" if answer.path == at and answer.is_caught == bool(at) else "WRONG"
+                took, shown = time.monotonic() - begun, str(dtype).removeprefix("torch.")
+                print(f"{shown:9} {name:22} {verdict:6} {answer.path or 'passes':28} {took:6.1f} s", flush=True)
+
+
+def _in_the_middle(corrupt: Callable[[Any], None], port: Any) -> None:
+    corrupt(port.blocks[len(port.blocks) // 2])
+
+
+def _acting(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], None]:
+    """Return what gives a block's mixer another activation."""
+
+    def corrupt(block: Any) -> None:
+        mixer = block.mixer
+        mixer.forward = lambda hidden: mixer.narrow(function(mixer.gate(hidden)) * mixer.widen(hidden))
+
+    return corrupt
+
+
+def _scaling(name: str, factor: float) -> Callable[[Any], None]:
+    """Return what scales the output of a part of a block."""
+
+    def corrupt(block: Any) -> None:
+        part, forward = getattr(block, name), getattr(block, name).forward
+        part.forward = lambda *given: forward(*given) * factor
+
+    return corrupt
+
+
+def _with_residual(factor: float) -> Callable[[Any], None]:
+    def corrupt(block: Any) -> None:
+        def forward(hidden: Any, *angles: Any) -> Any:
+            hidden = hidden * factor + block.attention(block.attention_norm(hidden), *angles)
+            return hidden + block.mixer(block.mixer_norm(hidden))
+
+        block.forward = forward
+
+    return corrupt
+
+
+def _setting(path: str, value: float) -> Callable[[Any], None]:
+    place, _, name = path.rpartition(".")
+    return lambda block: setattr(block.get_submodule(place), name, value)
+
+
+def _reweighing(path: str, factor: float) -> Callable[[Any], None]:
+    return lambda block: block.get_parameter(path).data.mul_(factor)
+
+
+#: What is wrong in a block of ``fixtures/llama_port.py`` -> the part of it that is to be named, and what does it.
+_SMALL: dict[str, tuple[str, Callable[[Any], None]]] = {
+    "nothing": ("", lambda _block: None),
+    "hardswish for silu": ("mixer", _acting(torch.nn.functional.hardswish)),
+    "gelu for silu": ("mixer", _acting(torch.nn.functional.gelu)),
+    "quick_gelu for silu": ("mixer", _acting(lambda x: x * torch.sigmoid(1.702 * x))),
+    "residual x 0.99": (".", _with_residual(0.99)),
+    "attention x 1.002": ("attention", _scaling("attention", 1.002)),
+    "mixer x 0.995": ("mixer", _scaling("mixer", 0.995)),
+    "a weight x 1.01": ("mixer.narrow", _reweighing("mixer.narrow.weight", 1.01)),
+    "a norm's weight x 1.01": ("mixer_norm", _reweighing("mixer_norm.scale", 1.01)),
+    "epsilon 1e-5": ("attention_norm", _setting("attention_norm.eps", 1e-5)),
+}
 
 
 def of_ports(options: argparse.Namespace) -> None:
@@ -208,11 +368,18 @@ def main() -> None:
     parser = command.parser(__doc__, "only", "show", "traces")
     parser.add_argument("--ports", action="store_true", help="the bugs of tests/ports; --show is its")
     parser.add_argument("--controls", action="store_true", help="models that no edit makes")
+    parser.add_argument("--half", action="store_true", help="the catalogue in half precision, too")
+    parser.add_argument("--own", type=int, metavar="LAYERS", help="a Llama under names of its own")
+    parser.add_argument("--seconds", type=float, help="how long to search for each proof of --half and --own")
     options = parser.parse_args()
     command.quiet()
     command.only_work_counts()
     if options.ports:
         of_ports(options)
+    elif options.half:
+        of_half(options)
+    elif options.own:
+        of_own(options)
     else:
         (of_controls if options.controls else of_catalogue)(options.only or [*ARCHITECTURES])
 

@@ -4,7 +4,9 @@ import warnings
 from itertools import product
 
 import pytest
+import torch
 
+import pytest_tfdebug
 from harden import CHECKS, RAISED, InThread, built, play
 
 #: Weight norm, buffers that are inputs of modules, and random masks of NumPy.
@@ -38,3 +40,21 @@ def test_whatever_a_forward_raises_comes_out(model_and_inputs, raised, tmp_path)
     model, inputs = model_and_inputs
 
     assert play("golden", InThread(model).train(), inputs, tmp_path, raised) == []
+
+
+def test_a_forward_computes_float32_as_float32_and_the_settings_are_put_back():
+    class Asks(torch.nn.Module):
+        def forward(self, x):
+            told.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+            return x + 1
+
+    told, before = list[tuple[str, bool]](), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        pytest_tfdebug.trace(Asks(), torch.ones(2))
+
+        assert told == [("highest", False)]
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -289,3 +289,31 @@ def test_what_is_empty_agrees_and_what_has_no_values_is_not_measured():
     assert compare(torch.empty(0, 2), torch.empty(0, 2)).problem == ""
     bare = TensorRecord("[0]", (2,), "float32", None)
     assert compare_leaf("output", bare, leaf(torch.ones(2)), EXACT).problem == ""
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_a_masks_number_gives_no_scale_to_the_rest(low):
+    expected = torch.linspace(-1, 1, 2 * 10 * 31).view(2, 10, 31).clone()
+    expected[..., -3:] = low
+    off, zeros = expected.clone(), torch.zeros_like(expected)
+    off[..., :-3] *= 0.99
+    zeros[..., -3:] = low
+
+    for actual in (off, zeros):
+        assert compare(expected, actual, DEFAULTS["float32"]).problem == "values"
+    near = expected.clone()
+    near[..., :-3] *= 1 + 1e-7
+    assert not compare(expected, near, DEFAULTS["float32"]).problem
+
+
+def test_a_row_that_is_far_larger_gives_no_scale_to_the_rest():
+    expected = torch.linspace(-1, 1, 2 * 10 * 32).view(2, 10, 32).clone()
+    off = expected.clone()
+    off[:, 1:] *= 1.01
+    for each in (expected, off):
+        each[:, 0] *= 1e4
+
+    found = compare(expected, off, DEFAULTS["float32"])
+
+    assert found.problem == "values"
+    assert found.metrics.max_abs_index[1] > 0

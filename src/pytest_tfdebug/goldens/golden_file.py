@@ -86,7 +86,8 @@ def save(
     extra["blind"] = [asdict(spot) for spot in blind()]
     floors = measure_floors(trace) if kept.has_floors else []
     values = with_floors(trace, kept.dtypes)
-    size = write(path, sampled(trace) if kept.store == "values" else trace, extra, values, max_size=kept.max_size)
+    whole = trace if kept.store == "full" else sampled(trace)
+    size = write(path, whole, extra, values, max_size=kept.max_size)
     texts = ", ".join(string_inputs(trace))
     told = [shown_size(size), *([f"it holds the text of {texts}, readable by anyone"] if texts else [])]
     return GoldenOutcome(str(path), test, "changed" if existed else "new", (*review, *told, *floors), size=size)
@@ -124,6 +125,7 @@ def part_of(golden: TraceFile, root: str) -> TraceFile:
         modules=tuple(inside),
         unrecorded=tuple(short for short, own in inside.items() if own in trace.unrecorded),
         again=None,
+        wide=None if trace.wide is None else part_of(replace(golden, trace=trace.wide), root).trace,
     )
     return replace(golden, trace=part, extra={**golden.extra, "weights": weights})
 
@@ -256,6 +258,8 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
         return False
     if vars(_tree(old.trace)) != vars(_tree(trace)):
         return False
+    if (old.trace.wide is None) != (trace.wide is None):  # an older version kept none
+        return False
     known: dict[tuple[int, int], bool] = {}
     for one, other in zip(old.trace.records(), trace.records(), strict=True):
         key = id(one.held), id(other.held)
@@ -270,7 +274,7 @@ def _tree(trace: Trace) -> Trace:
     """Return a trace without its tensors, and without the lines of source, which may have moved."""
     bare = (call.with_records(lambda record, _: TensorRecord(record.leaf, (), "", None)) for call in trace.calls)
     calls = [replace(call, site=None, inner_site=None, source=None) for call in bare]
-    return replace(trace, calls=calls, again=None)
+    return replace(trace, calls=calls, again=None, wide=None)
 
 
 def _is_same_record(one: TensorRecord, other: TensorRecord) -> bool:

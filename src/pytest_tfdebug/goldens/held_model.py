@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,12 +23,14 @@ from pytest_tfdebug.parity.comparison import Comparison, coverage_of
 from pytest_tfdebug.parity.find.pads import made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
+from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -35,6 +38,7 @@ from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.precision import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
+from pytest_tfdebug.tracing.values.widening import computing, to_float32
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, Culprit, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.record.ranks import Group
+    from pytest_tfdebug.tracing.values.widening import Wider
     from pytest_tfdebug.values import Values
 
 _BATCH_AND_TOKENS = 2
@@ -67,10 +72,27 @@ def compare_with(
     """Run a model and compare each tensor with its golden while it is alive; a second run explains a failure.
 
     So does one of the reference, where it is at hand and still gives what the golden holds. ``tell`` hears how far the
-    explanation is.
+    explanation is. A model in half precision is held twice: in float32, and as it is.
     """
-    held = _HeldModel(golden_file, model, called, settings, group, tell)
-    return held.filled_alike(held.checked())
+    trace, wider = golden_file.trace, to_float32(model)
+    is_of_one_half = halves_of(trace) == {dtype_name(low) for low in wider}
+    if trace.wide is None or not is_of_one_half or settings.tolerances.are_given or group is not None:
+        plain = _HeldModel(golden_file, model, called, settings, group, tell)
+        return plain.filled_alike(plain.checked())
+    again, reference = Rerun(model, called.args, called.kwargs, called.method), called.reference
+    wide = replace(called, reference=reference and (lambda: _in_float32(reference())))
+    looked = _HeldModel(replace(golden_file, trace=trace.wide), model, wide, settings, None, tell, wider)
+    found = looked.filled_alike(looked.checked())
+    if not found.ok:
+        return in_float32_alone(found, trace)
+    args, kwargs = again.inputs()
+    low = _HeldModel(golden_file, model, replace(called, args=args, kwargs=kwargs), settings, None, tell)
+    held = hold_as_it_is(found, low.under(settings.rename).finish(), trace, again, reference)
+    return low.filled_alike(low.checked()) if held is None else held
+
+
+def _in_float32(forward: Rerun) -> Rerun:
+    return forward.widened(to_float32(forward.model))
 
 
 class _HeldModel(Comparison):
@@ -84,12 +106,14 @@ class _HeldModel(Comparison):
         settings: CheckSettings,
         group: Group | None,
         tell: Callable[[str], None] | None,
+        wider: Wider = MappingProxyType({}),
     ) -> None:
+        self._wider = wider  # in which dtypes the model is looked at
         self.golden, self.model, self.called, self.settings, self.group = golden, model, called, settings, group
         self.tell: Callable[[str], None] = tell or (lambda _: None)
         self.expected, self.rename, self.rules = golden.trace, settings.rename, settings.rules
         self.internal, self.is_explained = settings.internal, settings.is_explained
-        self._rerun = Rerun(model, called.args, called.kwargs, called.method)
+        self._rerun = Rerun(model, called.args, called.kwargs, called.method, wider)
         self._notes = [*golden.trace.notes, *filter(None, [called.note])]
         self._outputs: list[torch.Tensor | None] | None = None  # what the first forward gave
         self._is_told = False  # whether what pads have to do with a failure says it all
@@ -149,7 +173,7 @@ class _HeldModel(Comparison):
         args, kwargs = self._rerun.inputs()
         given = replace(self.called, args=args, kwargs=kwargs)
         with alike.applied(self.model):
-            report = _HeldModel(self.golden, self.model, given, self.settings, None, self.tell).checked()
+            report = _HeldModel(self.golden, self.model, given, self.settings, None, self.tell, self._wider).checked()
         facts = report.facts if report.ok else [*report.facts, *alike.told_unknown]
         notes, renamed = [*report.notes, alike.told], [*report.renamed, alike.told]
         return replace(report, notes=notes, renamed=renamed, facts=facts)
@@ -171,10 +195,12 @@ class _HeldModel(Comparison):
             group=self.group,
             rules=replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions"))),
         )
-        recorder = Recorder(self.model, comparator, picked)
         is_first = self._outputs is None
-        args, kwargs = (self.called.args, self.called.kwargs) if is_first else self._rerun.inputs()
-        output = recorder.run_alone(self.called.method, args, kwargs)
+        inputs = (self.called.args, self.called.kwargs) if is_first else self._rerun.inputs()
+        with computing(self.model, inputs, self._wider, comparator) as (given, consumer):
+            recorder = Recorder(self.model, consumer, picked)
+            with recorder:
+                output = recorder.run(self.called.method, *given)
         if is_first:
             self._outputs = [leaf.tensor for leaf in walk(output)]
         self._notes += [note for note in recorder.notes if note not in self._notes]
@@ -200,7 +226,8 @@ class _HeldModel(Comparison):
         args, kwargs = own.inputs()
         call = replace(self.called, args=args, kwargs=kwargs, reference=lambda: theirs)
         settings = replace(self.settings, rules=rules, is_explained=rules.positions is None)
-        return compare_with(replace(self.golden, trace=trace), self.model, call, settings)
+        golden = replace(self.golden, trace=trace)
+        return _HeldModel(golden, self.model, call, settings, None, None, self._wider).checked()
 
     def _beside_pads(self) -> tuple[ParityReport | None, str]:
         beside, mask = super()._beside_pads()
@@ -212,6 +239,8 @@ class _HeldModel(Comparison):
         expected, reference, seconds = self.values, self.called.reference, self.settings.explain_seconds
         if expected is None:
             return None
+        if expected.is_widened and not self._wider:
+            fails = None  # of rounding, maybe
         tape, count, begun = Tape(), len(expected.calls), time.monotonic()
         actual = self._rerun.values(
             self._outputs or [],
@@ -291,7 +320,9 @@ class _HeldModel(Comparison):
             picked = Selection(include=(call.path,)) if call.parent is not None else Selection(among=())
             recorded = None
             with second_look([]):
-                recorded = recorded_forward(self.model, args, kwargs, picked, method=self._rerun.method)
+                recorded = recorded_forward(
+                    self.model, args, kwargs, picked, method=self._rerun.method, wider=self._wider
+                )
             if recorded is None:
                 return None
             actual = recorded.tensor(call.path, call.call, leaf.direction, leaf.leaf)

@@ -31,7 +31,7 @@ from pytest_tfdebug.tracing.record.modules import Selection, named_tensors
 from pytest_tfdebug.tracing.record.ranks import STACKED, Group, held_here, present_group, within
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.trace import Trace, recorded_forward
+from pytest_tfdebug.tracing.trace import Trace, in_float32, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
@@ -68,20 +68,20 @@ def record(
     __tracebackhide__ = True
     picked = Selection(settings.include, settings.exclude, settings.level)
     group = present_group()
-    recorded = recorded_forward(
-        model,
-        called.args,
-        called.kwargs,
-        picked,
-        method=called.method,
-        is_sampled=settings.kept.store == "values" and group is None,
-        group=group,
-        kept_output=None if settings.rules.positions is None else settings.rules.masked,
-    )
+    kept_output = None if settings.rules.positions is None else settings.rules.masked
+    is_sampled = settings.kept.store == "values" and group is None
+    how: dict[str, Any] = {
+        "method": called.method,
+        "is_sampled": is_sampled,
+        "group": group,
+        "kept_output": kept_output,
+    }
+    recorded = recorded_forward(model, called.args, called.kwargs, picked, **how)
     root = recorded.calls[0]
     settings.rules.refuse_misfit((*(root.outputs or ()), *plain_outputs(root, number_dtype(root))))
     if isinstance(recorded.again, Rerun) and group is None:
         refuse_unless_repeatable(model, recorded, recorded.again, settings.rules.masked)
+        in_float32(recorded, is_sampled=is_sampled, kept_output=kept_output)
     weights = None if group is None else fingerprint_on_ranks(model, group)
     recorded = recorded if group is None else gathered(recorded, group)
 

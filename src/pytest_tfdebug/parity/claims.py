@@ -46,6 +46,8 @@ class Evidence(Enum):
     NAMED_WEIGHT = "a parameter of the module holds what the reference has nowhere"
     LINE_OF_VALUE = "calls name the module, and the first wrong value the line"
     ROUNDED_CALLS = "the first output that differs may be off by rounding alone"
+    ROUNDS = "all agrees in float32, and by itself the module rounds several times as much as the reference's does"
+    ROUNDS_MOST = "all agrees in float32, and the module rounds most"
     UNPAIRED_CALLS = "none of the calls in these lines could be compared"
     RANDOM = "the first wrong value is drawn at random"
     WEIGHT_OF_VALUE = "the first wrong value uses a parameter that is another in every other layer"

@@ -14,6 +14,7 @@ from pytest_tfdebug.parity.comparison import Comparison, coverage_of
 from pytest_tfdebug.parity.find.pads import is_part, made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone, is_wide
 from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.tensors.comparator import Comparator
@@ -21,10 +22,11 @@ from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, layered, paths_of, read_tolerance
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.verdict import Internal, checked_internal
-from pytest_tfdebug.tracing.trace import Trace
+from pytest_tfdebug.tracing.trace import Trace, in_float32
 from pytest_tfdebug.tracing.values.precision import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
+from pytest_tfdebug.tracing.values.widening import HALF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,7 +102,22 @@ def compare(  # noqa: PLR0913 - keyword options
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
     rules = OutputRules(outputs, positions)
 
-    return TraceComparison(expected, actual, allowed, rename, rules, internal).report()
+    return _held(TraceComparison(expected, actual, allowed, rename, rules, internal))
+
+
+def _held(held: TraceComparison) -> ParityReport:
+    """Compare two forwards; of one half precision in float32, and as they are, unless a tolerance was given."""
+    expected, actual = held.expected, held.actual
+    if held.allowed.are_given or not halves_of(expected) or halves_of(expected) != halves_of(actual):
+        return held.report()
+    theirs, own = in_float32(expected), in_float32(actual)
+    if theirs is None or own is None:
+        return held.report()
+    found = replace(held, expected=theirs, actual=own).report()
+    if not found.ok:
+        return in_float32_alone(found, expected)
+    low = hold_as_it_is(found, held.under(held.rename).finish(), expected, actual.again, held.reference)
+    return held.report() if low is None else low
 
 
 @dataclass(frozen=True)
@@ -184,6 +201,8 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
         if values is None:
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
         _take_names(values, recorded)
+        if values.is_widened and not is_wide(recorded):
+            fails = None  # of rounding, maybe
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
@@ -193,9 +212,9 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:
-    """Return the outputs of a forward that were kept whole, by their leaf paths."""
-    records = [record for call in trace.calls[:1] for record in call.outputs or ()]
-    return {record.leaf: record.tensor for record in records if record.tensor is not None}
+    """Return the outputs of a forward that were kept whole, by their leaf paths, but those that are rounded to half."""
+    tensors = {record.leaf: record.tensor for call in trace.calls[:1] for record in call.outputs or ()}
+    return {leaf: tensor for leaf, tensor in tensors.items() if tensor is not None and tensor.dtype not in HALF}
 
 
 def _take_names(values: Values, recorded: Trace) -> None:

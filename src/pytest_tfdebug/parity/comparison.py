@@ -12,7 +12,6 @@ from pytest_tfdebug.parity.calls.call_notes import called_otherwise, other_numbe
 from pytest_tfdebug.parity.calls.noise import (
     at_the_greatest_jump,
     has_value_jump,
-    told_in_float32,
     told_noise,
     with_outputs_outside,
     without_jumps,
@@ -68,7 +67,6 @@ class Ended:
     look: Explained | None = None  # what values say, where they were asked
     # what is claimed of how the forward was run, or of what its modules were given; then nothing is searched for
     circumstance: Claim | None = None
-    in_float32: str = ""  # whether outputs that pass as rounding of half precision agree in float32, in a sentence
 
     @property
     def asks(self) -> bool:
@@ -84,8 +82,7 @@ class Ended:
         """Return the comparison with what values say; None where that cannot be had."""
         pair = look.pair if look is not None and self.suspect is not None else None
         judged = self.suspect if self.suspect is not None and pair is not None and has_value_jump(pair) else self.judged
-        told = "" if pair is None else told_in_float32(pair)
-        return replace(self, judged=judged, suspect=None, look=look if judged.asks else None, in_float32=told)
+        return replace(self, judged=judged, suspect=None, look=look if judged.asks else None)
 
     def names_to_try(self) -> dict[str, str]:
         """Return rules for ``rename=`` under which the two sides may be the same code; none where nothing says any."""
@@ -185,7 +182,7 @@ def conclude(
         explained=look,
         behind=behind,
         output_notes=told_outputs(compared),
-        noise="" if culprit is not None else " ".join(filter(None, (told_noise(compared), found.in_float32))),
+        noise="" if culprit is not None else told_noise(compared),
         advice=advice,
     )
 

@@ -61,6 +61,8 @@ POLICY = (
     Worth(Evidence.NAMED_WEIGHT, UNSURE, "the parameter may be computed from some of the reference's"),
     Worth(Evidence.LINE_OF_VALUE, UNSURE, "the line computes the first wrong value, and may be given a wrong one"),
     Worth(Evidence.ROUNDED_CALLS, UNSURE, "the difference is within rounding, so it may have come in with the inputs"),
+    Worth(Evidence.ROUNDS, CERTAIN, "what each module of both rounds by itself was measured"),
+    Worth(Evidence.ROUNDS_MOST, UNSURE, "what the reference's modules round is not known, or not less"),
     Worth(Evidence.UNPAIRED_CALLS, UNSURE, "the fault may lie in the calls that were not compared"),
     Worth(Evidence.RANDOM, CERTAIN, "a value that is drawn at random is another in every forward"),
     Worth(Evidence.WEIGHT_OF_VALUE, CERTAIN, "the parameters of this name in the other layers are the reference's"),

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
@@ -19,12 +20,13 @@ from pytest_tfdebug.tracing.file.stored_tensors import Samples
 from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton
 from pytest_tfdebug.tracing.record.modules import Level, Selection
 from pytest_tfdebug.tracing.record.ranks import Group, record_here
-from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.recorder import Consumer, Recorder
 from pytest_tfdebug.tracing.record.signatures import forward_parameters, refuse_unknown_inputs
-from pytest_tfdebug.tracing.record.state import Captures, preserved
+from pytest_tfdebug.tracing.record.state import Captures, preserved, random_state_kept
 from pytest_tfdebug.tracing.values.digest import summarize
 from pytest_tfdebug.tracing.values.precision import checked_dtypes, with_floors
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+from pytest_tfdebug.tracing.values.widening import computing, to_float32
 
 if TYPE_CHECKING:
     import os
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import pytest
+
+    from pytest_tfdebug.tracing.values.widening import Wider
 
 
 @dataclass(eq=False, repr=False)
@@ -46,6 +50,7 @@ class Trace:
         modules: Every module path of the model, called or not, the root left out.
         unrecorded: Those of them that ``include``, ``exclude`` or ``level`` left out, or that could not be seen.
         again: What its operators computed: recorded, or by one more forward of the model, which a live trace holds.
+        wide: Of a model in half precision, the same forward in float32, where that was made.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
@@ -60,6 +65,7 @@ class Trace:
     modules: tuple[str, ...] = ()
     unrecorded: tuple[str, ...] = ()
     again: Rerun | Recorded | None = field(default=None, repr=False)
+    wide: Trace | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -126,6 +132,7 @@ class Trace:
             GoldenError: If the file cannot be written.
             TFDebugError: If the model is gone, or cannot be run in one of the dtypes.
         """
+        in_float32(self)
         write(path, self, values=with_floors(self, checked_dtypes(dtypes)))
 
     @classmethod
@@ -262,7 +269,7 @@ def trace(
     return recorded_forward(model, args, kwargs, Selection(include, exclude, level), method=method)
 
 
-def recorded_forward(
+def recorded_forward(  # noqa: PLR0913 - keyword options
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -272,18 +279,39 @@ def recorded_forward(
     is_sampled: bool = False,
     group: Group | None = None,
     kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    wider: Wider = MappingProxyType({}),
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
 
     ``is_sampled`` reduces each tensor to what a golden keeps of it, as it is seen. Of a forward on several ranks what
-    this one holds is recorded. ``kept_output`` returns what is recorded of an output of the model.
+    this one holds is recorded. ``kept_output`` returns what is recorded of an output of the model; ``wider`` are the
+    dtypes that others stand for.
     """
-    again = Rerun(model, args, kwargs, method)
+    again = Rerun(model, args, kwargs, method, wider)
     keeper = _Keeper(_keep(model, is_sampled=is_sampled, is_part=group is not None), kept_output)
-    with preserved(model), torch.no_grad(), _recording(model, picked, keeper) as recorder:
-        recorder.run(method, args, kwargs)
+    with (
+        computing(model, (args, kwargs), wider, keeper) as (given, consumer),
+        _recording(model, picked, keeper, consumer) as recorder,
+    ):
+        recorder.run(method, *given)
     keeper.trace.again = again
     return keeper.trace
+
+
+def in_float32(trace: Trace, **how: Any) -> Trace | None:  # noqa: ANN401 - of :func:`recorded_forward`
+    """Return a forward in half precision as it is in float32; None for any other, and for one that cannot be made.
+
+    That of a live trace is made once and kept.
+    """
+    again = trace.again
+    if trace.wide is not None or not isinstance(again, Rerun) or again.wider:
+        return trace.wide
+    wider, picked = to_float32(again.model), Selection(among={*trace.modules}.difference(trace.unrecorded))
+    if wider:
+        with suppress(Exception), random_state_kept():  # a model that cannot compute in float32 is held as it is
+            again.seed()
+            trace.wide = recorded_forward(again.model, *again.inputs(), picked, method=again.method, wider=wider, **how)
+    return trace.wide
 
 
 #: What to do with a function that is to be held to another one.
@@ -334,9 +362,14 @@ def tracer(item: pytest.Item) -> Callable[..., Trace]:
 
 @contextmanager
 def _recording(
-    model: torch.nn.Module, picked: Selection, keeper: _Keeper, *, runs_once: bool = True
+    model: torch.nn.Module,
+    picked: Selection,
+    keeper: _Keeper,
+    consumer: Consumer | None = None,
+    *,
+    runs_once: bool = True,
 ) -> Iterator[Recorder]:
-    recorder, recorded = Recorder(model, keeper, picked, runs_once=runs_once), keeper.trace
+    recorder, recorded = Recorder(model, consumer or keeper, picked, runs_once=runs_once), keeper.trace
     modules = recorder.modules
     recorded.model_class, recorded.aliases, recorded.modules = recorder.root_name, modules.aliases, (*modules.by_path,)
     try:

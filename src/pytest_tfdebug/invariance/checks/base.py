@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,10 +20,13 @@ from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
-from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+from pytest_tfdebug.parity.tensors.metrics import relative_l2
+from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances, by_floor
 from pytest_tfdebug.report.comparison import change_text
+from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.values.precision import in_float64
+from pytest_tfdebug.tracing.values.widening import to_float32, widened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,6 +179,7 @@ class Check:
     options: ClassVar[tuple[str, ...]] = COMMON  # which settings it takes
     needs: ClassVar[str]  # what a call must be like to be repeated, for a test that makes no such call
     verdict: ClassVar[str]  # what a failure says of the model, "depends on its batch"
+    is_of_values: ClassVar[bool] = True  # whether a model in half precision is looked at in float32, too
     randomness: ClassVar[str] = "draws random numbers that change its answer"
 
     def __init__(self, call: ObservedCall, settings: Settings, rounding: float = _SMALL) -> None:
@@ -188,11 +192,45 @@ class Check:
 
     @classmethod
     def run(cls, call: ObservedCall, settings: Settings, rounding: float = _SMALL) -> Outcome:
-        """Check a call, in the state in which it was made; everything is left as it was."""
-        check = cls(call, settings, rounding)
-        with call.restored():
-            check.check()
-        return check.outcome
+        """Check a call, in the state in which it was made; everything is left as it was.
+
+        That of a model in half precision is checked in float32, where rounding hides nothing and is taken for nothing,
+        and then as it is, within some floors of its own.
+        """
+        wider = to_float32(call.model) if cls.is_of_values and (settings.rtol, settings.atol) == (None, None) else {}
+        if not wider:
+            return cls(call, settings, rounding).finished()
+        with widened(call.model, ((), call.inputs), wider) as ((_, inputs), _casts):
+            check = cls(replace(call, inputs=inputs), settings, rounding)
+            outcome = check.finished()
+            wide = check.expected if outcome.repeats and not outcome.text else {}
+        if not wide:
+            return outcome
+        low = cls(call, settings, rounding)
+        low.tolerances = Tolerances(overrides=tuple(low._by_floors(wide, list(map(dtype_name, wider)))))
+        found = low.finished()
+        if not found.text:
+            return outcome
+        found.diagnosis = (
+            f"in float32 the answer is the same: {found.diagnosis or 'something rounds more than the rest'}"
+        )
+        return found
+
+    def finished(self) -> Outcome:
+        """Make the check, in the state in which the call was made."""
+        with self.call.restored():
+            self.check()
+        return self.outcome
+
+    def _by_floors(self, wide: Leaves, dtypes: list[str]) -> Iterator[tuple[str, Tolerance]]:
+        """Yield what an answer in half precision may be off by: some floors, how far it is from that in float32."""
+        with self.call.restored():
+            pairs = [(self.expected[path], tensor) for path, tensor in wide.items() if path in self.expected]
+        floors = [
+            relative_l2(*pair) for pair in pairs if pair[0].shape == pair[1].shape and pair[0].is_floating_point()
+        ]
+        floor = max(floors, default=0.0)
+        yield from ((dtype, by_floor(floor, dtype)) for dtype in dtypes)
 
     def check(self) -> None:
         """Repeat the call in every way, up to the first that gives another answer."""

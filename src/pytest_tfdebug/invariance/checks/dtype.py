@@ -169,6 +169,7 @@ class DtypeCheck(Check):
     options = ("dtypes", "bound", "inputs")
     needs = "Call a float32 model"
     verdict = "is not close to float32"
+    is_of_values = False
 
     def check(self) -> None:
         """Report the first dtype in which an output is too far from that in float32."""

@@ -224,6 +224,7 @@ class SaveLoadCheck(Check):
 
     needs = "Call a model that has save_pretrained"
     verdict = "is not the same after save_pretrained and from_pretrained"
+    is_of_values = False  # the file holds what the model does
 
     def repetitions(self) -> Iterator[Repetition]:
         """Yield the call of the loaded model; report weights that do not match."""

@@ -16,9 +16,7 @@ import torch
 
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.parity.calls.call_tree import CallTree
-from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.records import FORMS, as_they_ended
-from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -239,17 +237,6 @@ def has_value_jump(pair: ForwardPair) -> bool:
         for value in pair.port.values
         if value.index in pair.port.live and not value.is_moved and "float" in value.dtype
     )
-
-
-def told_in_float32(pair: ForwardPair) -> str:
-    """Say whether the outputs of two forwards in half precision differ in float32 too; empty for other forwards."""
-    if not (pair.port.table.is_widened and pair.reference.table.is_widened):
-        return ""
-    mine, theirs, results = pair.port.values, pair.reference.values, pair.pair_results(AGREE)
-    apart = max((distance(mine[own].print, theirs[other].print) for own, other in results.apart), default=0.0)
-    if not apart:
-        return "In float32 the outputs agree." if results.agreeing else ""
-    return f"In float32 the outputs differ by {apart:.1e} too, which only tables in half precision would explain."
 
 
 def told_noise(compared: Compared) -> str:

@@ -82,14 +82,19 @@ def on_part(forward: Rerun, take: Take) -> Rerun | None:
         return part
 
     args, kwargs = replaced(forward.inputs(), taken)
-    return Rerun(forward.model, args, kwargs, forward.method) if is_cut else None
+    return Rerun(forward.model, args, kwargs, forward.method, forward.wider) if is_cut else None
 
 
 def made(forward: Rerun, recorded: Trace | None = None) -> Trace:
     """Make a forward once more, and return what it gave: of the modules that a trace recorded, if one is given."""
     among = None if recorded is None else {*recorded.modules}.difference(recorded.unrecorded)
     with indices_checked(forward.model):
-        return recorded_forward(forward.model, *forward.inputs(), Selection(among=among), method=forward.method)
+        return _recorded(forward, Selection(among=among))
+
+
+def _recorded(forward: Rerun, picked: Selection) -> Trace:
+    inputs = forward.inputs()
+    return recorded_forward(forward.model, *inputs, picked, method=forward.method, wider=forward.wider)
 
 
 def is_part(trace: Trace, whole: Trace, take: Take) -> bool:
@@ -100,7 +105,7 @@ def is_part(trace: Trace, whole: Trace, take: Take) -> bool:
 
 def _still_gives(forward: Rerun, recorded: Trace) -> bool:
     """Tell whether a model gives what was recorded of it: it may have changed since."""
-    found = recorded_forward(forward.model, *forward.inputs(), Selection(among=()), method=forward.method)
+    found = _recorded(forward, Selection(among=()))
     if not isinstance(recorded.again, Recorded):
         return is_part(found, recorded, _whole)
     values = recorded.again.values()

@@ -15,7 +15,7 @@ from pytest_tfdebug.parity.find.proved_changes import changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.proof.prove import Live, prove
+from pytest_tfdebug.parity.proof.prove import prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
     if look.pair is None or look.claim is None or look.claim.kind == "random":
         return look
     pair, pairs = look.pair, look.pair.pair_results(AGREE)
-    if pair.port.table.is_widened or pair.reference.table.is_widened:  # the outputs are those in half precision
-        trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     notes: list[str] = []
     with second_look(notes, "The search for a proof failed"):
         searched = prove(pair, pairs, trial)

@@ -85,13 +85,52 @@ def compare_leaf(
     return LeafComparison(direction, actual.leaf, problem, actual.shape, actual.dtype, expected, metrics, is_measured)
 
 
+def relative_l2(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the norm of the difference of two tensors of one shape over that of the expected one, finite elements."""
+    peak, norm = _distance(filled(expected, actual))
+    norm_e = math.hypot(*(norm_of(e.flatten()) for e, _ in filled(expected, actual)))
+    return norm / norm_e if norm_e else math.inf if peak else 0.0
+
+
 def _found(actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> tuple[bool, Metrics | None] | None:
     """Measure two tensors or what is kept of them; None where too little is kept of both."""
     if actual.tensor is None:
         return measure_digests(expected, actual, tolerance)
     if expected.tensor is None:
         return measure_digest(expected, actual.tensor, tolerance)
-    return _measure(expected.tensor, actual.tensor, tolerance)
+    agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance)
+    if agrees and metrics is not None and tolerance.scaled and (loud := _loud(expected.tensor)) is not None:
+        theirs, mine = (each.to(loud.device).masked_fill(loud, 0) for each in (expected.tensor, actual.tensor))
+        return _measure(theirs, mine, tolerance)
+    return agrees, metrics
+
+
+#: How many times as large as the rest a number is that stands for no value, and a row that gives the rest no scale.
+_FAR = 100.0
+#: Rows from which on it is known what is usual.
+_ENOUGH = 4
+
+
+def _loud(expected: torch.Tensor) -> torch.Tensor | None:
+    """Return where a tensor is so much larger than elsewhere that it would hide the rest; None where it is nowhere.
+
+    That is a number that is repeated (a mask's -1e9, the least number of the dtype), and a row.
+    """
+    if not expected.is_floating_point() or expected.numel() > DEVICE_PIECE:
+        return None
+    size = widen(expected).nan_to_num(0.0, 0.0, 0.0).abs()
+    loud, largest = torch.zeros_like(size, dtype=torch.bool), size.max()
+    repeated = size == largest
+    if int(repeated.sum()) > 1 and not bool(repeated.all()):
+        rest = size[~repeated]
+        usual = norm_of(rest) / math.sqrt(rest.numel())
+        if float(largest) > _FAR * usual > 0:
+            loud |= repeated
+    if size.dim() > 1 and size[..., 0].numel() >= _ENOUGH:
+        rows = size.masked_fill(loud, 0.0).amax(-1, keepdim=True)
+        usual_row = rows.median()
+        loud |= (rows > _FAR * usual_row) & (usual_row > 0)
+    return loud if bool(loud.any()) and not bool(loud.all()) else None
 
 
 def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> tuple[bool, Metrics | None]:

@@ -103,6 +103,12 @@ class Tolerances:
         """The module-path globs of the overrides, those of weaker places left out."""
         return tuple(key for key, _ in self.overrides if key not in DEFAULTS)
 
+    @property
+    def are_given(self) -> bool:
+        """Whether somebody has said how far a tensor may be off."""
+        own = (self.rtol, self.atol, self.overrides or None)
+        return own != (None, None, None) or (self.weaker is not None and self.weaker.are_given)
+
     def times(self, share: float) -> Tolerances:
         """Return a share of what is allowed, of defaults by dtype."""
         overrides = tuple((dtype, allowed.times(share)) for dtype, allowed in self.overrides)

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 KEY = "tfdebug"
 #: Name of the tensor that is the document; no call's path begins like this.
 _DOCUMENT = "#document"
+#: Begins the names of the tensors of the same forward in float32, its document among them.
+_WIDE = "#float32."
 #: What a document that is not of its form leads to.
 DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
 
@@ -86,6 +88,9 @@ def write(
         tensors, document = encode(trace, extra)
         tensors[_DOCUMENT] = packed(document)
         tensors |= {} if values is None else encode_values(values)
+        if trace.wide is not None:
+            wide, own = encode(trace.wide)
+            tensors |= {f"{_WIDE}{name}": tensor for name, tensor in (wide | {_DOCUMENT: packed(own)}).items()}
         told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
         header = with_checksums({"format": FORMAT, "extra": told}, tensors)
         size = len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -117,10 +122,14 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     text, tensors = opened(file)
     _check_header(file, text, tensors)
     try:
+        wide = {name[len(_WIDE) :]: tensors.pop(name) for name in [*tensors] if name.startswith(_WIDE)}
         document = unpacked(tensors.pop(_DOCUMENT), Document)
         values = decode_values(tensors)
         trace = decode(document, tensors, kind)
         trace.again = None if values is None else Recorded(values)
+        if wide:
+            trace.wide = decode(unpacked(wide.pop(_DOCUMENT), Document), wide, kind)
+            trace.wide.again = trace.again
         return TraceFile(trace, document.extra)
     except GoldenError as error:
         raise GoldenError(f"{file}: {error}") from error

@@ -263,7 +263,8 @@ def sampled(trace: Trace) -> Trace:
             kept = results[key]
         return replace(record, tensor=kept.tensor, digest=kept.digest, statistics=kept.statistics)
 
-    return replace(trace, calls=[call.with_records(partial(reduced, call)) for call in trace.calls])
+    wide = None if trace.wide is None else sampled(trace.wide)
+    return replace(trace, calls=[call.with_records(partial(reduced, call)) for call in trace.calls], wide=wide)
 
 
 _QUOTES = ("'", '"')

@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -149,7 +149,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
         counted = tuple(buffer for buffer in buffers.values() if not buffer.is_inference())
         # A backward of an earlier forward asks for the count of writes; the values that it saved are there again.
         counts = torch.autograd._unsafe_preserve_version_counter(counted)  # type: ignore[attr-defined] # noqa: SLF001
-        with random_state_kept(), counts:
+        with random_state_kept(), float32_kept(), counts:
             try:
                 yield
             finally:
@@ -160,6 +160,41 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     finally:
         if holder is None:
             _KEPT.pop(id(model), None)
+
+
+#: Settings by which torch computes float32 with fewer digits, or adds up halves in halves: object, name, and the value
+#: without; of the two ways to say one thing, the one that the process does not use refuses to be read.
+_SHORTCUTS = (
+    ("cudnn", "allow_tf32", False),
+    ("cudnn.conv", "fp32_precision", "ieee"),
+    ("cudnn.rnn", "fp32_precision", "ieee"),
+    ("cuda.matmul", "fp32_precision", "ieee"),
+    ("cuda.matmul", "allow_fp16_reduced_precision_reduction", False),
+    ("cuda.matmul", "allow_bf16_reduced_precision_reduction", False),
+)
+
+
+@contextmanager
+def float32_kept() -> Iterator[None]:
+    """Compute float32 as float32 in a block, and add up products of halves in it; settings are put back.
+
+    By torch's defaults convolutions of a GPU are computed with ten bits of mantissa (TF32), and some models set that
+    for products too: a reference on one device and its port on another would differ by it.
+    """
+    with ExitStack() as stack:
+        with suppress(RuntimeError):
+            before = torch.get_float32_matmul_precision()
+            if before != "highest":
+                stack.callback(torch.set_float32_matmul_precision, before)
+                torch.set_float32_matmul_precision("highest")
+        for place, name, exact in _SHORTCUTS:
+            with suppress(RuntimeError, AttributeError):
+                holder = operator.attrgetter(place)(torch.backends)
+                given = getattr(holder, name)
+                if given not in (exact, "none"):
+                    stack.callback(setattr, holder, name, given)
+                    setattr(holder, name, exact)
+        yield
 
 
 @contextmanager

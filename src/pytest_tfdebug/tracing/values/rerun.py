@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,15 +11,16 @@ import torch
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.generators import put_back, states
 from pytest_tfdebug.tracing.record.signatures import method_of
-from pytest_tfdebug.tracing.record.state import kept, preserved
+from pytest_tfdebug.tracing.record.state import kept
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
-from pytest_tfdebug.tracing.values.widening import to_float32, widened
+from pytest_tfdebug.tracing.values.widening import computing, to_float32, widened
 from pytest_tfdebug.values import Fingerprint, are_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.tracing.values.widening import Wider
     from pytest_tfdebug.values import Values
 
 #: Fingerprints of the outputs of two forwards of one model differ by less: fused kernels are computed step by step.
@@ -30,13 +32,19 @@ _SAME_WIDENED = 0.1
 class Rerun:
     """A model and its inputs as they were before its forward.
 
-    Tensors of the inputs are kept without being copied until somebody writes to them.
+    Tensors of the inputs are kept without being copied until somebody writes to them. With ``wider`` the forward is one
+    in wider dtypes, see :mod:`.widening`.
     """
 
     def __init__(
-        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], method: str = "forward"
+        self,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        method: str = "forward",
+        wider: Wider = MappingProxyType({}),
     ) -> None:
-        self.model, self.method = model, method
+        self.model, self.method, self.wider = model, method, wider
         self._inputs = kept((args, kwargs))
         self.notes: list[str] = []  # why it could not be made again
         self.random = torch.random.get_rng_state(), states()  # what generators held before the forward
@@ -53,11 +61,14 @@ class Rerun:
 
     def run(self) -> None:
         """Make the forward again, for what watches it."""
-        args, kwargs = self.inputs()
-        with preserved(self.model), torch.no_grad():
+        with computing(self.model, self.inputs(), self.wider, None) as ((args, kwargs), _):
             self.seed()
             call = self.model if self.method == "forward" else method_of(self.model, self.method)
             call(*args, **kwargs)
+
+    def widened(self, wider: Wider) -> Rerun:
+        """Return the same forward in wider dtypes."""
+        return Rerun(self.model, *self.inputs(), self.method, wider)
 
     def attributes(self) -> dict[str, dict[str, str]]:
         """Return what the modules hold that is no tensor, by module path and name."""
@@ -86,7 +97,7 @@ class Rerun:
     def _values(self, progress: Callable[[int], object] | None, tape: Tape | None, *, is_written_out: bool) -> Values:
         if tape is not None:
             tape.clear()
-        wider = to_float32(self.model)
+        wider = self.wider or to_float32(self.model)
         with widened(self.model, self.inputs(), wider) as ((args, kwargs), casts):
             self.seed()
             run = partial(values_of, self.model, self.method, args, kwargs, progress)

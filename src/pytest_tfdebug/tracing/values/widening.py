@@ -29,6 +29,9 @@ from pytest_tfdebug.tracing.record.state import preserved, storages_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.record.leaves import Leaf
+
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
     #: A dtype, and the one that stands for it.
     Wider = Mapping[torch.dtype, torch.dtype]
@@ -68,6 +71,54 @@ def widened(model: torch.nn.Module, inputs: Inputs, wider: Wider) -> Iterator[tu
     """
     with _cast(model, inputs, Casts(wider)) as given:
         yield given
+
+
+class Onlooker:
+    """Shows the calls of a forward that is computed in wider dtypes to a consumer that sees nothing of that."""
+
+    def __init__(self, consumer: Any, casts: Casts) -> None:  # noqa: ANN401 - of a recorder
+        self._consumer, self._casts = consumer, casts
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call begins."""
+        with self._casts.paused():
+            self._consumer.enter(call, self._widened(leaves), args, kwargs)
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
+        """A call has returned."""
+        with self._casts.paused():
+            self._consumer.leave(call, self._widened(leaves), output)
+
+    def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
+        """A call has written to caches."""
+        with self._casts.paused():
+            self._consumer.wrote(call, self._widened(leaves), before)
+
+    def fail(self, call: Call) -> None:
+        """An exception left the call."""
+        self._consumer.fail(call)
+
+    def _widened(self, leaves: list[Leaf]) -> list[Leaf]:
+        return [leaf._replace(tensor=self._casts.of(leaf.tensor)) for leaf in leaves]
+
+
+@contextmanager
+def computing(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    wider: Wider,
+    consumer: Any,  # noqa: ANN401 - of a recorder
+) -> Iterator[tuple[Inputs, Any]]:
+    """Yield inputs and the consumer of a recorder for one forward, in wider dtypes where there are any.
+
+    The model is left as it was, and the forward is made without gradients.
+    """
+    if wider:
+        with widened(model, inputs, wider) as (given, casts):
+            yield given, Onlooker(consumer, casts)
+    else:
+        with preserved(model), torch.no_grad():
+            yield inputs, consumer
 
 
 @contextmanager

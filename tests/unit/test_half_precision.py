@@ -1,0 +1,160 @@
+"""A port in half precision is held twice: in float32, where rounding hides nothing, and as it is."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import llama_port
+from bugs import BUGS
+from models import build
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.tracing.record.leaves import replaced
+
+IDS = torch.randint(3, 60, (2, 16), generator=torch.Generator().manual_seed(0))
+HALF = [torch.bfloat16, torch.float16]
+
+
+def llama(dtype):
+    """Return a Llama and a port of it under names of its own; its rotary frequencies stay in float32, as loaded ones do."""
+    reference = llama_port.load_reference()
+    port, frequencies = llama_port.load_port(reference), reference.model.rotary_emb.inv_freq.clone()
+    reference = reference.to(dtype)
+    reference.model.rotary_emb.inv_freq = frequencies
+    return reference, port.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_a_right_port_passes_and_is_told_in_floors(dtype):
+    reference, port = llama(dtype)
+
+    report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
+
+    assert report.ok, str(report)
+    name = str(dtype).removeprefix("torch.")
+    assert any(note.startswith(f"In float32 every output agrees; in {name} they are up to ") for note in report.notes)
+
+
+def scale_residual(port):
+    block = port.blocks[1]
+
+    def forward(hidden, cos, sin):
+        hidden = hidden * 0.99 + block.attention(block.attention_norm(hidden), cos, sin)
+        return hidden + block.mixer(block.mixer_norm(hidden))
+
+    block.forward = forward
+    return "blocks.1"
+
+
+def quicken(port):
+    mixer = port.blocks[1].mixer
+    mixer.forward = lambda hidden: mixer.narrow(nn.functional.hardswish(mixer.gate(hidden)) * mixer.widen(hidden))
+    return "blocks.1.mixer"
+
+
+def scale_weight(port):
+    port.blocks[1].mixer.narrow.weight.data *= 1.01
+    return "blocks.1.mixer.narrow"
+
+
+def set_epsilon(port):
+    port.blocks[1].mixer_norm.eps = 1e-5
+    return "blocks.1.mixer_norm"
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("break_it", [scale_residual, quicken, scale_weight, set_epsilon], ids=lambda it: it.__name__)
+def test_what_rounding_hides_is_named_under_names_of_its_own(break_it, dtype):
+    reference, port = llama(dtype)
+    where = break_it(port)
+
+    report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
+
+    assert report.culprit.path == where, str(report)
+    name = str(dtype).removeprefix("torch.")
+    assert f"Held in float32, where rounding to {name} hides nothing." in report.notes
+
+
+class Norm(nn.Module):
+    """Computes in float32, or in the dtype that it is given."""
+
+    def __init__(self, is_wide):
+        super().__init__()
+        self.weight, self.is_wide = nn.Parameter(torch.ones(64)), is_wide
+
+    def forward(self, x):
+        wide = x.float() if self.is_wide else x
+        return (wide + 3 - 3).to(x.dtype) * self.weight
+
+
+class Model(nn.Module):
+    def __init__(self, *, is_wide=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.norm, self.down = nn.Linear(64, 64), Norm(is_wide), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.down(self.norm(self.up(x)))
+
+
+X = torch.linspace(-1, 1, 32 * 64).view(32, 64).sin()
+
+
+def test_a_module_that_lost_its_float32_is_named():
+    reference, port = Model().bfloat16(), Model(is_wide=False).bfloat16()
+
+    report = compare(trace(reference, X.bfloat16()), trace(port, X.bfloat16()))
+
+    assert report.culprit.path == "norm"
+    assert report.culprit.certain
+    first, *_ = str(report).splitlines()
+    assert first.endswith("in norm (Norm): is right in float32, and too far off in bfloat16")
+    assert "times as much as the reference" in report.culprit.why
+
+
+def test_a_tolerance_that_was_given_holds_for_the_model_as_it_is():
+    reference, port = llama(torch.bfloat16)
+    scale_weight(port)
+
+    report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS), atol=1.0)
+
+    assert report.ok
+
+
+def test_a_model_in_another_half_precision_is_said_to_be():
+    reference, _ = llama(torch.bfloat16)
+
+    report = compare(trace(reference, input_ids=IDS), trace(copy.deepcopy(reference).half(), input_ids=IDS))
+
+    assert report.culprit.kind == "dtype"
+
+
+def test_models_are_left_as_they_were():
+    reference, port = llama(torch.bfloat16)
+    scale_residual(port)
+    before = [{name: tensor.clone() for name, tensor in each.state_dict().items()} for each in (reference, port)]
+
+    compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
+
+    for model, held in zip((reference, port), before, strict=True):
+        assert all(torch.equal(tensor, held[name]) for name, tensor in model.state_dict().items())
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "t5"])
+def test_a_golden_of_half_precision_keeps_its_forward_in_float32(architecture, tmp_path):
+    model, inputs = build(architecture)
+    model = copy.deepcopy(model).bfloat16()
+    inputs = replaced(inputs, lambda held: held.bfloat16() if held.is_floating_point() else held)
+    bug = next(bug for bug in BUGS if bug.architecture == architecture)
+    port = copy.deepcopy(model)
+    bug.inject(port)
+    recorded = trace(model, **inputs)
+    recorded.save(tmp_path / "golden.safetensors")
+
+    golden = type(recorded).load(tmp_path / "golden.safetensors")
+
+    assert golden.wide is not None
+    assert compare(golden, trace(copy.deepcopy(model), **inputs)).ok
+    assert compare(golden, trace(port, **inputs)).culprit.path == bug.culprit
