@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_tfdebug.bisect.history import History, Outcome
+from pytest_tfdebug.bisect.history import History, VersionDifference
 
 #: What a version may be off by before it has changed, and what drift adds at each step.
 FLOOR, DRIFT = 1e-3, 1e-6
@@ -35,13 +35,13 @@ def made(seed: int) -> tuple[list[Version], set[int], set[int]]:
 
 
 def history_of(line: list[Version]) -> History:
-    def hold(first: str, second: str) -> Outcome:
+    def hold(first: str, second: str) -> VersionDifference:
         one, other = line[int(first)], line[int(second)]
         assert one.runs
         assert other.runs
         if abs(one.result - other.result) > FLOOR:
-            return Outcome("changed")
-        return Outcome("same" if one.name == other.name else "renamed")
+            return VersionDifference("changed")
+        return VersionDifference("same" if one.name == other.name else "renamed")
 
     names = [str(place) for place in range(len(line))]
     return History(names, lambda version: "" if line[int(version)].runs else "it does not import", hold)

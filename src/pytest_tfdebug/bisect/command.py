@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.bisect.history import Change, History
+from pytest_tfdebug.bisect.history import History, ResultChange
 from pytest_tfdebug.bisect.places import Commits, Releases
 from pytest_tfdebug.bisect.probe import Probe
 from pytest_tfdebug.errors import TFDebugError, listed
@@ -21,7 +21,7 @@ from pytest_tfdebug.redaction import leaving
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.bisect.places import Line
+    from pytest_tfdebug.bisect.places import VersionLine
 
 _WORDS = {"renamed": "renamed (harmless)", "inside": "computes otherwise inside (harmless)", "changed": "changed"}
 
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _line(chosen: argparse.Namespace) -> tuple[Line, Path]:
+def _line(chosen: argparse.Namespace) -> tuple[VersionLine, Path]:
     """Return the line of versions, and where their goldens are kept."""
     file = Path(chosen.test.partition("::")[0])
     if not file.is_file():
@@ -83,7 +83,7 @@ def _line(chosen: argparse.Namespace) -> tuple[Line, Path]:
     return Releases.between(chosen.package, chosen.good, bad, chosen.test, environments), home / key
 
 
-def _answer(chosen: argparse.Namespace, line: Line, home: Path) -> Iterator[str]:
+def _answer(chosen: argparse.Namespace, line: VersionLine, home: Path) -> Iterator[str]:
     from tqdm import tqdm
 
     versions = line.versions
@@ -118,7 +118,7 @@ def _answer(chosen: argparse.Namespace, line: Line, home: Path) -> Iterator[str]
             yield change.outcome.report
 
 
-def _told(line: Line, change: Change) -> Iterator[str]:
+def _told(line: VersionLine, change: ResultChange) -> Iterator[str]:
     outcome, after, before = change.outcome, line.title(change.after), line.title(change.before)
     if change.is_spread:
         yield f"between {before} and {after} it drifts, and no step is enough by itself: {outcome.told}"

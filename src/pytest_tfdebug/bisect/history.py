@@ -19,7 +19,7 @@ GRAVITY: tuple[Kind, ...] = ("same", "renamed", "inside", "changed")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VersionDifference:
     """What becomes of one version's forward that is held to another's."""
 
     kind: Kind
@@ -28,12 +28,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Change:
+class ResultChange:
     """A place in the line at which the result changes."""
 
     before: str  # the last version that ran and gave the old result
     after: str  # the first that ran and gave the new one
-    outcome: Outcome
+    outcome: VersionDifference
     skipped: tuple[str, ...] = ()  # versions between the two, which could not be run
     is_spread: bool = False  # no step between the two makes it: it adds up
 
@@ -44,10 +44,10 @@ class History:
 
     versions: Sequence[str]
     run: Callable[[str], str]  # runs the test in a version; returns why that was not possible, or nothing
-    hold: Callable[[str, str], Outcome]  # holds what the second version gives to what the first gave
+    hold: Callable[[str, str], VersionDifference]  # holds what the second version gives to what the first gave
     skipped: dict[str, str] = field(default_factory=dict)  # why, by version
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ResultChange]:
         """Return every change between the first version and the last, in their order."""
         return list(self._between(0, len(self.versions) - 1))
 
@@ -61,7 +61,7 @@ class History:
             self.skipped[version] = problem
         return False
 
-    def _between(self, first: int, last: int) -> Iterator[Change]:
+    def _between(self, first: int, last: int) -> Iterator[ResultChange]:
         outcome = self.hold(self.versions[first], self.versions[last])
         if outcome.kind == "same":
             return
@@ -72,7 +72,7 @@ class History:
         if most < GRAVITY.index(outcome.kind):
             left_out = tuple(each for each in self.versions[first + 1 : last] if each in self.skipped)
             before, after = self.versions[first], self.versions[last]
-            yield Change(before, after, outcome, left_out, is_spread=middle is not None)
+            yield ResultChange(before, after, outcome, left_out, is_spread=middle is not None)
 
     def _middle(self, first: int, last: int) -> int | None:
         """Return the version nearest to the middle of a stretch that can be run; None where none can."""

@@ -30,7 +30,7 @@ class PlaceError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class VersionPlace:
     """What a version is run with."""
 
     python: str  # the interpreter
@@ -38,14 +38,14 @@ class Place:
     environment: dict[str, str]  # of the process
 
 
-class Line(Protocol):
+class VersionLine(Protocol):
     """A line of versions."""
 
     @property
     def versions(self) -> Sequence[str]:
         """The versions, the oldest first."""
 
-    def place(self, version: str) -> Place:
+    def place(self, version: str) -> VersionPlace:
         """Make what a version is run with; a PlaceError where it cannot be made."""
 
     def title(self, version: str) -> str:
@@ -89,7 +89,7 @@ class Releases:
         ran = provenance.get(self.package)
         return "" if ran in (None, version) else f"its environment imports {self.package} {ran}"
 
-    def place(self, version: str) -> Place:
+    def place(self, version: str) -> VersionPlace:
         """Make a virtual environment of a release, which sees the packages of this one where it has none itself."""
         folder = self.home / f"{self.package}-{version}"
         python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -97,7 +97,7 @@ class Releases:
             shutil.rmtree(folder, ignore_errors=True)
             self._install(folder, python, version)
             (folder / _WHOLE).touch()
-        return Place(str(python), self.test, {**os.environ})
+        return VersionPlace(str(python), self.test, {**os.environ})
 
     def _install(self, folder: Path, python: Path, version: str) -> None:
         uv = shutil.which("uv")
@@ -154,7 +154,7 @@ class Commits:
         """Tell nothing: a golden does not know the commit of what it was recorded with."""
         return ""
 
-    def place(self, version: str) -> Place:
+    def place(self, version: str) -> VersionPlace:
         """Write the files of a commit; the test is the present one."""
         tree = self.home / version
         if not (tree / _WHOLE).exists():
@@ -175,7 +175,7 @@ class Commits:
             own = there
         paths = [str(tree / "src"), str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-        return Place(sys.executable, f"{own}::{rest}" if rest else str(own), environment)
+        return VersionPlace(sys.executable, f"{own}::{rest}" if rest else str(own), environment)
 
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")

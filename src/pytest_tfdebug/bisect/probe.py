@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.bisect.history import GRAVITY, Outcome
+from pytest_tfdebug.bisect.history import GRAVITY, VersionDifference
 from pytest_tfdebug.bisect.places import PlaceError
 from pytest_tfdebug.errors import GoldenError, TFDebugError, counted
 from pytest_tfdebug.records import SourceRange
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pytest_tfdebug.bisect.places import Line
+    from pytest_tfdebug.bisect.places import VersionLine
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.trace import Trace
@@ -39,7 +39,7 @@ _ARGUMENTS = (
 class Probe:
     """The runs of a test in the versions of a line."""
 
-    line: Line
+    line: VersionLine
     home: Path  # where the goldens are kept
     tell: Callable[[str], None]  # called with each version before it is run
 
@@ -65,12 +65,14 @@ class Probe:
             return f"the test records nothing: {_reason(done.stdout, done.stderr)}"
         return next(filter(None, (self.line.is_of_another(version, it) for it in _provenances(folder))), "")
 
-    def hold(self, first: str, second: str, *, is_explained: bool = False) -> Outcome:
+    def hold(self, first: str, second: str, *, is_explained: bool = False) -> VersionDifference:
         """Hold what the second version computed to what the first did; name the lines where that is asked for."""
         old, new = _goldens(self.home / first), _goldens(self.home / second)
         alone = sorted(old.keys() ^ new.keys())
         if alone:
-            return Outcome("changed", f"records {counted(len(alone), 'golden')} that the other does not: {alone[0]}")
+            return VersionDifference(
+                "changed", f"records {counted(len(alone), 'golden')} that the other does not: {alone[0]}"
+            )
         held = (_held(old[name], new[name], is_explained=is_explained) for name in old)
         return max(held, key=lambda each: GRAVITY.index(each.kind))
 
@@ -93,7 +95,7 @@ def _reason(out: str, error: str) -> str:
     return raised[-1] if raised else lines[-1] if lines else "pytest said nothing"
 
 
-def _held(before: Path, after: Path, *, is_explained: bool) -> Outcome:
+def _held(before: Path, after: Path, *, is_explained: bool) -> VersionDifference:
     """Hold a golden to an older one."""
     from pytest_tfdebug.goldens.golden_file import load
     from pytest_tfdebug.parity.compare import compare
@@ -105,11 +107,13 @@ def _held(before: Path, after: Path, *, is_explained: bool) -> Outcome:
         both = (it.trace if is_explained else replace(it.trace, again=None) for it in (old, new))
         report = _with_code(compare(*both, tolerance="fp64" if is_measured else "dtype"), new.trace)
     except (GoldenError, TFDebugError) as error:
-        return Outcome("changed", f"cannot be compared: {str(error).partition(chr(10))[0]}")
+        return VersionDifference("changed", f"cannot be compared: {str(error).partition(chr(10))[0]}")
     if report.ok:
         renamed = " ".join((*report.renamed, *_renamed_weights(old, new)))
-        return Outcome("renamed" if renamed else "inside" if report.internal else "same", renamed or report.internal)
-    return Outcome("changed", _told(report, is_measured=is_measured), str(report))
+        return VersionDifference(
+            "renamed" if renamed else "inside" if report.internal else "same", renamed or report.internal
+        )
+    return VersionDifference("changed", _told(report, is_measured=is_measured), str(report))
 
 
 def _with_code(report: ParityReport, new: Trace) -> ParityReport:

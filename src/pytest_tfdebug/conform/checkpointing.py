@@ -35,7 +35,7 @@ _OTHERWISE = (
 )
 
 
-class _Step(NamedTuple):
+class _Trained(NamedTuple):
     """What a forward and backward in training mode gave."""
 
     outputs: dict[str, torch.Tensor]
@@ -79,7 +79,7 @@ def is_the_same(subject: Subject) -> Outcome:
     )
 
 
-def _step(model: torch.nn.Module, inputs: Mapping[str, Any], *, is_checkpointed: bool) -> _Step:
+def _step(model: torch.nn.Module, inputs: Mapping[str, Any], *, is_checkpointed: bool) -> _Trained:
     """Make a forward and a backward of a copy of a model in training mode, from one state of random numbers."""
     trained: Any = copy.deepcopy(model).train()
     if is_checkpointed:
@@ -96,7 +96,7 @@ def _step(model: torch.nn.Module, inputs: Mapping[str, Any], *, is_checkpointed:
             torch.stack(terms).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad for name, p in trained.named_parameters() if p.grad is not None}
     warned = "\n".join(str(each.message) for each in caught)
-    return _Step({path: tensor.detach() for path, tensor in outputs.items()}, gradients, warned)
+    return _Trained({path: tensor.detach() for path, tensor in outputs.items()}, gradients, warned)
 
 
 def _other(expected: Mapping[str, torch.Tensor], actual: Mapping[str, torch.Tensor]) -> list[str]:

@@ -52,7 +52,7 @@ class _StepEntry(msgspec.Struct):
     twice: list[str]
 
 
-class _Document(msgspec.Struct):
+class _StepDocument(msgspec.Struct):
     last: int | None
     loss: float | None
     frozen: list[str]
@@ -75,7 +75,7 @@ def write_step(path: Path, made: Backward | Training, extra: dict[str, Any]) -> 
         tensors |= _encode_rows(f"{number}.buffers", step.buffers, with_keys=number == 0)
         for place, batch in enumerate(step.batches):
             tensors |= _encode_rows(f"{number}.batch.{place}", batch.added)
-    document = _Document(
+    document = _StepDocument(
         backward.last,
         _finite(backward.loss),
         list(backward.frozen),
@@ -154,13 +154,13 @@ def read_step(path: Path) -> tuple[Backward | Training, dict[str, Any]]:
         problem = problem_of(json.loads(text), tensors)
         if problem:
             raise GoldenError(f"{path} is damaged: {problem} not what was written (checksum).\n{ADVICE}")
-        document = unpacked(tensors.pop(_DOCUMENT), _Document)
+        document = unpacked(tensors.pop(_DOCUMENT), _StepDocument)
         return _decode(document, tensors), document.extra
     except DAMAGED as error:
         raise GoldenError(f"{path} is damaged: {type(error).__name__}: {error}.\n{ADVICE}") from error
 
 
-def _decode(document: _Document, tensors: dict[str, torch.Tensor]) -> Backward | Training:
+def _decode(document: _StepDocument, tensors: dict[str, torch.Tensor]) -> Backward | Training:
     values = decode_values(tensors)
     if values is None:
         raise ValueError("it has no table of values")

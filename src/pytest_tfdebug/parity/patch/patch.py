@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 _MOST, _MOST_TOGETHER = 160, 240
 
 
-class _Place(NamedTuple):
+class _EditPlace(NamedTuple):
     """An edit of a file."""
 
     file: str
     edit: Edit
 
 
-class _Held(NamedTuple):
+class _HeldPort(NamedTuple):
     """A call of the port, and what its outputs are to be."""
 
     port: Rerun
@@ -69,20 +69,22 @@ def with_patches(culprits: Sequence[Culprit], pair: ForwardPair, port: Rerun, re
     return [replace(each, patch=_diff(place)) for each, place in zip(culprits, found, strict=True)]
 
 
-def _found(culprits: Sequence[Culprit], pair: ForwardPair, port: Rerun, reference: Rerun) -> tuple[_Place, ...] | None:
+def _found(
+    culprits: Sequence[Culprit], pair: ForwardPair, port: Rerun, reference: Rerun
+) -> tuple[_EditPlace, ...] | None:
     """Return an edit for each fault, after which every output agrees on both calls; None where none was found."""
-    calls = [_Held(port, outputs_of(reference))]
-    calls += [_Held(own, outputs_of(theirs)) for own, theirs in other_calls(port, reference)]
+    calls = [_HeldPort(port, outputs_of(reference))]
+    calls += [_HeldPort(own, outputs_of(theirs)) for own, theirs in other_calls(port, reference)]
     candidates = [list(itertools.islice(_candidates(each), _MOST)) for each in culprits]
     if len(candidates) == 1:
-        combined: Iterator[tuple[_Place, ...]] = ((each,) for each in candidates[0])
+        combined: Iterator[tuple[_EditPlace, ...]] = ((each,) for each in candidates[0])
     else:
         combined = itertools.islice(_likeliest_first(candidates), _MOST_TOGETHER)
     leaves = list(held_outputs(pair))
     return next((places for places in combined if all(_agrees(places, call, leaves) for call in calls)), None)
 
 
-def _candidates(culprit: Culprit) -> Iterator[_Place]:
+def _candidates(culprit: Culprit) -> Iterator[_EditPlace]:
     seen = set()
     for change in culprit.changes:
         for file, line in _lines(culprit, change):
@@ -91,7 +93,7 @@ def _candidates(culprit: Culprit) -> Iterator[_Place]:
             for edit in edits_of(statement, change) if statement is not None else ():
                 if (file, edit) not in seen:
                     seen.add((file, edit))
-                    yield _Place(file, edit)
+                    yield _EditPlace(file, edit)
 
 
 def _lines(culprit: Culprit, change: ChangeRecord) -> Iterator[tuple[str, int]]:
@@ -103,7 +105,7 @@ def _lines(culprit: Culprit, change: ChangeRecord) -> Iterator[tuple[str, int]]:
     yield from ((each.file, each.first) for each in culprit.callers)
 
 
-def _likeliest_first(candidates: Sequence[Sequence[_Place]]) -> Iterator[tuple[_Place, ...]]:
+def _likeliest_first(candidates: Sequence[Sequence[_EditPlace]]) -> Iterator[tuple[_EditPlace, ...]]:
     """Yield an edit for each fault in every combination, those that are likely for each first."""
     ranges = [range(len(each)) for each in candidates]
     most = sum(map(len, ranges))
@@ -113,7 +115,9 @@ def _likeliest_first(candidates: Sequence[Sequence[_Place]]) -> Iterator[tuple[_
                 yield tuple(some[place] for some, place in zip(candidates, places, strict=True))
 
 
-def _agrees(places: Sequence[_Place], call: _Held, leaves: Sequence[tuple[Sequence[str], Sequence[str], int]]) -> bool:
+def _agrees(
+    places: Sequence[_EditPlace], call: _HeldPort, leaves: Sequence[tuple[Sequence[str], Sequence[str], int]]
+) -> bool:
     """Tell whether every output of a call agrees after some edits."""
     files = {each.file for each in places}
     if len(files) != 1:  # one file at a time can be put in place
@@ -151,7 +155,7 @@ def _text(file: str) -> str:
         return ""
 
 
-def _diff(place: _Place) -> str:
+def _diff(place: _EditPlace) -> str:
     """Return a unified diff of one edit, with the path as seen from the working directory."""
     text, path = _text(place.file), Path(place.file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path.relative_to(path.anchor)

@@ -33,7 +33,7 @@ class Edit(NamedTuple):
     text: str
 
 
-class Statement(NamedTuple):
+class EditedStatement(NamedTuple):
     """A statement of a file, in what it stands."""
 
     node: ast.stmt
@@ -86,7 +86,7 @@ class Statement(NamedTuple):
         return list(dict.fromkeys(each.attr for each in held if isinstance(each.value, ast.Name)))
 
 
-def edits_of(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+def edits_of(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
     """Yield the edits of a statement that may be a change, the likeliest first."""
     if change.side == "reference":
         if change.kind == "left out":
@@ -95,7 +95,7 @@ def edits_of(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
     yield from _KINDS[change.kind](statement, change)
 
 
-def statement_at(text: str, line: int) -> Statement | None:
+def statement_at(text: str, line: int) -> EditedStatement | None:
     """Return the innermost statement that holds a line of a file; None where there is none."""
     rows = text.splitlines(keepends=True)
     begins = [0, *itertools.accumulate(map(len, rows))]
@@ -103,7 +103,7 @@ def statement_at(text: str, line: int) -> Statement | None:
     def offset(row: int, column: int) -> int:
         return begins[row - 1] + len(rows[row - 1].encode()[:column].decode(errors="ignore"))
 
-    found: Statement | None = None
+    found: EditedStatement | None = None
     around: list[tuple[ast.AST, ast.FunctionDef | None, ast.ClassDef | None]] = [(ast.parse(text), None, None)]
     while around:
         node, function, owner = around.pop()
@@ -111,12 +111,12 @@ def statement_at(text: str, line: int) -> Statement | None:
         owner = node if isinstance(node, ast.ClassDef) else owner
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.stmt) and child.lineno <= line <= (child.end_lineno or 0):
-                found = Statement(child, function, owner, offset, text)
+                found = EditedStatement(child, function, owner, offset, text)
                 around.append((child, function, owner))
     return found
 
 
-def _numbers(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+def _numbers(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
     old, new = _number(change.old), _number(change.new)
     if old is None or new is None:
         return
@@ -131,7 +131,7 @@ def _numbers(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
         yield from (statement.instead(each, f"({statement.source(each)} * {change.new})") for each in others)
 
 
-def _left_out(statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
+def _left_out(statement: EditedStatement, _change: ChangeRecord) -> Iterator[Edit]:
     for each in statement.expressions:
         if isinstance(each, ast.BinOp):
             yield from (statement.instead(each, statement.source(part)) for part in (each.left, each.right))
@@ -143,7 +143,7 @@ def _left_out(statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
         yield statement.instead(statement.node, "pass")
 
 
-def _calls(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+def _calls(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
     for each in statement.expressions:
         if isinstance(each, ast.BinOp):
             yield from _other_operator(statement, each, change)
@@ -155,13 +155,13 @@ def _calls(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
                 yield statement.instead(each, f"torch.nn.functional.{change.new}({statement.source(each)})")
 
 
-def _other_operator(statement: Statement, node: ast.BinOp, change: ChangeRecord) -> Iterator[Edit]:
+def _other_operator(statement: EditedStatement, node: ast.BinOp, change: ChangeRecord) -> Iterator[Edit]:
     sign = _BINARY.get(change.new)
     if sign is not None and isinstance(node.op, tuple(kind for _, kind in _BINARY.values())):
         yield statement.instead(node, f"{statement.source(node.left)} {sign[0]} {statement.source(node.right)}")
 
 
-def _other_function(statement: Statement, node: ast.Call, change: ChangeRecord) -> Iterator[Edit]:
+def _other_function(statement: EditedStatement, node: ast.Call, change: ChangeRecord) -> Iterator[Edit]:
     name, _, approximate = change.new.partition("_tanh")
     is_tanh = bool(approximate) or change.new.endswith("_tanh")
     given = [statement.source(each) for each in node.args]
@@ -178,7 +178,7 @@ def _other_function(statement: Statement, node: ast.Call, change: ChangeRecord) 
         yield statement.instead(node, f"torch.nn.functional.{name}({', '.join(given)})")
 
 
-def _orders(statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
+def _orders(statement: EditedStatement, _change: ChangeRecord) -> Iterator[Edit]:
     for each in ast.walk(statement.node):
         if isinstance(each, ast.BinOp):
             yield statement.instead(each, f"{statement.source(each.right)} {_sign(each)} {statement.source(each.left)}")
@@ -200,7 +200,7 @@ def _sign(node: ast.BinOp) -> str:
     return next((sign for sign, kind in _BINARY.values() if isinstance(node.op, kind)), "@")
 
 
-def _operands(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+def _operands(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
     whole = _value(statement.node)
     if not change.old or change.old == change.new or "add" in change.old:
         yield from _plus(statement, whole)
@@ -213,7 +213,7 @@ def _operands(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
     yield from _plus(statement, whole)
 
 
-def _lacking(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
+def _lacking(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
     """Yield what a port may lack: a module of its own that it does not call, or a sum with what it has."""
     tensors = [each for each in statement.expressions if not isinstance(each, ast.Constant)]
     if change.old.strip("_") in ("add", "mul"):
@@ -226,16 +226,16 @@ def _lacking(statement: Statement, change: ChangeRecord) -> Iterator[Edit]:
         yield from (statement.instead(each, f"self.{name}({statement.source(each)})") for each in tensors)
 
 
-def _plus(statement: Statement, node: ast.expr | None) -> Iterator[Edit]:
+def _plus(statement: EditedStatement, node: ast.expr | None) -> Iterator[Edit]:
     if node is not None:
         yield from (statement.instead(node, f"{statement.source(node)} + {name}") for name in statement.names)
 
 
-def _nothing(_statement: Statement, _change: ChangeRecord) -> Iterator[Edit]:
+def _nothing(_statement: EditedStatement, _change: ChangeRecord) -> Iterator[Edit]:
     yield from ()
 
 
-_KINDS: dict[str, Callable[[Statement, ChangeRecord], Iterator[Edit]]] = {
+_KINDS: dict[str, Callable[[EditedStatement, ChangeRecord], Iterator[Edit]]] = {
     "number": _numbers,
     "left out": _left_out,
     "call": _calls,

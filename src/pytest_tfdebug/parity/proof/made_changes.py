@@ -102,7 +102,7 @@ def _recorded(tape: Tape, step: Step) -> Given:
     return Run(tape, {}).given(step)
 
 
-class _Held:
+class _GivenRun:
     """A run that has the values alone that an edit asks for."""
 
     def __init__(self, held: dict[int, torch.Tensor]) -> None:
@@ -114,7 +114,7 @@ def _with_edit(step: Step, edit: Edit, asked: Sequence[int]) -> Step:
 
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operator
         *own, held = args
-        now: Any = _Held(dict(zip(asked, held, strict=True)))
+        now: Any = _GivenRun(dict(zip(asked, held, strict=True)))
         return edit(now, step, (tuple(own), kwargs))
 
     return Step(step.operator, run, (*step.args, tuple(map(Ref, asked))), step.kwargs, step.outs)

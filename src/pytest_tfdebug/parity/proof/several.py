@@ -78,7 +78,7 @@ def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
     Returns:
         The faults. One in every layer is one.
     """
-    return _Run(port, reference, trial).fronts()
+    return _FaultSearch(port, reference, trial).fronts()
 
 
 class _Option(NamedTuple):
@@ -100,7 +100,7 @@ class _Option(NamedTuple):
         return min(change.cost for change in self.changes)
 
 
-class _Run:
+class _FaultSearch:
     """One search for every fault."""
 
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
-class Statement(NamedTuple):
+class Clause(NamedTuple):
     """A simple statement, or the head of one that holds others."""
 
     first: int
@@ -33,13 +33,13 @@ class Statement(NamedTuple):
     nodes: tuple[ast.AST, ...]
 
 
-def statement(node: ast.stmt, last: int | None, *parts: ast.AST) -> Statement:
+def statement(node: ast.stmt, last: int | None, *parts: ast.AST) -> Clause:
     """Return a statement of a function, or the parts of its head."""
     kind = "" if parts == (node,) else type(node).__name__
-    return Statement(node.lineno, last or node.lineno, _text(kind, parts), kind, parts)
+    return Clause(node.lineno, last or node.lineno, _text(kind, parts), kind, parts)
 
 
-def texts_in_names_of(mine: Sequence[Statement], theirs: Sequence[Statement]) -> list[str]:
+def texts_in_names_of(mine: Sequence[Clause], theirs: Sequence[Clause]) -> list[str]:
     """Return the texts of a port's statements with its local names replaced by those of the reference's."""
     renamed = _renames(mine, theirs)
     return (
@@ -47,7 +47,7 @@ def texts_in_names_of(mine: Sequence[Statement], theirs: Sequence[Statement]) ->
     )
 
 
-def _renames(mine: Sequence[Statement], theirs: Sequence[Statement]) -> Mapping[str, str]:
+def _renames(mine: Sequence[Clause], theirs: Sequence[Clause]) -> Mapping[str, str]:
     """Return the reference's name for each name of a port that the reference does not use."""
     tokens, others = _tokens(mine), _tokens(theirs)
     own, other = {name for each in tokens for name in each}, {name for each in others for name in each}
@@ -66,11 +66,11 @@ def _renames(mine: Sequence[Statement], theirs: Sequence[Statement]) -> Mapping[
     return found
 
 
-def _shapes(statements: Sequence[Statement], local: set[str]) -> list[str]:
+def _shapes(statements: Sequence[Clause], local: set[str]) -> list[str]:
     return [_spelt(each, lambda name: "_" if name in local else name) for each in statements]
 
 
-def _tokens(statements: Sequence[Statement]) -> list[list[str]]:
+def _tokens(statements: Sequence[Clause]) -> list[list[str]]:
     """Return the local names and attributes of ``self`` that each statement uses, as often as it does."""
     local = {name for each in statements for name in _bound(each)}
     found: list[list[str]] = []
@@ -87,7 +87,7 @@ def _tokens(statements: Sequence[Statement]) -> list[list[str]]:
     return found
 
 
-def _bound(statement: Statement) -> Iterator[str]:
+def _bound(statement: Clause) -> Iterator[str]:
     """Yield the names to which a statement gives a value; the variables of comprehensions are renamed already."""
     for node in (node for part in statement.nodes for node in ast.walk(part)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -112,7 +112,7 @@ def _text(kind: str, parts: Sequence[ast.AST]) -> str:
     return "; ".join([kind, *map(ast.unparse, parts)])
 
 
-def _spelt(statement: Statement, name: Callable[[str], str]) -> str:
+def _spelt(statement: Clause, name: Callable[[str], str]) -> str:
     parts = [_Spelling(name).visit(copy.deepcopy(part)) for part in statement.nodes]
     return _text(statement.kind, parts)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.check_record import SourceText
-from pytest_tfdebug.parity.text.local_names import Statement, statement, texts_in_names_of
+from pytest_tfdebug.parity.text.local_names import Clause, statement, texts_in_names_of
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SourceFile:
         found = (self.method(base, name) for base in self._bases.get(class_name, ()) if base in self._bases)
         return next(filter(None, found), "")
 
-    def units(self, name: str) -> list[Statement]:
+    def units(self, name: str) -> list[Clause]:
         """Return the statements of a function, its parameters first."""
         node = self._functions[name]
         return [statement(node, node.lineno, node.args), *_units(node.body)]
@@ -143,7 +143,7 @@ class SourceFile:
                     seen.add(used)
                     todo.append((used, self.whole(used), (SourceRange(self.path, unit.first, unit.last), *callers)))
 
-    def _used(self, name: str, lines: SourceRange) -> Iterator[tuple[str, Statement]]:
+    def _used(self, name: str, lines: SourceRange) -> Iterator[tuple[str, Clause]]:
         """Yield the functions of this file that some lines of a function name, and the statement that does."""
         class_name = name.rpartition(".")[0]
         for unit, node in self._nodes(name, lines):
@@ -160,7 +160,7 @@ class SourceFile:
             if _meet(unit, lines) and named.search(unit.text):
                 yield SourceRange(self.path, unit.first, unit.last)
 
-    def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[Statement, ast.AST]]:
+    def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[Clause, ast.AST]]:
         meant = (unit for unit in self.units(name) if _meet(unit, lines))
         return ((unit, node) for unit in meant for part in unit.nodes for node in ast.walk(part))
 
@@ -194,7 +194,7 @@ def _parsed(path: str, text: str) -> SourceFile | None:
         return None
 
 
-def _units(body: list[ast.stmt]) -> Iterator[Statement]:
+def _units(body: list[ast.stmt]) -> Iterator[Clause]:
     for node in body:
         blocks: list[list[ast.stmt]] = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
         if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -210,7 +210,7 @@ def _units(body: list[ast.stmt]) -> Iterator[Statement]:
                 yield from _units(block)
 
 
-def _meet(unit: Statement, lines: SourceRange) -> bool:
+def _meet(unit: Clause, lines: SourceRange) -> bool:
     return unit.first <= lines.last and lines.first <= unit.last
 
 
@@ -255,10 +255,10 @@ def aligned(own: SourceFile, name: str, lines: SourceRange, reference: SourceFil
     return SourceRange(reference.path, same[0].first, same[-1].last) if same else None
 
 
-def _matcher(mine: list[Statement], theirs: list[Statement]) -> SequenceMatcher[str]:
+def _matcher(mine: list[Clause], theirs: list[Clause]) -> SequenceMatcher[str]:
     return SequenceMatcher(None, texts_in_names_of(mine, theirs), [unit.text for unit in theirs], autojunk=False)
 
 
-def _shown(units: list[Statement], first: int, last: int) -> list[Statement]:
+def _shown(units: list[Clause], first: int, last: int) -> list[Clause]:
     """Return some statements, or the one before which they belong."""
     return units[first:last] or units[first : first + 1] or units[-1:]

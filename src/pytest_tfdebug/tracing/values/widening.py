@@ -185,7 +185,7 @@ class Casts:
         if not self._table:
             yield
             return
-        with _Operators(self), _Functions(self):
+        with _WideOperators(self), _Functions(self):
             yield
 
     @contextmanager
@@ -246,7 +246,7 @@ class Casts:
 NO_CASTS = Casts({})
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
+class _WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
     """Gives every operator wider operands in place of those that it is given."""
 
     @classmethod
