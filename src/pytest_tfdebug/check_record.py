@@ -162,8 +162,8 @@ class LoadRecord:
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()
-    # how many tensors had each verdict, for a load whose numbers were looked at
-    verdicts: dict[str, int] = field(default_factory=dict, kw_only=True)
+    # how many tensors had each verdict, for a load whose numbers were looked at; a dict has no hash, records have one
+    verdicts: dict[str, int] = field(default_factory=dict, kw_only=True, hash=False)
 
 
 #: Why a golden cannot see an input that does nothing at all.

@@ -35,7 +35,7 @@ WALKED = {
 }
 #: Page -> what a block or command of it begins with -> why it is not run here.
 ELSEWHERE = {
-    "agents": {
+    "agents": {},
         "": "tests/integration/test_patch_file.py makes a patch and applies it, and all other tests check and record"
     },
     "README": {"pip install": "needs a package index; make release installs the package and tries it"},

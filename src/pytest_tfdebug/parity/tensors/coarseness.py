@@ -124,7 +124,7 @@ class _Allowed:
         if groups.shape[1] < _FEWEST:
             return torch.zeros(len(groups), dtype=torch.bool)
         allowed, spread = self._measured(groups)
-        is_few = ((groups != 0).sum(1) < _FEWEST) & (groups.shape[1] > _MANY)
+        is_few = ((groups != 0).sum(1) < _FEWEST) & ((groups.shape[1] > _MANY) | (spread == 0))
         return (allowed > self._limit * spread) & ~(groups == groups[:, :1]).all(1) & ~is_few
 
     def figures(self, groups: torch.Tensor) -> tuple[float, float]:
