@@ -35,8 +35,9 @@ WALKED = {
 }
 #: Page -> what a block or command of it begins with -> why it is not run here.
 ELSEWHERE = {
-    "agents": {},
-        "": "tests/integration/test_patch_file.py makes a patch and applies it, and all other tests check and record"
+    "agents": {
+        "pytest test_port.py": "tests/integration/test_patch_file.py makes a patch, and all other tests check and record",
+        "git apply": "tests/integration/test_patch_file.py applies it",
     },
     "README": {"pip install": "needs a package index; make release installs the package and tries it"},
     "github-actions": {"name: models": RECIPES, "repos:": RECIPES},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.parity.tensors.metrics import compare_leaf
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf, out_of_scale
 from pytest_tfdebug.parity.tensors.tolerance import NOISE_REACH
 from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.tensors import dtype_name, norm_of, widen
@@ -60,6 +60,8 @@ def told_coarse(name: str, output: torch.Tensor, tolerance: Tolerance) -> str:
     Returns:
         A sentence with what a wrong port may return, and one with what to do.
     """
+    if tolerance.scaled and (huge := out_of_scale(output)) is not None:  # the comparison looks at the rest apart
+        output = output.masked_fill(huge, 0)
     found = _coarse_part(output, tolerance)
     if found is None:
         return ""

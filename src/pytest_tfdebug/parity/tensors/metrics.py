@@ -99,7 +99,7 @@ def _found(actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -
     if expected.tensor is None:
         return measure_digest(expected, actual.tensor, tolerance)
     agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance)
-    if agrees and metrics is not None and tolerance.scaled and (loud := _loud(expected.tensor)) is not None:
+    if agrees and metrics is not None and tolerance.scaled and (loud := out_of_scale(expected.tensor)) is not None:
         theirs, mine = (each.to(loud.device).masked_fill(loud, 0) for each in (expected.tensor, actual.tensor))
         return _measure(theirs, mine, tolerance)
     return agrees, metrics
@@ -111,7 +111,7 @@ _FAR = 100.0
 _ENOUGH = 4
 
 
-def _loud(expected: torch.Tensor) -> torch.Tensor | None:
+def out_of_scale(expected: torch.Tensor) -> torch.Tensor | None:
     """Return where a tensor is so much larger than elsewhere that it would hide the rest; None where it is nowhere.
 
     That is a number that is repeated (a mask's -1e9, the least number of the dtype), and a row.
