@@ -26,7 +26,7 @@ def test_rounding_after_an_upgrade_is_drift():
 
     assert not report.ok
     assert assess(report, UPGRADE, []).finding == "drift"
-    assert str(assess(report, UPGRADE, [])).startswith("Drift or regression: it is probably drift: no module jumps")
+    assert str(assess(report, UPGRADE, [])).startswith("Regression or drift: it is probably drift: no module jumps")
     assert "torch 2.12.0 -> 2.13.0" in assess(report, UPGRADE, []).reason
 
 
@@ -38,7 +38,7 @@ def test_other_weights_are_a_regression_whatever_the_error_looks_like():
     found = assess(failing_by_rounding(), UPGRADE, ["lm_head.weight"])
 
     assert str(found) == (
-        "Drift or regression: it is probably a regression: the weights are not the recorded ones ('lm_head.weight')."
+        "Regression or drift: it is probably a regression: the weights are not the recorded ones ('lm_head.weight')."
     )
 
 
@@ -50,4 +50,4 @@ def test_output_that_is_gone_after_an_upgrade_is_neither_drift_nor_a_regression(
     found = assess(pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs)), UPGRADE, [])
 
     assert found.finding == "form"
-    assert str(found).startswith("Drift or regression: neither: no value differs in ")
+    assert str(found).startswith("Regression or drift: neither: no value differs in ")

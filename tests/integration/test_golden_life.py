@@ -151,7 +151,7 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
     failed.stdout.fnmatch_lines(
         [
             "*port.py:12 in blocks.0 (Block): *",
-            "*Drift or regression: it is probably a regression: *",
+            "*Regression or drift: it is probably a regression: *",
             "*'blocks.0.up' and 'blocks.0.down'.",
             "*Next: fix the port; do not update the golden.",
             "*Tensor: input [[]0] of 'blocks.0.down', shape (2, 3, 16), float32",

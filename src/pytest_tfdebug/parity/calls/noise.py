@@ -50,7 +50,7 @@ class Assessment:
     reason: str  # why, in a sentence
 
     def __str__(self) -> str:
-        return f"Drift or regression: {_NAMED[self.finding]}{self.reason}"
+        return f"Regression or drift: {_NAMED[self.finding]}{self.reason}"
 
 
 def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
