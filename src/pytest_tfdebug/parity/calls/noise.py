@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
-from pytest_tfdebug.errors import counted
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.records import FORMS, as_they_ended
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
-Finding = Literal["drift", "regression", "form", "unclear"]
+Finding = Literal["drift", "regression", "unclear"]
 
 #: A module that multiplies the error by this is a jump. Rounding in one layer of the models of ``fixtures/`` multiplies
 #: it by up to 8 (eager against SDPA attention, float32); the bugs of the catalogue start at 800.
@@ -36,7 +35,6 @@ _LARGE = 1e4
 _NAMED: dict[Finding, str] = {
     "drift": "it is probably drift: ",
     "regression": "it is probably a regression: ",
-    "form": "neither: ",
     "unclear": "",
 }
 _NO_JUMP = "no module jumps, and the relative L2 stays below"
@@ -46,7 +44,7 @@ _NO_JUMP = "no module jumps, and the relative L2 stays below"
 class Assessment:
     """What the evidence speaks for."""
 
-    finding: Finding  # ``form``: every value agrees, and what is returned has another form
+    finding: Finding
     reason: str  # why, in a sentence
 
     def __str__(self) -> str:
@@ -59,9 +57,6 @@ def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence
     kind, divergence = (culprit.kind, culprit.divergence) if culprit is not None else (None, None)
     if kind == "inputs":
         return Assessment("unclear", "the model was given other inputs.")
-    if changes and not wrong_weights and not any(_differ(item) for item in report.calls):
-        told = f"no value differs in {counted(report.tensors, 'tensor')}, and what is returned has another form."
-        return Assessment("form", told)
     is_gone = divergence is not None and divergence.comparison.problem == "missing"
     is_of_form = any(leaf.problem in FORMS for item in report.calls for leaf in item.outputs)
     for reason, holds in (
@@ -73,10 +68,6 @@ def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence
         if holds:
             return Assessment("regression", reason)
     return _told_by_size(report, "; ".join(changes))
-
-
-def _differ(item: CallComparison) -> bool:
-    return any(leaf.problem == "values" for leaf in item.made)
 
 
 def _told_by_size(report: ParityReport, since: str) -> Assessment:
