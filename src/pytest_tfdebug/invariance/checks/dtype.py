@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf, isfinite, isnan
@@ -17,8 +16,7 @@ from pytest_tfdebug.invariance.compare.outputs import compare_traces, is_in_cach
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tensors import dtype_name
-from pytest_tfdebug.tracing.record.leaves import replaced, walk
-from pytest_tfdebug.tracing.values.widening import changed, narrowed
+from pytest_tfdebug.tracing.record.leaves import duplicate, replaced, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -180,35 +178,29 @@ class DtypeCheck(Check):
             return
         for name in self.settings.dtypes:
             bound = self.settings.bound or BOUNDS[name]
+            lower = duplicate(self.model).to(getattr(torch, name))
+            inputs = replaced(self.call.inputs, partial(in_dtype, dtype=getattr(torch, name)))
             try:
-                with self._in(name) as inputs:
-                    errors = self._errors(self.call.leaves(inputs))
+                errors = self._errors(self.call.leaves(inputs, lower))
             except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
                 if any(words in str(error) for words in _LACKS):
                     self.skip(f"{self.call.name} in {name}: torch has no such operator here ({error})")
                     continue
-                self.report(name, self.raised(error))
+                self.report(name, self.raised(error, lower))
                 return
             self.outcome.repeats += bool(errors)
             if not errors:
                 self.skip(f"{self.call.name} in {name}: it returned no floating-point tensor to compare")
                 continue
             leaf, worst = max(errors.items(), key=lambda item: inf if isnan(item[1]) else item[1])
-            if not worst <= bound and not self._is_rounding(name, worst):
+            if not worst <= bound and not self._is_rounding(lower, inputs, name, worst):
                 told = f"{leaf or 'the returned tensor'} has a relative L2 error of {worst:.3g}"
                 first = f"{self.call.name} in {name} {self.verdict}: {told} (up to {bound:.3g} allowed)."
                 last = f"Keep that module in float32, or give bound= above {worst:.3g} if this is expected."
-                self.outcome.text = "\n".join([first, *self._worst_module(name), last])
+                self.outcome.text = "\n".join([first, *self._worst_module(lower, inputs, name), last])
                 return
 
-    @contextmanager
-    def _in(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the call's inputs in a dtype, in a block in which the model is in it, too."""
-        to_dtype = partial(in_dtype, dtype=getattr(torch, name))
-        with narrowed(self.model, ((), {}), getattr(torch, name)):
-            yield replaced(self.call.inputs, to_dtype)
-
-    def _is_rounding(self, name: str, worst: float) -> bool:
+    def _is_rounding(self, lower: torch.nn.Module, inputs: dict[str, Any], name: str, worst: float) -> bool:
         """Tell whether the model magnifies rounding, and note it if so; a bound that was asked for holds all the same.
 
         A model magnifies rounding if rounding its weights alone changes its float32 answer about as much (deep models),
@@ -216,20 +208,20 @@ class DtypeCheck(Check):
         """
         if self.settings.bound is not None or not isfinite(worst):
             return False
-        if self._of_rounded_weights(name) < worst / _SHARE and not self._chooses_otherwise(name):
+        if self._of_rounded_weights(name) < worst / _SHARE and not self._chooses_otherwise(lower, inputs, BOUNDS[name]):
             return False
         told = f"{self.call.name} magnifies the rounding of {name}: its relative L2 error is {worst:.3g}"
         self.outcome.notes.append(told)
         return True
 
-    def _chooses_otherwise(self, name: str) -> bool:
+    def _chooses_otherwise(self, lower: torch.nn.Module, inputs: dict[str, Any], bound: float) -> bool:
         with Choices() as expected:
             self.call.again(self.call.inputs)
-        with self._in(name) as inputs, Choices() as actual:
-            self.call.again(inputs)
+        with Choices() as actual:
+            self.call.again(inputs, lower)
         pair = first_other(expected.made, actual.made)
         given = [] if pair is None else [choice.given for choice in pair]
-        return pair is not None and given[0].shape == given[1].shape and relative_error(*given) <= BOUNDS[name]
+        return pair is not None and given[0].shape == given[1].shape and relative_error(*given) <= bound
 
     def _of_rounded_weights(self, name: str) -> float:
         """Return the error of the model in float32 with weights and inputs that were rounded to a dtype.
@@ -237,9 +229,10 @@ class DtypeCheck(Check):
         It is inf where that alone changes the shapes of all that it returns, as where durations are rounded (VITS).
         """
         to_dtype = partial(rounded, dtype=getattr(torch, name))
-        with changed(self.model, to_dtype):
-            errors = self._errors(self.call.leaves(replaced(self.call.inputs, to_dtype)))
-        return max(errors.values(), default=inf)
+        model = duplicate(self.model)
+        for parameter in model.parameters():
+            parameter.copy_(to_dtype(parameter))
+        return max(self._errors(self.call.leaves(replaced(self.call.inputs, to_dtype), model)).values(), default=inf)
 
     def _errors(self, actual: Leaves) -> dict[str, float]:
         """Return the relative error of each output that both sides have, by leaf path."""
@@ -252,11 +245,9 @@ class DtypeCheck(Check):
             errors[path] = relative_error(*(self.unpadded.blank(each, axes) for each in (tensor, other)))
         return errors
 
-    def _worst_module(self, dtype: str) -> Iterator[str]:
+    def _worst_module(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
         """Yield the module that adds most of the error, which is the culprit, and what the dtype cannot hold there."""
-        expected = recorded(self.call, self.call.inputs, self.call.model)
-        with self._in(dtype) as inputs:
-            actual = recorded(self.call, inputs, self.call.model)
+        expected, actual = recorded(self.call, self.call.inputs, self.call.model), recorded(self.call, inputs, lower)
         _, comparator = compare_traces(expected, widened_trace(actual), self.unpadded, Tolerances(0.0, 0.0))
         own = largest_own_error(comparator.finish().calls)
         call, source = own.item.call, own.item.call.source or own.item.call.called_at
