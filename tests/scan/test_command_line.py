@@ -311,7 +311,7 @@ def test_a_reason_of_any_characters_is_written_and_shown_on_one_line(small, run,
     code, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--format", "markdown")
     assert code == 0
     assert json.loads((tmp_path / "scan_test_forward.json").read_text())["test_forward"]["tests"][0]["reason"] == (
-        "half \ud800 of a pair\nand more"
+        "half \\ud800 of a pair\nand more"  # the half of a character is shown as it is written
     )
     _, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--no_cache")
     assert r" - aleph: half \ud800 of a pair and more  (ATest, tests/models/aleph" in out
