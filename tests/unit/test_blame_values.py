@@ -1189,7 +1189,7 @@ def test_an_input_is_no_output_whose_halves_are_put_together_again(monkeypatch):
 
     place = report.culprit.reference
     assert "step(x.flip(-1))" in linecache.getline(place.file, place.first)
-    assert "with flip left out" in report.culprit.proved
+    assert report.culprit.proved.startswith("your port lacks the flip of test_blame_values.py")
 
 
 class TakesAway(Layer):

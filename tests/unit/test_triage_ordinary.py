@@ -124,10 +124,6 @@ def shapes_do_not_meet():
     return torch.zeros(1, 3) @ Port(4).linear.weight
 
 
-def sizes_do_not_broadcast():
-    return torch.zeros(3) + torch.zeros(4)
-
-
 def unknown_attribute_of_a_model():
     config = BertConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
     return BertModel(config).no_such_layer
@@ -239,10 +235,6 @@ def config_without_the_attribute():
     BertConfig().cache_size  # noqa: B018 - that it is missing is the point
 
 
-def heads_that_do_not_divide():
-    BertModel(BertConfig(hidden_size=30, num_attention_heads=4))
-
-
 ORDINARY = [
     plain_assertion,
     assertion_about_a_cuda_text,
@@ -266,7 +258,6 @@ ORDINARY = [
     unexpected_argument_of_the_users,
     no_attribute_of_the_users,
     shapes_do_not_meet,
-    sizes_do_not_broadcast,
     unknown_attribute_of_a_model,
     type_error,
     assertion_of_unittest,
@@ -288,7 +279,6 @@ ORDINARY = [
     argument_of_the_users_trainer,
     pickle_of_the_users,
     config_without_the_attribute,
-    heads_that_do_not_divide,
     group_of_ordinary_errors,
 ]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.parity.patch.tried_source import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ class LiveFile:
         self.path = str(module.__file__)
         self.text = Path(self.path).read_text(encoding="utf-8")
         self._functions = dict(_functions_of(module))
-        self._plain = dict(_codes(compile(self.text, self.path, "exec")))
+        self._plain = dict(_codes(code_of(self.text, self.path)))
 
     @contextmanager
     def edited(self, edit: LineEdit) -> Iterator[bool]:
@@ -42,7 +43,7 @@ class LiveFile:
         """
         lines = self.text.splitlines()
         lines[edit.line - 1] = edit.text
-        codes = dict(_codes(compile("\n".join(lines) + "\n", self.path, "exec")))
+        codes = dict(_codes(code_of("\n".join(lines) + "\n", self.path)))
         changed = {
             name: function
             for name, function in self._functions.items()

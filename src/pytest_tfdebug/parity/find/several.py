@@ -37,6 +37,7 @@ class Faults(NamedTuple):
     claims: tuple[Claim, ...] = ()  # in the order of the forward
     summary: str = ""  # what became of all, in a sentence: ``after these 3 changes every output agrees``
     is_mended: bool = False  # whether every output agrees after changes alone
+    seconds: float = 0.0  # seconds of work that were spent on it
 
     def beside(self, first: Culprit) -> tuple[Culprit, ...]:
         """Return the faults but for the first one, which may be known from other evidence."""
@@ -48,13 +49,14 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
     """Return what values say of two forwards with a proof, or with every fault where there are several.
 
     Where the reference's values do not all agree behind the first fault, every fault is looked for; a change of one
-    place that makes all outputs agree is still the better answer, unless each of several faults is mended.
+    place that makes all outputs agree is still the better answer, unless each of several faults is mended. Both
+    searches share one budget.
     """
     look = replace(look, again=trial.again)
     faults = _several(look, trial)
     if faults.is_mended and len(faults.claims) > 1:
         return replace(_led_by(faults, look), search="proved")
-    found = with_proof(look, trial._replace(begun=None))
+    found = with_proof(look, trial._replace(begun=None), faults.seconds)
     is_proved = found.seen is None or found.seen.proved
     return found if is_proved or not faults.claims else _led_by(faults, found)
 
@@ -88,7 +90,7 @@ def faults_of(fronts: Fronts) -> Faults:
         told = tuple(replace(each, proved=_together(each, others, past)) for each in claims)
     else:  # what mends it was not tried to the end
         told = tuple(replace(each, proved="") for each in claims)
-    return Faults(told, _summary(fronts, len(told), past), fronts.is_mended)
+    return Faults(told, _summary(fronts, len(told), past), fronts.is_mended, fronts.seconds)
 
 
 def _shown(front: Front) -> Claim | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from contextlib import contextmanager
 from inspect import CO_OPTIMIZED, unwrap
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def outputs_with(forward: Rerun, file: str, text: str) -> dict[str, torch.Tensor] | None:
     """Return the outputs of a model, by leaf path, with another text of a file of its code; None where it raises."""
     try:
-        code = compile(text, file, "exec")
+        code = code_of(text, file)
     except SyntaxError:
         return None
     with _in_place(forward.model, file, code):
@@ -32,6 +33,17 @@ def outputs_with(forward: Rerun, file: str, text: str) -> dict[str, torch.Tensor
             return outputs_of(forward)
         except Exception:  # noqa: BLE001 - an edit that nobody made may raise whatever it likes
             return None
+
+
+def code_of(text: str, file: str) -> types.CodeType:
+    """Compile the text of a file; what Python would warn of is not the user's, who wrote another text.
+
+    Raises:
+        SyntaxError: If it is no Python.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(text, file, "exec")
 
 
 def outputs_of(forward: Rerun) -> dict[str, torch.Tensor]:

@@ -33,6 +33,8 @@ _BEYOND = 0.6
 _ALIKE = 0.9
 #: Places at which a forward is changed, at most.
 _MOST = 24
+#: Share of the budget of an explanation for this search: what is left is for one change that makes all outputs agree.
+_SHARE_OF_ALL = 0.6
 #: Shares of what is left of the budget for the value that leads past a fault, and with the changes that mend it.
 _TO_PAST, _TO_CHANGES = 0.3, 0.6
 #: What comes first: a change that mended the same in another layer.
@@ -59,6 +61,7 @@ class Fronts:
 
     found: tuple[Front, ...]
     end: End
+    seconds: float = 0.0  # seconds of work that the search took
     is_one: bool = False  # whether one value of the reference makes every output agree: the fault is one, not searched
 
     @property
@@ -78,7 +81,9 @@ def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
     Returns:
         The faults. One in every layer is one.
     """
-    return _FaultSearch(port, reference, trial).fronts()
+    search = _FaultSearch(port, reference, trial)
+    fronts = search.fronts()
+    return replace(fronts, seconds=search.budget.seconds * min(1.0, search.budget.spent()))
 
 
 class _Option(NamedTuple):
@@ -105,7 +110,7 @@ class _FaultSearch:
 
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
-        self._budget = Budget(seconds_of(trial))
+        self.budget = Budget(_SHARE_OF_ALL * seconds_of(trial), trial.begun)
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._led: set[Hashable] = set()  # the lines that were led past
 
@@ -123,7 +128,7 @@ class _FaultSearch:
                     return Fronts((), "agrees", is_one=True)
                 front, is_known = self._last(at, past) if is_last else self._next(at, past)
             if front is None:
-                return Fronts(tuple(found), "cut" if self._budget.spent() >= 1 else "exhausted")
+                return Fronts(tuple(found), "cut" if self.budget.spent() >= 1 else "exhausted")
             if not is_known:
                 found.append(front)
             if is_last:
@@ -139,7 +144,7 @@ class _FaultSearch:
 
     def _last(self, at: Round, past: Past | None) -> tuple[Front, bool]:
         """Return the last fault, and whether it was found in another layer: as if it were the only one."""
-        left = self._budget.seconds * max(0.0, 1 - self._budget.spent())
+        left = self.budget.seconds * max(0.0, 1 - self.budget.spent())
         proof = prove(at.pair, at.pairs, self._trial._replace(seconds=left, begun=None, again=None)).proof
         keys = set() if proof is None else {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
         is_led = proof is None and past is not None and _way(at, past) in self._led
@@ -174,14 +179,14 @@ class _FaultSearch:
 
     def _until(self, at: Round, share: float) -> Callable[[], bool]:
         """Return what tells whether a share of what is left of the budget is spent."""
-        spent, done = self._budget.spent(), at.search.work
+        spent, done = self.budget.spent(), at.search.work
         end = spent + (1 - spent) * share
 
         def is_over() -> bool:
             nonlocal done
-            self._budget.take(at.search.work - done)
+            self.budget.take(at.search.work - done)
             done = at.search.work
-            return self._budget.spent() >= end
+            return self.budget.spent() >= end
 
         return is_over
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 
 #: Share of the spread of a row or column above which what is allowed there is coarse. In 846 outputs of 165 forwards of
-#: transformers the coarsest is 3e-3 in float32 (0.035 in float16, 0.28 in bfloat16), but for caches of about 1e-7; the
-#: mildest of nine outputs that hid a fault is 0.14.
-_LIMITS = {"float64": 1e-2, "float32": 1e-2, "float16": 0.1, "bfloat16": 1.0}
+#: transformers the coarsest is 3e-3 in float32 (0.035 in float16, 0.28 in bfloat16), but for caches of about 1e-7;
+#: ramps, as tests of small modules take, have up to 0.016; the mildest of nine outputs that hid a fault is 0.14.
+_LIMITS = {"float64": 3e-2, "float32": 3e-2, "float16": 0.1, "bfloat16": 1.0}
 #: The same for a tolerance that somebody gave: what it allows was meant, unless it allows everything.
 _GIVEN = 1.0
 #: Share of the rows, or of the columns, that must be coarse.

@@ -116,7 +116,7 @@ def out_of_scale(expected: torch.Tensor) -> torch.Tensor | None:
 
     That is a number that is repeated (a mask's -1e9, the least number of the dtype), and a row.
     """
-    if not expected.is_floating_point() or expected.numel() > DEVICE_PIECE:
+    if not expected.is_floating_point() or not 0 < expected.numel() <= DEVICE_PIECE:
         return None
     size = widen(expected).nan_to_num(0.0, 0.0, 0.0).abs()
     loud, largest = torch.zeros_like(size, dtype=torch.bool), size.max()

@@ -62,7 +62,7 @@ def on_disk(file: str) -> str:
     if Path(file).is_absolute():
         return file
     folders = (Path(folder or ".") / file for folder in sys.path)
-    return next((str(path) for path in folders if path.is_file()), file)
+    return next((str(path.absolute()) for path in folders if path.is_file()), file)
 
 
 #: Share of the statements of two functions from which they are one but for the rest, and places in which they differ.

@@ -163,7 +163,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
 
 
 #: Settings by which torch computes float32 with fewer digits, or adds up halves in halves: object, name, and the value
-#: without; of the two ways to say one thing, the one that the process does not use refuses to be read.
+#: without; of the two ways to say one thing, the one that the process does not use refuses to be read. All of a GPU.
 _SHORTCUTS = (
     ("cudnn", "allow_tf32", False),
     ("cudnn.conv", "fp32_precision", "ieee"),
@@ -187,7 +187,7 @@ def float32_kept() -> Iterator[None]:
             if before != "highest":
                 stack.callback(torch.set_float32_matmul_precision, before)
                 torch.set_float32_matmul_precision("highest")
-        for place, name, exact in _SHORTCUTS:
+        for place, name, exact in _SHORTCUTS if torch.cuda.is_available() else ():  # compiled code is bound to them
             with suppress(RuntimeError, AttributeError):
                 holder = operator.attrgetter(place)(torch.backends)
                 given = getattr(holder, name)
