@@ -109,7 +109,9 @@ def test_a_value_that_overflows_between_two_modules_is_placed_there():
 def test_weights_that_are_too_large_for_a_dtype_break_no_promise():
     backbone, config_class = classes("PPLCNetV3Backbone", "PPLCNetV3Config")
 
-    finding = found(backbone, "dtype", config_class(), {"pixel_values": torch.rand(1, 3, 64, 64)})
+    pixels = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+    finding = found(backbone, "dtype", config_class(), {"pixel_values": pixels})
 
     assert not finding.failure
     assert "float16 ends at 6.55e+04" in finding.note

@@ -7,7 +7,7 @@ import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
 
 pytest.importorskip("transformers")
 
-MOST = 200
+MOST = 250
 
 SOURCE = '''
 import os
@@ -66,11 +66,11 @@ def test_port(tf_golden, pytestconfig):
     finally:
         sys.setprofile(None)
     if pytestconfig.getoption("tf_golden") != "update":
-        assert 0 < sum(moves.values()) <= MOST, [sum(moves.values()), *moves.most_common()]
+        assert 0 < sum(moves.values()) <= MOST, [sum(moves.values()), *moves.most_common(40)]
 '''
 
 
-def test_a_failing_check_moves_between_rooms_at_most_200_times(pytester):
+def test_a_failing_check_moves_between_rooms_at_most_250_times(pytester):
     pytester.makepyfile(test_it=SOURCE.replace("MOST", str(MOST)))
     pytester.runpytest_inprocess("--tf-golden=update", "-q").assert_outcomes(passed=1)
 

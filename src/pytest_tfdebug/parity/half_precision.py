@@ -51,7 +51,7 @@ _NAMES = frozenset(map(dtype_name, HALF))
 
 def halves_of(trace: Trace) -> frozenset[str]:
     """Return which dtypes of half precision the tensors of a forward have."""
-    return _NAMES & {record.dtype for record in trace.records()}
+    return _NAMES & trace.dtypes()
 
 
 def is_wide(trace: Trace) -> bool:

@@ -106,6 +106,10 @@ class Trace:
             yield from (write.record for write in call.writes)
             yield from call.outputs or ()
 
+    def dtypes(self) -> frozenset[str]:
+        """Return the names of the dtypes of all recorded tensors."""
+        return frozenset(record.dtype for record in self.records())
+
     def tensor(self, path: str, call: int, direction: Direction, leaf: str) -> torch.Tensor | None:
         """Return a leaf of the ``call``-th call of a module; None where there is none, or its elements are not kept."""
         found = (each for each in self.calls if (each.path, each.call) == (path, call))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.records import FAILING
-from pytest_tfdebug.tracing.record.modules import is_opaque, modules_by_path, uncompiled
-from pytest_tfdebug.tracing.record.signatures import input_name, parameters_of
+from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, uncompiled
+from pytest_tfdebug.tracing.record.signatures import input_name, named_inputs, parameters_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -123,9 +123,9 @@ def _in_modes(model: torch.nn.Module, wanted: Mapping[str, bool]) -> Iterator[No
 
 def compiled(compared: Compared, _expected: Trace, again: Rerun) -> Iterator[Circumstance]:
     """Yield the first module that is compiled, where the reference was not."""
-    if not any(map(is_opaque, again.model.modules())):
+    first = first_opaque(again.model)
+    if first is None:
         return
-    first = next((path for path, module in modules_by_path(again.model).items() if is_opaque(module)), "")
     call = next((item.call for item in compared.calls if item.call.path == first), compared.calls[0].call)
     told = "compiled it differs, uncompiled it agrees: the compiler changes the result"
     why = "The module is right as it is written: every output agrees if it runs so."
@@ -166,16 +166,17 @@ def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tupl
     partners = _partners(again.model, expected)
     given = _arguments_of(again, partners) if partners else {}
     roots = [record for call in expected.calls[:1] for record in call.inputs]
+    modules = modules_by_path(again.model) if given else {}
+    taken = parameters_by_path(modules)
     for call in (item.call for item in compared.calls if item.call.parent is not None):
         partner = theirs.get((partners.get(call.path, ""), call.call))
         if partner is None or (call.path, call.call) not in given:
             continue
-        taken = parameters_of(modules_by_path(again.model)[call.path].forward)
-        for record in partner.inputs:
-            name = input_name(record.leaf, partner.parameters).strip("[]'")
-            tensor = _whole(record, name, roots, partner)
-            if name in taken and name not in given[call.path, call.call] and tensor is not None:
-                yield _Lacking(modules_by_path(again.model)[call.path], call, tensor), name
+        for name, record in named_inputs(partner).items():
+            if name in taken[call.path] and name not in given[call.path, call.call]:
+                tensor = _whole(record, name, roots, partner)
+                if tensor is not None:
+                    yield _Lacking(modules[call.path], call, tensor), name
 
 
 def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: Call) -> torch.Tensor | None:
@@ -194,9 +195,10 @@ def _partners(model: torch.nn.Module, expected: Trace) -> dict[str, str]:
     classes = {call.path: call.class_name for call in expected.calls}
     root = expected.calls[0].path
     found: dict[str, str] = {}
-    for path, module in modules_by_path(model).items():
-        name = type(module).__name__
-        if len(parameters_of(module.forward)) == 1:  # it was given that, or it could not have been called
+    modules = modules_by_path(model)
+    for path, taken in parameters_by_path(modules).items():
+        name = type(modules[path]).__name__
+        if len(taken) == 1:  # it was given that, or it could not have been called
             continue
         if path and name == classes[root]:
             found[path] = root
@@ -213,15 +215,16 @@ def _arguments_of(again: Rerun, among: Iterable[str]) -> dict[tuple[str, int], s
     found: dict[tuple[str, int], set[str]] = {}
     count: dict[str, int] = {}
     modules, handles = modules_by_path(again.model), []
+    names = parameters_by_path(modules)
 
-    def note(path: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        named = {**dict(zip(parameters_of(module.forward), args, strict=False)), **kwargs}
+    def note(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        named = {**dict(zip(names[path], args, strict=False)), **kwargs}
         found[path, count.get(path, 0)] = {name for name, value in named.items() if value is not None}
         count[path] = count.get(path, 0) + 1
 
     try:
         for path in among:
-            hook = lambda module, args, kwargs, path=path: note(path, module, args, kwargs)  # noqa: E731 - with its path
+            hook = lambda _, args, kwargs, path=path: note(path, args, kwargs)  # noqa: E731 - with its path
             handles.append(modules[path].register_forward_pre_hook(hook, with_kwargs=True))
         again.run()
     finally:
@@ -234,19 +237,20 @@ def _arguments_of(again: Rerun, among: Iterable[str]) -> dict[tuple[str, int], s
 def _given(lacking: Mapping[str, list[_Lacking]]) -> Iterator[None]:
     """Run a block in which modules are given what they lack."""
     handles, count = [], dict[str, int]()
+    modules = {each.call.path: each.module for some in lacking.values() for each in some}
+    taken = parameters_by_path(modules)
     tensors = {(each.call.path, each.call.call, name): each.tensor for name, some in lacking.items() for each in some}
 
-    def give(path: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        names, number = parameters_of(module.forward), count.get(path, 0)
+    def give(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        names, number = taken[path], count.get(path, 0)
         count[path] = number + 1
         named = {**dict(zip(names, args, strict=False)), **kwargs}
         more = {name: tensors[path, number, name] for name in lacking if (path, number, name) in tensors}
         return (), {**named, **more}
 
-    modules = {each.call.path: each.module for some in lacking.values() for each in some}
     try:
         for path, module in modules.items():
-            hook = lambda own, args, kwargs, path=path: give(path, own, args, kwargs)  # noqa: E731 - with its path
+            hook = lambda _, args, kwargs, path=path: give(path, args, kwargs)  # noqa: E731 - with its path
             handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.patch.source_edits import Edit, edits_of, statement_at
-from pytest_tfdebug.parity.patch.tried_source import outputs_of, outputs_with
+from pytest_tfdebug.parity.patch.tried_source import outputs_with
 from pytest_tfdebug.parity.proof.prove import held_outputs
 from pytest_tfdebug.parity.proof.second_call import other_calls
 from pytest_tfdebug.values import Fingerprint, distance
@@ -73,8 +73,8 @@ def _found(
     culprits: Sequence[Culprit], pair: ForwardPair, port: Rerun, reference: Rerun
 ) -> tuple[_EditPlace, ...] | None:
     """Return an edit for each fault, after which every output agrees on both calls; None where none was found."""
-    calls = [_HeldPort(port, outputs_of(reference))]
-    calls += [_HeldPort(own, outputs_of(theirs)) for own, theirs in other_calls(port, reference)]
+    calls = [_HeldPort(port, reference.outputs())]
+    calls += [_HeldPort(own, theirs.outputs()) for own, theirs in other_calls(port, reference)]
     candidates = [list(itertools.islice(_candidates(each), _MOST)) for each in culprits]
     if len(candidates) == 1:
         combined: Iterator[tuple[_EditPlace, ...]] = ((each,) for each in candidates[0])

@@ -9,15 +9,10 @@ from contextlib import contextmanager
 from inspect import CO_OPTIMIZED, unwrap
 from typing import TYPE_CHECKING
 
-import torch
-
-from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import uncompiled
-from pytest_tfdebug.tracing.record.signatures import method_of
-from pytest_tfdebug.tracing.record.state import preserved
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -30,7 +25,7 @@ def outputs_with(forward: Rerun, file: str, text: str) -> dict[str, torch.Tensor
         return None
     with _in_place(forward.model, file, code):
         try:
-            return outputs_of(forward)
+            return forward.outputs()
         except Exception:  # noqa: BLE001 - an edit that nobody made may raise whatever it likes
             return None
 
@@ -44,15 +39,6 @@ def code_of(text: str, file: str) -> types.CodeType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return compile(text, file, "exec")
-
-
-def outputs_of(forward: Rerun) -> dict[str, torch.Tensor]:
-    """Make a forward again and return its outputs, by leaf path."""
-    args, kwargs = forward.inputs()
-    with preserved(forward.model), torch.no_grad(), uncompiled(forward.model), torch.random.fork_rng(devices=[]):
-        forward.seed()
-        output = method_of(forward.model, forward.method)(*args, **kwargs)
-    return {leaf.path: leaf.tensor for leaf in walk(output)}
 
 
 @contextmanager

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, Replay
-from pytest_tfdebug.tracing.record.leaves import replaced, walk
-from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.proof.forward import Edit
     from pytest_tfdebug.parity.proof.search import Mend, Search
+    from pytest_tfdebug.tracing.values.rerun import Rerun
     from pytest_tfdebug.values import Values
 
 #: How many more tokens and rows the second call has: the first that both forwards take counts.
@@ -67,7 +66,7 @@ def second_call(port: Rerun, own: Tape, reference: Rerun, theirs: Tape) -> Secon
         reference: The reference and its inputs; the port must have been given the same tensors.
         theirs: What ran in that.
     """
-    known = [leaf.tensor for leaf in walk(reference.inputs())]
+    known = reference.tensors()
     if not _are_given(port, known):
         return None
     for tokens, rows in _LONGER:
@@ -83,13 +82,13 @@ def second_call(port: Rerun, own: Tape, reference: Rerun, theirs: Tape) -> Secon
 
 def other_calls(port: Rerun, reference: Rerun) -> Iterator[tuple[Rerun, Rerun]]:
     """Yield both forwards on other inputs, if these can be made and the reference takes them."""
-    known = [leaf.tensor for leaf in walk(reference.inputs())]
+    known = reference.tensors()
     if not _are_given(port, known):
         return
     for tokens, rows in _LONGER:
         try:
             change = _other(known, tokens, rows)
-            own, theirs = (_on(forward, change) for forward in (port, reference))
+            own, theirs = (forward.on(change) for forward in (port, reference))
         except _UnknownFormError:
             continue
         if theirs.values() is not None:
@@ -99,7 +98,7 @@ def other_calls(port: Rerun, reference: Rerun) -> Iterator[tuple[Rerun, Rerun]]:
 
 def sizes_of(forward: Rerun) -> Iterator[tuple[int, str]]:
     """Yield the sizes of the inputs of a forward, and what each is called."""
-    tensors = [leaf.tensor for leaf in walk(forward.inputs())]
+    tensors = forward.tensors()
     for rows, tokens in (tuple(each.shape) for each in tensors if each.dim() == _BATCH_AND_TOKENS):
         yield tokens, "its length"
         yield rows, "its number of rows"
@@ -114,23 +113,16 @@ def _ran(forward: Rerun, change: Callable[[torch.Tensor], torch.Tensor], like: T
     """Make a forward on other inputs; None where it does not run the same operators there."""
     tape = Tape()
     with torch.random.fork_rng(devices=[]):
-        values = _on(forward, change).values(tape=tape)
+        values = forward.on(change).values(tape=tape)
     if values is None or [step.operator for step in tape.steps] != [step.operator for step in like.steps]:
         return None
     return Ran(values, tape)
 
 
-def _on(forward: Rerun, change: Callable[[torch.Tensor], torch.Tensor]) -> Rerun:
-    """Return a forward on other inputs."""
-    args, kwargs = replaced(forward.inputs(), change)
-    return Rerun(forward.model, args, kwargs, forward.method)
-
-
 def _are_given(forward: Rerun, known: Sequence[torch.Tensor]) -> bool:
     """Tell whether a forward is given none but known tensors."""
     return all(
-        any(each.shape == leaf.tensor.shape and torch.equal(each, leaf.tensor) for each in known)
-        for leaf in walk(forward.inputs())
+        any(each.shape == tensor.shape and torch.equal(each, tensor) for each in known) for tensor in forward.tensors()
     )
 
 

@@ -188,6 +188,11 @@ def is_opaque(module: torch.nn.Module) -> bool:
     )
 
 
+def first_opaque(model: torch.nn.Module) -> str | None:
+    """Return the path of the first module that hooks do not see into; None where they see all."""
+    return next((path for path, module in modules_by_path(model).items() if is_opaque(module)), None)
+
+
 def hidden_by_compiler(root: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> Collection[str]:
     """Return the paths of the modules that cannot be seen; what is compiled itself can be seen from outside."""
     if is_opaque(root):

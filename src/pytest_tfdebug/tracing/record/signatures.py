@@ -18,6 +18,7 @@ from pytest_tfdebug.tracing.record.modules import bare
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.records import Call, TensorRecord
 
 #: Kinds of parameters that are given by their place, and those that collect what has none of its own.
 BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -41,6 +42,11 @@ def positional_parameters(module_class: type) -> tuple[str, ...]:
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the parameters that a bound method takes by position; none where they cannot be known."""
     return tuple(name for name, parameter in _parameters(function).items() if parameter.kind in BY_POSITION)
+
+
+def parameters_by_path(modules: Mapping[str, torch.nn.Module]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the parameters that the forward of each module takes by position."""
+    return {path: parameters_of(module.forward) for path, module in modules.items()}
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -227,6 +233,11 @@ def input_name(leaf: str, parameters: tuple[str, ...]) -> str:
     if positional and int(positional[1]) < len(parameters):
         return parameters[int(positional[1])] + leaf[positional.end() :]
     return leaf
+
+
+def named_inputs(call: Call) -> dict[str, TensorRecord]:
+    """Return the tensors that a call was given, by the names of its parameters."""
+    return {input_name(record.leaf, call.parameters).strip("[]'"): record for record in call.inputs}
 
 
 @lru_cache(maxsize=16384)

@@ -10,8 +10,10 @@ import torch
 
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.generators import put_back, states
+from pytest_tfdebug.tracing.record.leaves import replaced, walk
+from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of
-from pytest_tfdebug.tracing.record.state import kept
+from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.tracing.values.widening import computing, to_float32, widened
 from pytest_tfdebug.values import Fingerprint, are_among
@@ -65,6 +67,23 @@ class Rerun:
             self.seed()
             call = self.model if self.method == "forward" else method_of(self.model, self.method)
             call(*args, **kwargs)
+
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """Make the forward again, as it is, and return its outputs by leaf path."""
+        args, kwargs = self.inputs()
+        with preserved(self.model), torch.no_grad(), uncompiled(self.model), torch.random.fork_rng(devices=[]):
+            self.seed()
+            output = method_of(self.model, self.method)(*args, **kwargs)
+        return {leaf.path: leaf.tensor for leaf in walk(output)}
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors of the inputs."""
+        return [leaf.tensor for leaf in walk(self.inputs())]
+
+    def on(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Rerun:
+        """Return the forward on other inputs: each tensor of them changed."""
+        args, kwargs = replaced(self.inputs(), change)
+        return Rerun(self.model, args, kwargs, self.method)
 
     def widened(self, wider: Wider) -> Rerun:
         """Return the same forward in wider dtypes."""
