@@ -300,7 +300,7 @@ def report_on_port_without_mixer(monkeypatch):
         prove = explained.with_proof
         monkeypatch.setattr(
             "pytest_tfdebug.parity.find.several.with_proof",
-            lambda look, trial: prove(replace(look, claim=seems(look.claim)), trial),
+            lambda look, *found: prove(replace(look, claim=seems(look.claim)), *found),
         )
         reference = load_reference()
         port = load_port(reference)

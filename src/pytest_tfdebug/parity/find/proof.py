@@ -15,7 +15,7 @@ from pytest_tfdebug.parity.find.proved_changes import changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.proof.prove import prove, seconds_of
+from pytest_tfdebug.parity.proof.prove import prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.proof.changes import Change
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.proof.prove import Proof, Trial
+    from pytest_tfdebug.parity.proof.prove import Proof, Searched, Trial
     from pytest_tfdebug.parity.proof.search import Mend
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, SearchEnd, SourceRange
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 _REORDERING = frozenset({"permute", "transpose"})
 
 
-def with_proof(look: Explained, trial: Trial, spent: float = 0.0) -> Explained:
+def with_proof(look: Explained, trial: Trial, searched: Searched | None = None) -> Explained:
     """Return what values say of two forwards with what a proof claims, where one can be had.
 
     Args:
         look: What values say.
         trial: What ran in both forwards.
-        spent: Seconds of work of the budget that are spent.
+        searched: How the search for a proof ended; None to search.
     """
     if look.pair is None or look.claim is None or look.claim.kind == "random":
         return look
     pair, pairs = look.pair, look.pair.pair_results(AGREE)
     notes: list[str] = []
     with second_look(notes, "The search for a proof failed"):
-        searched = prove(pair, pairs, trial._replace(seconds=seconds_of(trial) - spent))
-        proof, note = searched.proof, _told_end(searched.end, searched.seconds + spent)
+        searched = searched or prove(pair, pairs, trial)
+        proof, note = searched.proof, _told_end(searched.end, searched.seconds)
         if proof is not None:
             look = told_by(proof, look)
         return replace(look, search=searched.end, search_note=note)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.proof.prove import Trial
+    from pytest_tfdebug.parity.proof.prove import Searched, Trial
     from pytest_tfdebug.parity.proof.several import Front, Fronts
     from pytest_tfdebug.records import Culprit, SourceRange
 
@@ -37,7 +37,6 @@ class Faults(NamedTuple):
     claims: tuple[Claim, ...] = ()  # in the order of the forward
     summary: str = ""  # what became of all, in a sentence: ``after these 3 changes every output agrees``
     is_mended: bool = False  # whether every output agrees after changes alone
-    seconds: float = 0.0  # seconds of work that were spent on it
 
     def beside(self, first: Culprit) -> tuple[Culprit, ...]:
         """Return the faults but for the first one, which may be known from other evidence."""
@@ -48,15 +47,14 @@ class Faults(NamedTuple):
 def with_faults(look: Explained, trial: Trial) -> Explained:
     """Return what values say of two forwards with a proof, or with every fault where there are several.
 
-    Where the reference's values do not all agree behind the first fault, every fault is looked for; a change of one
-    place that makes all outputs agree is still the better answer, unless each of several faults is mended. Both
-    searches share one budget.
+    Where the reference's values do not all agree behind the first fault, and no change of one place soon makes all
+    outputs agree, every fault is looked for.
     """
     look = replace(look, again=trial.again)
-    faults = _several(look, trial)
+    faults, searched = _several(look, trial)
     if faults.is_mended and len(faults.claims) > 1:
         return replace(_led_by(faults, look), search="proved")
-    found = with_proof(look, trial._replace(begun=None), faults.seconds)
+    found = with_proof(look, trial, searched)
     is_proved = found.seen is None or found.seen.proved
     return found if is_proved or not faults.claims else _led_by(faults, found)
 
@@ -67,18 +65,23 @@ def _led_by(faults: Faults, look: Explained) -> Explained:
     return replace(found, proofs=(replace(first, narrows=look.claim),)) if first.proved else found
 
 
-def _several(look: Explained, trial: Trial) -> Faults:
-    """Return every fault of a port whose reference can be run; none where one value of that makes all outputs agree."""
+def _several(look: Explained, trial: Trial) -> tuple[Faults, Searched | None]:
+    """Return every fault of a port whose reference can be run, and how the search for one change ended.
+
+    No fault where one value of the reference makes all outputs agree, or one change does; None where none was searched
+    for.
+    """
     pair, claim = look.pair, look.claim
     if pair is None or claim is None or claim.kind == "random" or not seconds_of(trial):
-        return Faults()
+        return Faults(), None
     if pair.port.table.is_widened or pair.reference.table.is_widened or not trial.reference.tape.steps:
-        return Faults()
+        return Faults(), None
     try:
-        return faults_of(find_fronts(pair.port.table, pair.reference.table, trial))
+        fronts = find_fronts(pair.port.table, pair.reference.table, trial)
+        return faults_of(fronts), fronts.one
     except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for every fault failed", exc_info=True)
-        return Faults()
+        return Faults(), None
 
 
 def faults_of(fronts: Fronts) -> Faults:
@@ -90,7 +93,7 @@ def faults_of(fronts: Fronts) -> Faults:
         told = tuple(replace(each, proved=_together(each, others, past)) for each in claims)
     else:  # what mends it was not tried to the end
         told = tuple(replace(each, proved="") for each in claims)
-    return Faults(told, _summary(fronts, len(told), past), fronts.is_mended, fronts.seconds)
+    return Faults(told, _summary(fronts, len(told), past), fronts.is_mended)
 
 
 def _shown(front: Front) -> Claim | None:

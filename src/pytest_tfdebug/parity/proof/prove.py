@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
@@ -77,34 +77,47 @@ class Searched(NamedTuple):
 
 
 def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
-    """Search for the change of one place of a port after which its outputs are those of the reference.
+    """Search for the change of one place of a port after which its outputs are those of the reference."""
+    seconds = seconds_of(trial)
+    return OneChange(pair, pairs, trial).run(Budget(seconds, trial.begun)) if seconds else Searched()
+
+
+class OneChange:
+    """The search for the change of one place of a port after which its outputs are those of the reference.
 
     Where the reference can be run, for one of the reference, too, after which it gives what the port gives. The likely
     changes of both come first.
     """
-    seconds = seconds_of(trial)
-    searches = searches_of(pair, pairs, trial) if seconds else None
-    if searches is None:
-        return Searched()
-    budget, is_one = Budget(seconds, trial.begun), None in searches
-    other, narrow = _OtherInputs(trial), None
-    for place, (share, most) in enumerate(PHASES):
-        search, is_reverse = searches[place % 2], bool(place % 2)
-        while search is not None:
-            mends = search.run(most, budget, 1.0 if is_one else share)
-            if not mends:
-                break
-            kept = other.judged(mends, search, is_reverse=is_reverse)
-            proof = Proof(search.forward, tuple(each for each, _ in kept), is_reverse, kept[0][1])
-            if proof.holds is not False:
-                found = proof if narrow is None else replace(proof, narrow=narrow.narrow)
-                return Searched(found, "proved", budget.seconds)
-            narrow = narrow or replace(proof, narrow=other.told_narrow(kept[0][0]))  # another may hold everywhere
-    if narrow is not None:
-        return Searched(narrow, "proved", budget.seconds)
-    tried = [search for search in searches if search is not None]
-    is_exhausted = all(search.is_exhausted for search in tried)
-    return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
+
+    def __init__(self, pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> None:
+        self._searches = searches_of(pair, pairs, trial) or (None, None)
+        self._other, self._narrow = _OtherInputs(trial), cast("Proof | None", None)
+
+    def run(self, budget: Budget) -> Searched:
+        """Go on until a change is found that holds on other inputs, too, all were tried, or a budget is spent."""
+        is_one = None in self._searches
+        for place, (share, most) in enumerate(PHASES):
+            search, is_reverse = self._searches[place % 2], bool(place % 2)
+            while search is not None:
+                mends = search.run(most, budget, 1.0 if is_one else share)
+                if not mends:
+                    break
+                proof = self._judged(mends, search, is_reverse=is_reverse)
+                if proof.holds is not False:
+                    return Searched(proof, "proved", budget.seconds)
+                self._narrow = self._narrow or proof  # another may hold everywhere
+        if self._narrow is not None:
+            return Searched(self._narrow, "proved", budget.seconds)
+        tried = [search for search in self._searches if search is not None]
+        is_exhausted = all(search.is_exhausted for search in tried)
+        return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
+
+    def _judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> Proof:
+        kept = self._other.judged(mends, search, is_reverse=is_reverse)
+        proof = Proof(search.forward, tuple(each for each, _ in kept), is_reverse, kept[0][1])
+        if proof.holds is False:
+            return replace(proof, narrow=self._other.told_narrow(kept[0][0]))
+        return proof if self._narrow is None else replace(proof, narrow=self._narrow.narrow)
 
 
 class _OtherInputs:

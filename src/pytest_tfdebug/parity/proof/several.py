@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
-from pytest_tfdebug.parity.proof.prove import Live, Proof, Trial, prove, searches_of, seconds_of
+from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, prove, searches_of, seconds_of
 from pytest_tfdebug.parity.proof.search import Mend, Reached
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _BEYOND = 0.6
 _ALIKE = 0.9
 #: Places at which a forward is changed, at most.
 _MOST = 24
-#: Share of the budget of an explanation for this search: what is left is for one change that makes all outputs agree.
-_SHARE_OF_ALL = 0.6
+#: Share of what is left of the budget for one change that makes all outputs agree, before several are looked for.
+_TO_ONE = 0.5
 #: Shares of what is left of the budget for the value that leads past a fault, and with the changes that mend it.
 _TO_PAST, _TO_CHANGES = 0.3, 0.6
 #: What comes first: a change that mended the same in another layer.
@@ -61,8 +61,7 @@ class Fronts:
 
     found: tuple[Front, ...]
     end: End
-    seconds: float = 0.0  # seconds of work that the search took
-    is_one: bool = False  # whether one value of the reference makes every output agree: the fault is one, not searched
+    one: Searched | None = None  # how the search ended for one change that makes every output agree
 
     @property
     def is_mended(self) -> bool:
@@ -81,9 +80,7 @@ def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
     Returns:
         The faults. One in every layer is one.
     """
-    search = _FaultSearch(port, reference, trial)
-    fronts = search.fronts()
-    return replace(fronts, seconds=search.budget.seconds * min(1.0, search.budget.spent()))
+    return _FaultSearch(port, reference, trial).fronts()
 
 
 class _Option(NamedTuple):
@@ -110,30 +107,60 @@ class _FaultSearch:
 
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
-        self.budget = Budget(_SHARE_OF_ALL * seconds_of(trial), trial.begun)
+        self._budget = Budget(seconds_of(trial), trial.begun)
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._led: set[Hashable] = set()  # the lines that were led past
 
     def fronts(self) -> Fronts:
-        """Go from fault to fault."""
+        """Go from fault to fault, unless one change makes every output agree, on other inputs, too.
+
+        One that does for these inputs alone, or is not found soon, does not keep it from that; what is left of the
+        budget then goes on with it.
+        """
+        at = self._round()
+        if at is None:
+            return Fronts((), "exhausted")
+        past, is_last = self._past(at)
+        one = OneChange(at.pair, at.pairs, self._trial)
+        searched = self._one(one, 1.0 if is_last else _TO_ONE)
+        if is_last or (searched.proof is not None and searched.proof.holds is not False):
+            return Fronts((), "agrees", searched)
+        found, end = self._from(at, past)
+        fronts = Fronts(tuple(found), end)
+        if not fronts.is_mended and searched.end == "cut":
+            searched = self._one(one, 1.0)
+        return replace(fronts, one=searched)
+
+    def _from(self, at: Round | None, past: Past | None) -> tuple[list[Front], End]:
         found: list[Front] = []
+        is_last = False
         for _ in range(_MOST):
-            at = self._round()
             if at is None or at.search.before <= AGREE:
-                return Fronts(tuple(found), "exhausted" if at is None else "agrees")
+                return found, "exhausted" if at is None else "agrees"
             with torch.no_grad():
-                past = at.lead_past(self._until(at, _TO_PAST))
-                is_last = past is not None and at.agrees_after({}, {past.own: past.tensor})
-                if is_last and not found:
-                    return Fronts((), "agrees", is_one=True)
                 front, is_known = self._last(at, past) if is_last else self._next(at, past)
             if front is None:
-                return Fronts(tuple(found), "cut" if self.budget.spent() >= 1 else "exhausted")
+                return found, "cut" if self._budget.spent() >= 1 else "exhausted"
             if not is_known:
                 found.append(front)
             if is_last:
-                return Fronts(tuple(found), "agrees")
-        return Fronts(tuple(found), "cut")
+                return found, "agrees"
+            at = self._round()
+            past, is_last = (None, False) if at is None or at.search.before <= AGREE else self._past(at)
+        return found, "cut"
+
+    def _past(self, at: Round) -> tuple[Past | None, bool]:
+        """Return the reference's value that leads past a fault, and whether every output agrees behind it."""
+        with torch.no_grad():
+            past = at.lead_past(self._until(at, _TO_PAST))
+            return past, past is not None and at.agrees_after({}, {past.own: past.tensor})
+
+    def _one(self, one: OneChange, share: float) -> Searched:
+        """Search for one change that makes every output agree, for a share of what is left of the budget."""
+        part = Budget(self._budget.seconds * share * max(0.0, 1 - self._budget.spent()))
+        searched = one.run(part) if part.seconds else Searched(None, "cut")
+        self._budget.take(part.seconds * min(1.0, part.spent()))
+        return searched._replace(seconds=self._budget.seconds)
 
     def _round(self) -> Round | None:
         pair = ForwardPair(self._port, self._reference)
@@ -144,7 +171,7 @@ class _FaultSearch:
 
     def _last(self, at: Round, past: Past | None) -> tuple[Front, bool]:
         """Return the last fault, and whether it was found in another layer: as if it were the only one."""
-        left = self.budget.seconds * max(0.0, 1 - self.budget.spent())
+        left = self._budget.seconds * max(0.0, 1 - self._budget.spent())
         proof = prove(at.pair, at.pairs, self._trial._replace(seconds=left, begun=None, again=None)).proof
         keys = set() if proof is None else {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
         is_led = proof is None and past is not None and _way(at, past) in self._led
@@ -179,14 +206,14 @@ class _FaultSearch:
 
     def _until(self, at: Round, share: float) -> Callable[[], bool]:
         """Return what tells whether a share of what is left of the budget is spent."""
-        spent, done = self.budget.spent(), at.search.work
+        spent, done = self._budget.spent(), at.search.work
         end = spent + (1 - spent) * share
 
         def is_over() -> bool:
             nonlocal done
-            self.budget.take(at.search.work - done)
+            self._budget.take(at.search.work - done)
             done = at.search.work
-            return self.budget.spent() >= end
+            return self._budget.spent() >= end
 
         return is_over
 

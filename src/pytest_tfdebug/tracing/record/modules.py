@@ -189,8 +189,9 @@ def is_opaque(module: torch.nn.Module) -> bool:
 
 
 def first_opaque(model: torch.nn.Module) -> str | None:
-    """Return the path of the first module that hooks do not see into; None where they see all."""
-    return next((path for path, module in modules_by_path(model).items() if is_opaque(module)), None)
+    """Return the path of the first module that hooks do not see into, the root's for its wrapper; None: they see all."""
+    inside = next((path for path, module in modules_by_path(model).items() if is_opaque(module)), None)
+    return "" if inside is None and any(map(is_opaque, model.modules())) else inside
 
 
 def hidden_by_compiler(root: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> Collection[str]:
