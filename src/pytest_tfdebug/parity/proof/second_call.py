@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: How many more tokens and rows the second call has: the first that both forwards take counts.
 _LONGER = ((3, 1), (0, 1), (0, 0))
-#: How many different numbers a mask has.
-_OF_A_MASK = 2
 #: Axes of batch and tokens.
 _BATCH_AND_TOKENS = 2
 
@@ -153,7 +151,7 @@ def _other(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
 
 def _is_mask(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has no more than two numbers: of a mask, added or multiplied, of types of tokens."""
-    return tensor.dtype == torch.bool or len(tensor.unique()) <= _OF_A_MASK
+    return tensor.dtype == torch.bool or bool(((tensor == tensor.min()) | (tensor == tensor.max())).all())
 
 
 def _is_count(tensor: torch.Tensor) -> bool:

@@ -189,7 +189,7 @@ def is_opaque(module: torch.nn.Module) -> bool:
 
 
 def first_opaque(model: torch.nn.Module) -> str | None:
-    """Return the path of the first module that hooks do not see into, the root's for its wrapper; None: they see all."""
+    """Return the path of the first module that no hook sees into, of a wrapper the root's; None if they see all."""
     inside = next((path for path, module in modules_by_path(model).items() if is_opaque(module)), None)
     return "" if inside is None and any(map(is_opaque, model.modules())) else inside
 
