@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import counted, listed
-from pytest_tfdebug.goldens.weights import drawn_alike
+from pytest_tfdebug.goldens.weights import drawn_alike, hash_of
 from pytest_tfdebug.parity.pair.pairing import likeness
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def filled_alike(
 ) -> FilledAlike:
     """Return the numbers that ``fill`` gave to the golden's names, for the parameters that are used in their place.
 
+    Those that ``fill`` gave no numbers to were loaded, and are left as they are.
+
     Args:
         model: The model under test; it is not changed.
         calls: Its calls, in order.
@@ -113,12 +115,13 @@ def filled_alike(
     parameters = dict(model.named_parameters())
     new = _as_used([name for name in parameters if name not in recorded], calls)
     gone = _as_used([name for name in shapes if name in recorded and name not in parameters], recorded_calls)
-    if not new or not gone:
+    least = min(new, key=lambda name: parameters[name].numel(), default="")
+    seed = next((seed for seed in _SEEDS if least and _is_filled(least, parameters[least], seed)), None)
+    if seed is None or not gone:  # these were loaded
         return FilledAlike()
-    dtype = parameters[new[0]].dtype
-    made = {name: drawn_alike(name, shapes[name], dtype, recorded[name], _SEEDS) for name in gone}
-    if not any(tensor is not None for tensor in made.values()):  # no numbers of ``fill``
-        return FilledAlike()
+    new = [name for name in new if _is_filled(name, parameters[name], seed)]
+    dtype = parameters[least].dtype
+    made = {name: drawn_alike(name, shapes[name], dtype, recorded[name], [seed]) for name in gone}
     left = [Gone(name, (tensor,), is_numbered=False) for name, tensor in made.items() if tensor is not None]
     found = FilledAlike()
     for take in (_taken, _packed):
@@ -131,9 +134,13 @@ def filled_alike(
                 left = [part for part in left if part not in parts]
         left = list(_numbered(left))
     found.unknown = tuple(name for name in new if name not in found.values)
-    for name in [name for name, value in found.values.items() if torch.equal(value, parameters[name])]:
-        del found.values[name], found.names[name]  # somebody has converted it already
     return found
+
+
+def _is_filled(name: str, parameter: torch.Tensor, seed: int) -> bool:
+    """Tell whether a parameter holds what ``fill`` gives to its own name."""
+    shape, hashed = tuple(parameter.shape), hash_of(parameter.detach())
+    return drawn_alike(name, shape, parameter.dtype, hashed, [seed]) is not None
 
 
 def _as_used(names: Iterable[str], calls: Sequence[Call]) -> list[str]:
