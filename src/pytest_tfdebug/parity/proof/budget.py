@@ -17,7 +17,7 @@ SECONDS, FORWARDS = 5.0, 10
 WAITING = 3.0
 #: Seconds of work: for an operator, for an element that it reads or gives, for a product of two; for a fingerprint, and
 #: an element of one. Measured on one core of a common server: a second of work is about a second of its time.
-_STEP, _ELEMENT, _PRODUCT, _PRINT, _PRINTED = 4e-5, 1e-9, 1e-10, 1e-4, 1e-8
+_STEP, _ELEMENT, _PRODUCT, _PRINT, _PRINTED = 6e-5, 1e-9, 1e-10, 1e-4, 1e-8
 #: How much faster an accelerator is with elements.
 _FASTER = 1e3
 #: Operators that multiply each row with each column.
