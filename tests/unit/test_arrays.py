@@ -14,6 +14,11 @@ from pytest_tfdebug.tracing.file.stored_tensors import sampled
 IDS = torch.arange(1, 9)[None] * 7 % 99
 
 
+@pytest.fixture(autouse=True)
+def _with_a_search(monkeypatch):
+    monkeypatch.setattr("pytest_tfdebug.parity.proof.prove.SECONDS", 8.0)
+
+
 @pytest.fixture(scope="module")
 def reference():
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.recording import record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.goldens.settings import RECORDS_PORT, Store, merged_settings
+from pytest_tfdebug.goldens.settings import RECORDS_PORT, Store, merged_settings, parse_seconds
 from pytest_tfdebug.goldens.step_check import check_step, record_step
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.steps.run import TrainedModel, plain_run
@@ -241,7 +241,8 @@ class GoldenChecks:
         __tracebackhide__ = True
         place = self._reference_golden(PortCall(args, kwargs), reference, name, dtypes=dtypes)
         again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
-        return GoldenCheck(self._item, place, name).arrays(arrays, tolerance, again)
+        seconds = parse_seconds(vars(self.options).get("explain_seconds"))
+        return GoldenCheck(self._item, place, name).arrays(arrays, tolerance, again, seconds)
 
     def check_step(
         self,

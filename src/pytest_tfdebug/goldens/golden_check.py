@@ -111,12 +111,16 @@ class GoldenCheck:
         yield from told_dead(model, recorded_blind_spots(self._read()))
 
     def arrays(
-        self, arrays: Arrays, tolerance: ToleranceGiven | None, again: Callable[[], Rerun] | None
+        self,
+        arrays: Arrays,
+        tolerance: ToleranceGiven | None,
+        again: Callable[[], Rerun] | None,
+        seconds: float | None = None,
     ) -> ParityReport:
         """Hold arrays to the golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`."""
         __tracebackhide__ = True
         trace = self._read().trace
-        found = hold_arrays(trace, arrays, read_tolerance(tolerance or "dtype"), again)
+        found = hold_arrays(trace, arrays, read_tolerance(tolerance or "dtype"), again, seconds)
         report = replace(
             found,
             subject="The arrays differ from their golden",

@@ -14,10 +14,10 @@ from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE
 from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.find.proof import places_of
 from pytest_tfdebug.parity.find.proved_changes import sentence
-from pytest_tfdebug.parity.proof.budget import SECONDS, Budget
+from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.matching import Matches, OpenValues, axes_of, has_same_order
-from pytest_tfdebug.parity.proof.prove import PHASES, Proof
+from pytest_tfdebug.parity.proof.prove import PHASES, Live, Proof, Trial, seconds_of
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.tracing.values.tape import Tape
@@ -262,10 +262,13 @@ def prove(
     outputs: Sequence[Output],
     interval: Interval,
     again: Rerun,
+    *,
+    seconds: float | None = None,
 ) -> ArraysProof | None:
     """Search for the change of one place of the reference that gives the arrays' outputs.
 
-    ``again`` is its forward; there is no proof if it is not the one that was recorded.
+    ``again`` is its forward; there is no proof if it is not the one that was recorded. ``seconds`` is how long to
+    search, None for as long as users wait.
     """
     held = [(output, output.array) for output in outputs if output.array is not None and not output.crop]
     tape = Tape()
@@ -291,7 +294,7 @@ def prove(
     forward = Forward(mine, tape)
     share = min(1.0, len(arrays) / sum(value.origin == "operator" for value in mine.values))
     search = Search(forward, matches, others.values, Matches(others, mine), opened, expected, share)
-    budget = Budget(SECONDS)
+    budget = Budget(seconds_of(Trial(Live(tape, {}), Live(Tape(), {}), seconds)))
     mends = next(filter(None, (search.run(most, budget, share) for share, most in PHASES)), None)
     if mends is None:
         return None

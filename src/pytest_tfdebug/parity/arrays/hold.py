@@ -163,11 +163,16 @@ def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterator[tuple[int
 
 
 def hold_arrays(
-    expected: Trace, arrays: object, tolerances: Tolerances, again: Callable[[], Rerun] | None = None
+    expected: Trace,
+    arrays: object,
+    tolerances: Tolerances,
+    again: Callable[[], Rerun] | None = None,
+    seconds: float | None = None,
 ) -> ArraysReport:
     """Hold arrays of any runtime, which are read one at a time, to a recorded forward, without names.
 
-    ``again`` returns the reference's forward, to be run with changes where the arrays differ; its own without one.
+    ``again`` returns the reference's forward, to be run with changes where the arrays differ, for as many
+    seconds of work, or as users wait; its own without one.
 
     Raises:
         TFDebugError: If there is no array, or the reference's values are not known.
@@ -196,7 +201,9 @@ def hold_arrays(
     wrong = _compare(reference, held, outputs, tolerances)
     interval = find_interval(reference, held, wrong)
     run = again() if interval is not None and again is not None else expected.again
-    proof = prove(reference, held, outputs, interval, run) if interval is not None and isinstance(run, Rerun) else None
+    proof = None
+    if interval is not None and isinstance(run, Rerun):
+        proof = prove(reference, held, outputs, interval, run, seconds=seconds)
     return report_of(reference, held, outputs, interval, proof)
 
 
