@@ -1,5 +1,9 @@
 """``tf_golden.check_arrays``: recorded once, held afterwards, loud where the runtime is wrong."""
 
+import pytest
+
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
 TEST = """
     import numpy as np
     import torch
@@ -19,6 +23,11 @@ TEST = """
         x = torch.linspace(-1, 1, 16).reshape(2, 8)
         tf_golden.check_arrays(runtime(SCALE), x, reference=model)
 """
+
+
+@pytest.fixture(autouse=True)
+def _with_a_search(monkeypatch):
+    monkeypatch.setattr("pytest_tfdebug.parity.proof.prove.SECONDS", 5.0)
 
 
 def test_a_golden_is_recorded_then_held_then_names_what_differs(pytester):
