@@ -53,7 +53,6 @@ FLAGS: dict[str, tuple[Flag, ...]] = {
             "which of a test's goldens to check or write: device, dtype or a name; without it the plain one is checked",
             metavar="VARIANT",
         ),
-        Flag("--tf-golden-prune", "with --tf-golden=update: delete goldens whose test is gone"),
         Flag(
             "--tf-explain",
             "after a failed golden check, run the model once more to name the line (auto), or do not (off)",

@@ -298,7 +298,7 @@ def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Iterabl
 
 
 def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module, if this run has to do with goldens
-    if _GOLDEN_SESSION not in sys.modules and not options.Options.of(config).golden_prune:
+    if _GOLDEN_SESSION not in sys.modules and options.Options.of(config).golden != "update":
         return None
     module = import_module(_GOLDEN_SESSION)
     return module if module.is_active(config) else None

@@ -200,34 +200,30 @@ def test_only_missing_goldens_are_written_when_asked_for_those(pytester, run):
     assert all(content(pytester)[name] == value for name, value in before.items())
 
 
-def test_goldens_of_deleted_tests_are_listed_and_deleted_only_when_asked(pytester, run):
+def test_goldens_of_deleted_tests_are_listed_and_stay(pytester, run):
     run("--tf-golden=update")
     pytester.makepyfile(test_it=TESTS.split("@pytest.mark.parametrize", maxsplit=1)[0])
     gone = [name for name in FILES if name.startswith("test_it/") and name != "test_it/test_port.safetensors"]
 
     checked = run()
     updated = run("--tf-golden=update")
-    kept = list(goldens(pytester))
-    pruned = run("--tf-golden=update", "--tf-golden-prune")
 
     listed = [f"  goldens/{name}" for name in gone]
-    told = "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
+    told = "Goldens whose test no longer exists (git rm deletes them):"
     checked.stdout.fnmatch_lines([told, *(line.replace("[", "[[]") for line in listed)])
     updated.stdout.fnmatch_lines([told])
-    assert kept == FILES
-    pruned.stdout.fnmatch_lines(["Deleted, because their tests no longer exist:"])
-    assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]
+    assert list(goldens(pytester)) == FILES
 
 
 def test_goldens_of_a_deleted_test_file_are_named_and_stay(pytester, run):
     run("--tf-golden=update")
     (pytester.path / "test_other.py").unlink()
 
-    result = run("--tf-golden=update", "--tf-golden-prune")
+    result = run("--tf-golden=update")
 
     result.stdout.fnmatch_lines(
         [
-            "No test of this run uses these; they are never deleted:",
+            "No test of this run uses these:",
             "  goldens/test_other (1 golden): there is no test_other.py beside its directory.",
         ]
     )
@@ -239,7 +235,7 @@ def test_goldens_of_tests_that_were_left_out_are_not_called_orphans(pytester, ru
 
     by_keyword = run("-k", "sizes")
     by_file = run("test_other.py")
-    by_name = run("test_it.py::test_port", "--tf-golden=update", "--tf-golden-prune")
+    by_name = run("test_it.py::test_port", "--tf-golden=update")
 
     for result in (by_keyword, by_file, by_name):
         result.stdout.no_fnmatch_line("*no longer exist*")
@@ -290,7 +286,7 @@ def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytes
     files["test_it/test_two.long.safetensors"].unlink()
 
     checked = run("-n", "1", SCALE="1.5")
-    updated = run("-n", "2", "--tf-golden=update", "--tf-golden-prune")
+    updated = run("-n", "2", "--tf-golden=update")
 
     checked.assert_outcomes(failed=8)
     checked.stdout.fnmatch_lines(["*port.py:12 in blocks.0 (Block): *"])
@@ -301,9 +297,9 @@ def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytes
         ["1 new, 1 changed, 7 unchanged", "  new      goldens/test_it/test_two.long.safetensors"]
     )
     updated.stdout.fnmatch_lines(
-        ["Deleted, because their tests no longer exist:", "*goldens/test_gone/test_port.safetensors"]
+        ["Goldens whose test no longer exists (git rm deletes them):", "*goldens/test_gone/test_port.safetensors"]
     )
-    assert {name: data for name, (data, _) in content(pytester).items()} == alone
+    assert {name: data for name, (data, _) in content(pytester).items() if "gone" not in name} == alone
 
 
 def test_the_error_of_a_failed_check_carries_its_report(pytester, run):

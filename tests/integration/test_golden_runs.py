@@ -138,7 +138,7 @@ def test_goldens_of_tests_that_did_not_run_are_in_use(project, arguments):
     project.runpytest_inprocess("--tf-golden=update")
     before = contents(project)
 
-    result = project.runpytest_inprocess("--tf-golden=update", "--tf-golden-prune", *arguments)
+    result = project.runpytest_inprocess("--tf-golden=update", *arguments)
 
     assert "no longer exist" not in result.stdout.str()
     assert contents(project) == before
@@ -160,7 +160,7 @@ def test_goldens_of_a_file_that_could_not_be_collected_are_in_use(project, text)
     (project.path / "test_two.py").write_text(text)
     sys.modules.pop("test_two", None)
 
-    result = project.runpytest_inprocess("--tf-golden=update", "--tf-golden-prune", "--continue-on-collection-errors")
+    result = project.runpytest_inprocess("--tf-golden=update", "--continue-on-collection-errors")
 
     assert "no longer exist" not in result.stdout.str()
     assert len(contents(project)) == 12

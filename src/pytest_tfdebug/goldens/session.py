@@ -1,19 +1,17 @@
 """The goldens of a whole run: which were written, which clash, which no test claims any more, and its last lines.
 
-A golden is deleted only if all of these hold: its recorded test was in a file of this project that this run has
-collected whole, that file no longer has the test nor the name of its function, and no code makes names of tests there:
-another environment may give the test other parameters, or define it at all. A golden outside the project, or behind a
-symlink, may belong to another project.
+A golden is listed as stale only if all of these hold: its recorded test was in a file of this project that this run
+has collected whole, that file no longer has the test nor the name of its function, and no code makes names of tests
+there: another environment may give the test other parameters, or define it at all. A golden outside the project, or
+behind a symlink, may belong to another project. Nothing is deleted: ``git rm`` does that.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +24,6 @@ from pytest_tfdebug.goldens.place import (
     RemoteDirectory,
     directory_of,
     folder_of_file,
-    golden_mode,
     golden_name,
     is_url,
     label_of,
@@ -39,7 +36,7 @@ from pytest_tfdebug.running import Collected, hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
+    from pathlib import Path
 
 #: Where a worker of pytest-xdist leaves its part for the process that prints.
 WORKER_KEY = "tfdebug_goldens"
@@ -71,8 +68,7 @@ class GoldenSession:
     claims: dict[str, str] = field(default_factory=dict)  # golden file -> node id of the test that uses it
     stale: set[str] = field(default_factory=set)  # goldens whose test no longer exists
     left: set[str] = field(default_factory=set)  # sentences about folders of goldens whose test file is gone
-    clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use, or that cannot go
-    pruned: list[str] = field(default_factory=list)  # goldens that were deleted
+    clashes: list[str] = field(default_factory=list)  # sentences about files that two tests use
 
     def __post_init__(self) -> None:
         self._owners: dict[str, str] = {}
@@ -123,7 +119,7 @@ _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
 
 def is_active(config: pytest.Config) -> bool:
     """Tell whether the run has anything to do with goldens."""
-    return _SESSION in config.stash or Options.of(config).golden_prune
+    return _SESSION in config.stash or Options.of(config).golden == "update"
 
 
 def finish(session: pytest.Session) -> None:
@@ -136,9 +132,6 @@ def finish(session: pytest.Session) -> None:
     if hand_over(config, WORKER_KEY, found):
         return
     found.stale -= found.claims.keys()
-    if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
-        found.pruned, found.stale = sorted(found.stale), set()
-        found.clashes += _delete(found.pruned)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -148,18 +141,6 @@ def take_over(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a wor
     other = handed_over(node, WORKER_KEY, GoldenSession)
     if other is not None:
         GoldenSession.of(config).merge(other)
-
-
-def _delete(paths: list[str]) -> Iterator[str]:
-    """Delete goldens and the folders that this empties; yield a sentence for each that stays, and drop it."""
-    for path in map(Path, tuple(paths)):
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            paths.remove(str(path))
-            yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
-        with suppress(OSError):  # it holds other files
-            path.parent.rmdir()
 
 
 @dataclass
@@ -267,14 +248,12 @@ def summary(config: pytest.Config) -> Iterator[str]:
             yield f"  {item.status:<8} {shown(item.path, config)}"
             yield from (f"           {line}" for line in item.review)
     yield from found.clashes
-    if found.pruned:
-        yield "Deleted, because their tests no longer exist:"
-    elif found.stale:
-        yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
-    for path in found.pruned or sorted(found.stale):
+    if found.stale:
+        yield "Goldens whose test no longer exists (git rm deletes them):"
+    for path in sorted(found.stale):
         yield f"  {shown(path, config)}"
     if found.left:
-        yield "No test of this run uses these; they are never deleted:"
+        yield "No test of this run uses these:"
         yield from (f"  {line}" for line in sorted(found.left))
 
 

@@ -29,7 +29,6 @@ _OFF: dict[str, Any] = {
     "dist": "no",
     "numprocesses": None,
     "tx": [],
-    "tf_golden_prune": False,
 }
 
 
