@@ -1,7 +1,7 @@
 """Where a test's goldens lie, and whether they are checked or written.
 
 A golden is kept in a directory of this machine, or behind a URL by fsspec: a bucket, a repository of the hub, memory.
-One that was read from a URL is kept on this machine under what the server says of it, so each version is read once.
+One behind a URL is read once in a run; what is kept between runs is the business of fsspec (``filecache::``).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 import stat
-import sys
 import tempfile
+import weakref
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -174,16 +175,7 @@ class GoldenPlace:
         return is_readable_golden(self._fetch()) if isinstance(self.directory, Path) else self.directory.has(self.name)
 
     def read(self, reader: Callable[[Path], T]) -> T:
-        """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more."""
-        try:
-            return self._read(reader)
-        except GoldenError:
-            if isinstance(self.directory, Path):
-                raise
-            self.directory.forget(self.name)
-            return self._read(reader)
-
-    def _read(self, reader: Callable[[Path], T]) -> T:
+        """Return what a reader makes of the golden."""
         file = self._fetch()
         with self.names(file):
             return reader(file)
@@ -248,10 +240,9 @@ _WITH_DIRECTORIES = frozenset({"file", "local", "ftp", "sftp", "ssh", "smb", "hd
 class RemoteDirectory:
     """Goldens behind a URL."""
 
-    def __init__(self, url: str, cache: Path | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._cache = (cache or cache_directory()) / sha256(self._url.encode()).hexdigest()[:16]
-        self._entries: dict[str, dict[str, Any]] = {}
+        self._is_there: dict[str, bool] = {}
         import fsspec
 
         with _Told(self._url, "reached"):
@@ -263,37 +254,42 @@ class RemoteDirectory:
 
     def has(self, name: str) -> bool:
         """Tell whether there is such a golden."""
-        return bool(self._entry(name))
+        if name not in self._is_there:
+            with _Told(self.named(name), "read"):
+                self._files.invalidate_cache()
+                try:
+                    self._is_there[name] = self._files.info(self._at(name))["type"] == "file"
+                except FileNotFoundError as error:
+                    if getattr(error.__cause__, "status", 404) != 404:  # noqa: PLR2004 - aiohttp's, of a broken server
+                        raise OSError(str(error.__cause__)) from error
+                    self._is_there[name] = False
+        return self._is_there[name]
 
     def fetch(self, name: str) -> Path:
-        """Return a copy of the golden on this machine, and forget those of its earlier versions."""
+        """Return a copy of the golden on this machine, which lasts as long as this object."""
 
         def download(temporary: str) -> None:
-            with _Told(self.named(name), "read"):  # what the server raises is no fault of the copy
-                self._files.get_file(self._at(name), temporary)
+            told = _Told(self.named(name), "read")  # what the server raises is no fault of the copy
+            with told, self._files.open(self._at(name), "rb") as source, Path(temporary).open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
 
-        copy = self._copy(name)
+        copy = self._copies / name
         if not copy.exists():
             replace_atomically(copy, download)
-            for other in copy.parent.iterdir():
-                with suppress(OSError):  # another run is writing there
-                    if other != copy:
-                        other.unlink()
         with _Told(self.named(name), "read"), GoldenPlace(self, name).names(copy):
             is_readable_golden(copy)
         return copy
 
-    def forget(self, name: str) -> None:
-        """Delete the copy of a golden on this machine: one that was damaged on its way is not read for ever."""
-        self._copy(name).unlink(missing_ok=True)
-
-    def _copy(self, name: str) -> Path:
-        version = repr(sorted(self._entry(name).items()))
-        return self._cache / name / sha256(version.encode()).hexdigest()[:32]
+    @cached_property
+    def _copies(self) -> Path:
+        folder = tempfile.mkdtemp(prefix="tfdebug-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
 
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""
-        self._entries.pop(name, None)
+        self._is_there.pop(name, None)
+        (self._copies / name).unlink(missing_ok=True)
         with _Told(self.named(name), "written"), self._files.transaction:
             if not _WITH_DIRECTORIES.isdisjoint(several(self._files.protocol)):
                 self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
@@ -302,20 +298,6 @@ class RemoteDirectory:
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
-
-    def _entry(self, name: str) -> dict[str, Any]:
-        """Return what the server says of a golden, which changes with its versions; nothing where there is none."""
-        if name not in self._entries:
-            with _Told(self.named(name), "read"):
-                self._files.invalidate_cache()
-                try:
-                    entry = self._files.info(self._at(name))
-                except FileNotFoundError as error:
-                    if getattr(error.__cause__, "status", 404) != 404:  # noqa: PLR2004 - aiohttp's, of a broken server
-                        raise OSError(str(error.__cause__)) from error
-                    entry = {}
-            self._entries[name] = entry if entry.get("type") == "file" else {}
-        return self._entries[name]
 
 
 class _Told(AbstractContextManager[Any]):
@@ -328,10 +310,3 @@ class _Told(AbstractContextManager[Any]):
         if isinstance(error, Exception) and not isinstance(error, GoldenError):  # every file system has its own
             why = redact(str(error).strip() or type(error).__name__)
             raise GoldenError(f"{redact(self._url)} cannot be {self._done}: {why}") from error
-
-
-def cache_directory() -> Path:
-    """Return where goldens behind URLs are kept on this machine."""
-    home = Path.home()
-    default = {"darwin": home / "Library/Caches", "win32": home / "AppData/Local"}.get(sys.platform, home / ".cache")
-    return Path(os.environ.get("XDG_CACHE_HOME") or default) / "pytest-tfdebug" / "goldens"
