@@ -5,7 +5,7 @@ import json
 import re
 
 from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, ValueRecord, read_checks
-from pytest_tfdebug.github import annotation
+from pytest_tfdebug.publish.annotation import annotation
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.page import card, issue, render_check, render_index
 

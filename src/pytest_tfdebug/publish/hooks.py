@@ -18,8 +18,8 @@ import pytest
 from pytest_tfdebug.check_record import SCHEMA, CheckRecord, read_checks
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.errors import CheckError, GoldenError, MissingGoldenError, TFDebugError, counted, in_a_line
-from pytest_tfdebug.github import annotation
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.publish.annotation import annotation
 from pytest_tfdebug.publish.reports import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import leaving, redact, redacted
