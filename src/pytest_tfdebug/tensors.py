@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -13,8 +13,6 @@ from pytest_tfdebug.records import TensorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pytest_tfdebug.tracing.record.leaves import Leaf
 
 _functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a transform has no public test
 #: Classes of tensors that hold their elements as they are.
@@ -26,6 +24,13 @@ _READ_NAME = re.compile(r"torch\.(?:bool|bfloat16|complex\d+|float(?:16|32|64|8_
 _READ = frozenset(
     each for each in vars(torch).values() if isinstance(each, torch.dtype) and _READ_NAME.fullmatch(str(each))
 )
+
+
+class Leaf(NamedTuple):
+    """A tensor inside a nested value."""
+
+    path: str  # how to reach it: ``[0]``, ``.logits``, ``['k']``, ``.layers[1].keys``; empty for the value itself
+    tensor: torch.Tensor
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

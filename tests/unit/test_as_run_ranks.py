@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.parity.tensors.comparator import Compared
+from pytest_tfdebug.parity.tensors.compared import Compared
 from pytest_tfdebug.parity.tensors.ranks import compare_on_rank, in_recorded_layout, merge_ranks
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Call, CallComparison, Part, TensorRecord

@@ -3,8 +3,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.tensors import readable, tensor_record
-from pytest_tfdebug.tracing.record.leaves import Leaf
+from pytest_tfdebug.tensors import Leaf, readable, tensor_record
 from pytest_tfdebug.tracing.record.state import Captures, capture
 
 DTYPES = [

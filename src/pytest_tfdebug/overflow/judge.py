@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.overflow.records import FrameDirection
     from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.records import Call, SourceRange
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
 
 
 @dataclass

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.overflow.records import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
 
 DATA_PARALLEL = (
     "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"

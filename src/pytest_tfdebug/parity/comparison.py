@@ -19,11 +19,12 @@ from pytest_tfdebug.parity.calls.noise import (
 from pytest_tfdebug.parity.find.circumstances import of_circumstances
 from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads
+from pytest_tfdebug.parity.find.several import faults_beside
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.settle import FINAL, settle
-from pytest_tfdebug.parity.tensors.comparator import tally
+from pytest_tfdebug.parity.tensors.compared import tally
 from pytest_tfdebug.parity.tensors.coverage import (
     blame_uncompared,
     measured_coverage,
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.pair.rename import Rename
-    from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
+    from pytest_tfdebug.parity.tensors.comparator import Comparator
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.tracing.trace import Trace
@@ -142,7 +144,7 @@ def conclude(
     culprit, notes = (None, [inside, *decided.notes]) if inside else (culprit, decided.notes)
     if culprit is not None and known.given:
         culprit = settle([*claims, *known.given])[0]
-    behind = () if culprit is None or look is None or look.faults is None else look.faults.beside(culprit)
+    behind = () if culprit is None or look is None or look.faults is None else faults_beside(look.faults, culprit)
     if culprit is not None and look is not None and look.pair is not None and look.again is not None:
         culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
         behind = tuple(others)

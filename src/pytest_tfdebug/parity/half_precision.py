@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import LeafComparison
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Recorded

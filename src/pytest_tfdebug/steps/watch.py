@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.steps.remedies import Remedies
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
 
 #: What takes a value out of the graph, or out of torch.
 LEAVES = frozenset({"detach", "detach_", "tolist", "item", "numpy", "data", "__deepcopy__", "__array__", "float_"})

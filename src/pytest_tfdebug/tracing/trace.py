@@ -14,10 +14,10 @@ import torch
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call, Direction, TensorRecord, Write
 from pytest_tfdebug.report.tables import COLUMNS, render_tree, table, trace_rows
-from pytest_tfdebug.tensors import tensor_record
+from pytest_tfdebug.tensors import Leaf, tensor_record
 from pytest_tfdebug.tracing.file.codec import export_json, read, write
 from pytest_tfdebug.tracing.file.stored_tensors import Samples
-from pytest_tfdebug.tracing.record.leaves import Leaf, skeleton
+from pytest_tfdebug.tracing.record.leaves import skeleton
 from pytest_tfdebug.tracing.record.modules import Level, Selection
 from pytest_tfdebug.tracing.record.ranks import Group, record_here
 from pytest_tfdebug.tracing.record.recorder import Consumer, Recorder

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_tfdebug.parity.arrays.cause import ArraysProof, Interval
-    from pytest_tfdebug.parity.arrays.hold import Output
+    from pytest_tfdebug.parity.arrays.output import Output
     from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText

@@ -14,7 +14,7 @@ from pytest_tfdebug.tracing.record.sites import is_library
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import Call, CallComparison, LeafComparison, Metrics, SourceRange
 
 #: Relative L2 difference that is no rounding, and cannot vanish in what is computed from it.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
 Finding = Literal["drift", "regression", "unclear"]

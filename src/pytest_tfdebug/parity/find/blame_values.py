@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import LADDER, ROUNDING, SAME
 from pytest_tfdebug.parity.find.counterparts import ALL_LINES, Counterparts, Finding
-from pytest_tfdebug.parity.proof.matching import open_values_around
 from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import distance
@@ -321,7 +320,7 @@ class _AtTolerance:
         """Blame the lines of a value, unless they do right elsewhere: then how they are used."""
         if self._counterparts.agrees_elsewhere(first):
             return self._of_use(fault, first, other)
-        shown = [first] if fault == "replaced" else open_values_around(self._counterparts, first)
+        shown = [first] if fault == "replaced" else self._counterparts.open_around(first)
         return self._counterparts.found(fault, self._port.call_of(first), shown, other)
 
     def _of_use(self, fault: Fault, first: Value, other: Value | None) -> Finding:

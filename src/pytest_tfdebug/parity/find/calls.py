@@ -49,7 +49,7 @@ from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
 #: Kinds of a culprit of which lines go wrong, where values do.

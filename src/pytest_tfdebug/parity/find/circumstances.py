@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import Call, CallComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Rerun

@@ -36,6 +36,8 @@ class Finding:
 
 #: Likeness from which a value stands for another.
 _LEAST = 1.5
+#: Lines around an open value that may be wrong as well, where nothing tells which.
+_AROUND = 3
 #: As many lines as a value has.
 ALL_LINES = 99
 
@@ -106,6 +108,15 @@ class Counterparts:
         )
         return shared + (1.0 if kind_of(mine) == kind_of(theirs) else 0.0)
 
+    def open_around(self, first: Value) -> list[Value]:
+        """Return the port's open values of the lines around one: any may be wrong, with nothing to hold them to."""
+        values = [self.port.values[index] for index in sorted(self.port_open.open)]
+        return [
+            value
+            for value in values
+            if _is_in_same_function(value, first) and abs(value.lines[0].line - first.lines[0].line) <= _AROUND
+        ] or [first]
+
     def apart(self, first: Value, other: Value) -> tuple[list[int], list[int]]:
         """Return the operands of two values that have no counterpart among the other's."""
         mine = [made for made in first.producers if not any(self.corresponds(made, each) for each in other.producers)]
@@ -173,3 +184,10 @@ class Counterparts:
         """Return the parameters of a value that hold another place's, or lie in another order than in other layers."""
         names = self.port.parameters_of(value)
         return tuple(name for name in names if name and self.weights.is_misplaced(name))
+
+
+def _is_in_same_function(value: Value, first: Value) -> bool:
+    if value.call != first.call or not value.lines or not first.lines:
+        return False
+    one, other = value.lines[0], first.lines[0]
+    return (one.file, one.function) == (other.file, other.function)

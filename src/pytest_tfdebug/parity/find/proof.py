@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
-from pytest_tfdebug.parity.find.proved_changes import changes_of, held_sentence
+from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
@@ -232,15 +232,6 @@ def _is_out_of_place(value: Value, pair: ForwardPair) -> bool:
         each for each in near if not {*axes}.isdisjoint(axes_of(each))
     ]
     return bool(alike) and all(reordered_axes(value.print, each) for each in alike)
-
-
-class ProofPlace(NamedTuple):
-    """Changes of one line that mend a forward."""
-
-    mends: list[Mend]  # the changes, the likeliest first
-    finding: Finding  # what the first says
-    at: SourceRange | None  # the line that the first changes
-    lines: SourceRange | None  # the lines to blame; None where there are none
 
 
 def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair | None = None) -> list[ProofPlace]:

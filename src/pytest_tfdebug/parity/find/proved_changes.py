@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.proof.changes import SHORTENED
 from pytest_tfdebug.records import ChangeRecord
@@ -11,9 +11,10 @@ from pytest_tfdebug.records import ChangeRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.parity.find.proof import ProofPlace
+    from pytest_tfdebug.parity.find.counterparts import Finding
     from pytest_tfdebug.parity.proof.prove import Proof
-    from pytest_tfdebug.records import ChangeKind
+    from pytest_tfdebug.parity.proof.search import Mend
+    from pytest_tfdebug.records import ChangeKind, SourceRange
 
 #: Kind of a change of the search -> what it is of.
 _KINDS: dict[str, ChangeKind] = {
@@ -38,6 +39,15 @@ _KINDS: dict[str, ChangeKind] = {
 }
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2
+
+
+class ProofPlace(NamedTuple):
+    """Changes of one line that mend a forward."""
+
+    mends: list[Mend]  # the changes, the likeliest first
+    finding: Finding  # what the first says
+    at: SourceRange | None  # the line that the first changes
+    lines: SourceRange | None  # the lines to blame; None where there are none
 
 
 def changes_of(places: Sequence[ProofPlace], *, is_reverse: bool) -> Iterator[ChangeRecord]:

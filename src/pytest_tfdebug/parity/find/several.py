@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proof import told_by, with_proof
-from pytest_tfdebug.parity.find.values import Explained, claim_of, line_of, lines_of
+from pytest_tfdebug.parity.find.values import Explained, Faults, claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.prove import seconds_of
 from pytest_tfdebug.parity.proof.several import find_fronts
 from pytest_tfdebug.parity.settle import settle
@@ -31,17 +31,10 @@ _AGREES = " every output agrees"
 _PAST = "No single change mends it; what is behind was looked at with the reference's value of"
 
 
-class Faults(NamedTuple):
-    """Every fault of a port."""
-
-    claims: tuple[Claim, ...] = ()  # in the order of the forward
-    summary: str = ""  # what became of all, in a sentence: ``after these 3 changes every output agrees``
-    is_mended: bool = False  # whether every output agrees after changes alone
-
-    def beside(self, first: Culprit) -> tuple[Culprit, ...]:
-        """Return the faults but for the first one, which may be known from other evidence."""
-        found = (settle([claim])[0] for claim in self.claims)
-        return tuple(each for each in found if (each.path, each.source) != (first.path, first.source))
+def faults_beside(faults: Faults, first: Culprit) -> tuple[Culprit, ...]:
+    """Return the faults but for the first one, which may be known from other evidence."""
+    found = (settle([claim])[0] for claim in faults.claims)
+    return tuple(each for each in found if (each.path, each.source) != (first.path, first.source))
 
 
 def with_faults(look: Explained, trial: Trial) -> Explained:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.text.text_differences import SourceFile, TextDifference
     from pytest_tfdebug.records import CallComparison
     from pytest_tfdebug.values import Value, Values

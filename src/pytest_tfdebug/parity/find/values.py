@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import isclose
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.parity.find.counterparts import Finding
-    from pytest_tfdebug.parity.find.several import Faults
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, Kind, SearchEnd
     from pytest_tfdebug.tracing.values.rerun import Rerun
@@ -47,6 +46,14 @@ _TOLD: dict[str, tuple[str, str]] = {
     "proved": ("does something else here than the reference", ""),
     "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }
+
+
+class Faults(NamedTuple):
+    """Every fault of a port."""
+
+    claims: tuple[Claim, ...] = ()  # in the order of the forward
+    summary: str = ""  # what became of all, in a sentence: ``after these 3 changes every output agrees``
+    is_mended: bool = False  # whether every output agrees after changes alone
 
 
 @dataclass

@@ -7,7 +7,7 @@ but numbers: memory does not grow with the model.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf
@@ -25,6 +25,7 @@ from pytest_tfdebug.parity.pair.pairing import (
 )
 from pytest_tfdebug.parity.pair.rename import renamer
 from pytest_tfdebug.parity.tensors.coarseness import told_coarse
+from pytest_tfdebug.parity.tensors.compared import Compared, tally
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs, is_cache, shown
 from pytest_tfdebug.parity.tensors.plain_outputs import number_dtype, plain_outputs
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Direction, TensorRecord
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -93,30 +94,6 @@ def _shown(tensor: torch.Tensor) -> torch.Tensor | None:
     wide = widen(tensor)  # float8 cannot be compared
     shown = wide == 0
     return shown if bool((shown | (wide < _HIDDEN)).all()) else None
-
-
-@dataclass
-class Compared:
-    """Everything a comparison found, before a verdict."""
-
-    # the actual calls in order, each beside its expected call
-    calls: list[CallComparison] = field(default_factory=list)
-    expected: list[Call] = field(default_factory=list)  # the expected calls in order
-    unpaired_expected: list[Call] = field(default_factory=list)  # expected calls that the actual forward did not make
-    # expected module path -> path of the actual model's module that stands for it
-    own_paths: dict[str, str] = field(default_factory=dict)
-    tensors: int = 0  # number of tensors that were compared by value
-    # what would pass in place of outputs that agree, in sentences: a part of them that is hardly compared
-    coarse: list[str] = field(default_factory=list)
-
-
-def tally(found: Compared) -> Compared:
-    """Fill in which expected calls were not made, and how many tensors were compared."""
-    paired = {item.expected.index for item in found.calls if item.expected is not None}
-    found.unpaired_expected = [call for call in found.expected if call.index not in paired]
-    leaves = (leaf for item in found.calls for leaf in (*item.inputs, *item.made))
-    found.tensors = sum(leaf.is_measured and leaf.problem in ("", "values") for leaf in leaves)
-    return found
 
 
 class Comparator:

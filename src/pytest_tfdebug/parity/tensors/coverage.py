@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
 
 #: Share of the calls of which fewer say little of what is inside.

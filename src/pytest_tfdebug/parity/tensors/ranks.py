@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import (
         Call,

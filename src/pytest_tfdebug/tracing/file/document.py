@@ -166,7 +166,7 @@ def decode(document: Document, tensors: dict[str, torch.Tensor], kind: type[Trac
     """Return the trace that a document and its tensors describe."""
     if len(document.calls) > MOST_CALLS:
         raise GoldenError(f"it holds {len(document.calls):,} calls; up to {MOST_CALLS:,} are read.")
-    reader = TensorReader(document, tensors)
+    reader = TensorReader(document.tensors, tensors, document.floors or (), document.placements or {})
     calls = [_decode_call(entry, reader) for entry in document.calls]
     for position, call in enumerate(calls):
         if call.index != position or (call.parent is not None and not 0 <= call.parent < position):

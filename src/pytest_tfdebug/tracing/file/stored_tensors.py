@@ -29,10 +29,9 @@ from pytest_tfdebug.tracing.record.state import SeenTensors, captured, storages_
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS, digest_of, statistics, top_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from pytest_tfdebug.tracing.file.document import Document
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Begins the names of what is no single tensor of a call.
@@ -115,10 +114,16 @@ class TensorWriter:
 class TensorReader:
     """Reads the tensors of a document."""
 
-    def __init__(self, document: Document, tensors: dict[str, torch.Tensor]) -> None:
-        self._tensors, self._placements = tensors, document.placements or {}
-        self._read = [self._entry(*entry) for entry in document.tensors]
-        for record, floor in zip(self._read, document.floors or [None] * len(self._read), strict=True):
+    def __init__(
+        self,
+        entries: Iterable[TensorEntry],
+        tensors: dict[str, torch.Tensor],
+        floors: Sequence[float | None],
+        placements: dict[str, str],
+    ) -> None:
+        self._tensors, self._placements = tensors, placements
+        self._read = [self._entry(*entry) for entry in entries]
+        for record, floor in zip(self._read, floors or [None] * len(self._read), strict=True):
             if floor is not None and not 0 <= floor < math.inf:
                 raise ValueError(f"{floor!r} is no floor")
             record.floor = floor

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import SUPPORTED_NODES
 
 from pytest_tfdebug.redaction import MASK, is_secret, redact
-from pytest_tfdebug.tensors import version
+from pytest_tfdebug.tensors import Leaf, version
 
 Opener: TypeAlias = Callable[[Any], Iterator[tuple[str, object]]]
 
@@ -36,13 +36,6 @@ Opener: TypeAlias = Callable[[Any], Iterator[tuple[str, object]]]
 MAX_DEPTH = 24
 #: Classes of values that hold no tensor.
 ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
-
-
-class Leaf(NamedTuple):
-    """A tensor inside a nested value."""
-
-    path: str  # how to reach it: ``[0]``, ``.logits``, ``['k']``, ``.layers[1].keys``; empty for the value itself
-    tensor: torch.Tensor
 
 
 def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:

@@ -17,7 +17,7 @@ from pytest_tfdebug.tensors import readable, tensor_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
 
 #: Placement of a tensor whose parts on the ranks are stacked along axis 0: nobody knows the axis that they share.
 STACKED = "ranks"

@@ -18,8 +18,8 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call
-from pytest_tfdebug.tensors import unwrapped
-from pytest_tfdebug.tracing.record.leaves import CacheWatch, Leaf, caches_among, walk, walk_inputs
+from pytest_tfdebug.tensors import Leaf, unwrapped
+from pytest_tfdebug.tracing.record.leaves import CacheWatch, caches_among, walk, walk_inputs
 from pytest_tfdebug.tracing.record.modules import (
     Selection,
     adapted_paths,

@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_bytes, storage_id
-from pytest_tfdebug.tracing.record.leaves import Leaf, safe
+from pytest_tfdebug.tensors import Leaf, dtype_name, is_plain, readable, storage_bytes, storage_id
+from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.record.modules import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library

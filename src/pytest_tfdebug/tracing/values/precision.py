@@ -18,8 +18,8 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.marker_arguments import several
-from pytest_tfdebug.tensors import readable, widen
-from pytest_tfdebug.tracing.record.leaves import Leaf, walk
+from pytest_tfdebug.tensors import Leaf, readable, widen
+from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.state import kept
 from pytest_tfdebug.tracing.values.digest import sums_and_norm

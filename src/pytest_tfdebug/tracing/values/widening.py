@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tensors import Leaf
 
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
     #: A dtype, and the one that stands for it.
