@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.observed_call import extend
+from pytest_tfdebug.invariance.calls.repetition import extend
 
 SIZES = st.integers(1, 5)
 

@@ -2,7 +2,8 @@ import torch
 
 import padding_models
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.observed_call import observe, padded, with_positions
+from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.calls.repetition import padded, with_positions
 from pytest_tfdebug.invariance.calls.sequences import find_sequences, mask_of, padless
 
 

@@ -12,7 +12,7 @@ from pytest_tfdebug.conform.subject import broken
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.invariance.calls.observed_call import Repetition
+from pytest_tfdebug.invariance.calls.repetition import Repetition
 from pytest_tfdebug.invariance.checks.base import Check, Outcome
 from pytest_tfdebug.invariance.checks.dtype import Choices, first_other
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache

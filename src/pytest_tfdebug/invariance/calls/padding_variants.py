@@ -10,7 +10,7 @@ import torch
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.observed_call import Repetition, padded, rows_of, window_of
+from pytest_tfdebug.invariance.calls.repetition import Repetition, padded, rows_of, window_of
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, KINDS, POINTERS, with_mask
 
 if TYPE_CHECKING:

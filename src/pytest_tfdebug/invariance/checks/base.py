@@ -17,12 +17,12 @@ import torch
 from pytest_tfdebug.errors import in_a_line, second_look
 from pytest_tfdebug.invariance.calls.alignment import Alignment
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
+from pytest_tfdebug.invariance.compare.change_text import change_text
 from pytest_tfdebug.invariance.compare.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
 from pytest_tfdebug.parity.tensors.metrics import relative_l2
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances, by_floor
-from pytest_tfdebug.report.comparison import change_text
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.values.precision import in_float64
@@ -31,7 +31,8 @@ from pytest_tfdebug.tracing.values.widening import to_float32, widened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall, Repetition
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.repetition import Repetition
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
 

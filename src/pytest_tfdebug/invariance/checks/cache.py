@@ -14,14 +14,8 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.observed_call import (
-    Repetition,
-    can_take_positions,
-    padded,
-    window_of,
-    with_positions,
-)
 from pytest_tfdebug.invariance.calls.padding_variants import left_padding_refusal
+from pytest_tfdebug.invariance.calls.repetition import Repetition, can_take_positions, padded, window_of, with_positions
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, token_sequence, with_mask
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch

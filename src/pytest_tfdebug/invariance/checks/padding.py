@@ -11,8 +11,8 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.observed_call import can_take_positions, numbered, without_pads
 from pytest_tfdebug.invariance.calls.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
+from pytest_tfdebug.invariance.calls.repetition import can_take_positions, numbered, without_pads
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.compare.culprit import locate
@@ -22,7 +22,8 @@ from pytest_tfdebug.invariance.compare.outputs import lay
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall, Repetition
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.repetition import Repetition
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.checks.base import Settings
     from pytest_tfdebug.invariance.compare.outputs import Mismatch

@@ -20,7 +20,7 @@ import torch
 
 from pytest_tfdebug.check_record import LoadRecord
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance.calls.observed_call import Repetition, items_of, rows_of
+from pytest_tfdebug.invariance.calls.repetition import Repetition, items_of, rows_of
 from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.publish.reports import calling_line

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_tfdebug.invariance.calls.alignment import Alignment
-    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, Repetition, Within
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.calls.repetition import Repetition, Within
     from pytest_tfdebug.invariance.compare.outputs import Laid
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances

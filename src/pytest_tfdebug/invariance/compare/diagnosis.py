@@ -10,13 +10,14 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
-from pytest_tfdebug.invariance.calls.observed_call import can_take_positions, numbered, padded, rows_of
+from pytest_tfdebug.invariance.calls.repetition import can_take_positions, numbered, padded, rows_of
 from pytest_tfdebug.invariance.calls.sequences import mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, Repetition
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.calls.repetition import Repetition
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.compare.culprit import Located
     from pytest_tfdebug.invariance.compare.outputs import Mismatch

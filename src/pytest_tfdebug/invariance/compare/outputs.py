@@ -18,8 +18,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.records import LeafComparison
-from pytest_tfdebug.tensors import dtype_name, tensor_record, varies
-from pytest_tfdebug.tracing.record.leaves import Leaf
+from pytest_tfdebug.tensors import Leaf, dtype_name, tensor_record, varies
 from pytest_tfdebug.tracing.record.signatures import is_mask_input
 
 if TYPE_CHECKING:
