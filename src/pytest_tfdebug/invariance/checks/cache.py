@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,11 +20,11 @@ from pytest_tfdebug.invariance.calls.repetition import Repetition, can_take_posi
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, token_sequence, with_mask
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
-from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.leaves import ATOMS, is_cache, opener, walk
 from pytest_tfdebug.tracing.record.signatures import collects_keywords, forward_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
@@ -204,6 +205,10 @@ _SHIFTED = {
     -1: "positions that are one too high in a step: with {name} one lower, it is right.",
 }
 _NO_MASK = "was not decoded after left pads: the mask has no effect on it, and padding_invariant finds where it is lost"
+_NO_STATE = (
+    "it returned no {cache}, so no step was decoded; return it by that name, in a dict or a ModelOutput, or as the one "
+    "cache of a tuple"
+)
 _NOT_CAUSAL = "a later token changes the answer at an earlier one, even without a cache: attention is not causal."
 
 
@@ -288,12 +293,14 @@ class CacheCheck(Check):
                 return True
             state = self._state(decoding, output)
             if state is None:
-                self.skip(f"{call.name}: it returned no {decoding.cache}")
+                if not first:  # the prefill alone was compared, and that shows nothing of a cache
+                    self.outcome.repeats = 0
+                self.skip(f"{call.name}: {_NO_STATE.format(cache=decoding.cache)}")
                 return True
         return False
 
     def _state(self, decoding: Decoding, output: object) -> object:
-        return getattr(output, self.call.own_names.get(decoding.cache, decoding.cache), None)
+        return state_of(output, self.call.own_names.get(decoding.cache, decoding.cache))
 
     def _explain_prefill(self, decoding: Decoding, made: Repetition, mismatch: Mismatch) -> None:
         """Report a first piece that differs; one that does so without any cache too is not the cache's fault."""
@@ -340,6 +347,28 @@ class CacheCheck(Check):
             piece = decoding.piece(first, end, self._state(decoding, output))
             output = self.call.again({**piece, **(given if end == cuts[-1] else {})}, model)
         return decoding.along(output, decoding.at(*cuts[-2:]))
+
+
+def state_of(output: object, name: str) -> object:
+    """Return the cache that a forward returned: what has its name, else the one item that can be one; None if none is.
+
+    Args:
+        output: What the forward returned: a ModelOutput, a dict, a tuple, any dataclass.
+        name: The name of the input that takes the cache.
+    """
+    named = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+    opened = opener(type(output))
+    if named is not None or opened is None:
+        return named
+    states = [item for _, item in opened(output) if _can_be_state(item)]
+    return states[0] if len(states) == 1 else None
+
+
+def _can_be_state(item: object) -> bool:
+    """Tell a cache, keys and values nested by layer, or an object of the model's own; hidden states are not nested."""
+    if isinstance(item, (tuple, list)):
+        return bool(item) and all(isinstance(layer, (tuple, list, Mapping)) for layer in item)
+    return is_cache(item) or not (isinstance(item, (torch.Tensor, *ATOMS)) or opener(type(item)))
 
 
 def _is_refusal(place: Culprit | None) -> bool:
