@@ -14,7 +14,8 @@ from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.options import NOTE, Options
-from pytest_tfdebug.parity.record import compared, culprit_record, forward_record
+from pytest_tfdebug.parity.forward_record import forward_record
+from pytest_tfdebug.parity.record import compared, culprit_record
 from pytest_tfdebug.publish.reports import note, raised, wants_details
 from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.tracing.record.recorder import intercept_outermost
@@ -96,6 +97,6 @@ def _failed(record: Callable[..., CheckRecord], error: InvarianceError, *, in_de
         model=outcome.call.class_name if outcome.call is not None else "",
         diagnosis=outcome.diagnosis,
         text=str(error) if in_detail else "",
-        forward=forward_record(parity) if in_detail and parity is not None else None,
+        forward=forward_record(parity, parity.explained) if in_detail and parity is not None else None,
         **{**(compared(parity) if parity is not None else {}), "culprit": culprit_record(error.culprit)},
     )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
+    from pytest_tfdebug.data.load import Verdict
     from pytest_tfdebug.loading.checkpoint import Checkpoint
     from pytest_tfdebug.loading.held import HeldTensor
-    from pytest_tfdebug.loading.result import Verdict
 
 _LAYER = re.compile(rf"(?:(?<![^.])(?:layers?|blocks?|h)_?(\d+)(?![^.]))|({NUMBER.pattern})")
 

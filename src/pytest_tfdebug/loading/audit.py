@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.data.load import LOST, LoadRow
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.loading import finding
 from pytest_tfdebug.loading.arrivals import Arrivals, last_part, numbers_in, owner_of
 from pytest_tfdebug.loading.checkpoint import open_checkpoint
 from pytest_tfdebug.loading.held import declared_ties, held_by
 from pytest_tfdebug.loading.numbers import is_constant, same_bits
-from pytest_tfdebug.loading.result import LOST, LoadReport, LoadRow
+from pytest_tfdebug.loading.result import LoadReport
 from pytest_tfdebug.loading.siblings import compare_siblings
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from pytest_tfdebug.tensors import dtype_name, widen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pytest_tfdebug.data.load import Verdict
     from pytest_tfdebug.loading.arrivals import Arrivals
     from pytest_tfdebug.loading.held import HeldTensor
     from pytest_tfdebug.loading.numbers import Layout
-    from pytest_tfdebug.loading.result import Verdict
 
     #: Shows how far a loop is, where it takes long.
     Progress = Callable[[Iterable[HeldTensor], str], Iterable[HeldTensor]]

@@ -17,8 +17,8 @@ from pytest_tfdebug.loading.numbers import is_constant
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_tfdebug.data.load import Verdict
     from pytest_tfdebug.loading.arrivals import Arrival, Arrivals
-    from pytest_tfdebug.loading.result import Verdict
 
 _MOVED = ("renamed", "transposed")
 #: Names of the three projections of an attention, in the order in which every fused one has them.

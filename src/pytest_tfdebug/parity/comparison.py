@@ -182,6 +182,7 @@ def conclude(
         by_values=decided.look is not None,
         unpaired=compared.unpaired_expected,
         explained=look,
+        told_of_faults="" if look is None or look.faults is None else look.faults.summary,
         behind=behind,
         output_notes=told_outputs(compared),
         noise="" if culprit is not None else told_noise(compared),

@@ -16,8 +16,8 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.parity.arrays.result import ArraysReport, IntervalStep
-    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.data.arrays import ArraysResult, IntervalStep
+    from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.records import CallComparison, ChangeRecord, Culprit, Divergence, LeafComparison, SourceRange
 
 
@@ -48,7 +48,7 @@ UNSURE = "Not certain: the bug is in these lines or in their inputs."
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
-def parity_text(report: ParityReport) -> CheckText:
+def parity_text(report: ComparisonResult) -> CheckText:
     """Return the text of a report."""
     culprit = report.culprit
     around = (*(f"Note: {note}" for note in report.notes), *report.facts)
@@ -94,7 +94,7 @@ def _code(culprit: Culprit) -> Iterator[str]:
             yield from (f"      {line}" for line in code_of(lines)[:_CODE])
 
 
-def _others(report: ParityReport) -> Iterator[str]:
+def _others(report: ComparisonResult) -> Iterator[str]:
     """Yield how many faults there are, then a line for each but the first; nothing where one was found."""
     others = report.culprits[1:]
     if not others:
@@ -229,7 +229,7 @@ _TOLD = {
 }
 
 
-def arrays_text(report: ArraysReport) -> CheckText:
+def arrays_text(report: ArraysResult) -> CheckText:
     """Return the text of a report."""
     around = (*_around(report), *(f"Note: {note}" for note in report.notes), *report.facts)
     culprit = report.culprit
@@ -265,14 +265,14 @@ def _statements(steps: list[IntervalStep]) -> Iterator[str]:
             yield f"    and {counted(len(step.statements) - _STATEMENTS, 'statement')} more"
 
 
-def _figures(report: ArraysReport) -> Iterator[str]:
+def _figures(report: ArraysResult) -> Iterator[str]:
     for leaf, crop in report.outputs:
         if leaf.problem:
             yield f"Output {leaf.leaf}{f', {crop}' if crop else ''}: shape {leaf.shape}, {leaf.dtype}"
             yield from (f"  {line}" for line in describe(leaf))
 
 
-def _around(report: ArraysReport) -> Iterator[str]:
+def _around(report: ArraysResult) -> Iterator[str]:
     said = [array for array in report.arrays if array.how != "says nothing"]
     yield f"{report.tensors} of {counted(len(said), 'array')} are values of the reference."
     alone = [array.label for array in report.arrays if array.is_open]

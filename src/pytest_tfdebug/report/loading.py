@@ -12,7 +12,7 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.loading.result import LoadReport, LoadRow
+    from pytest_tfdebug.data.load import LoadResult, LoadRow
 
 #: What to do about a verdict.
 _ADVICE = {
@@ -30,7 +30,7 @@ _ADVICE = {
 _SHOWN = 12
 
 
-def load_text(report: LoadReport) -> CheckText:
+def load_text(report: LoadResult) -> CheckText:
     """Return the text of an audit."""
     lost = [row for row in report.rows if not row.ok]
     groups = _groups(lost)
@@ -51,7 +51,7 @@ def load_text(report: LoadReport) -> CheckText:
     )
 
 
-def _answer(report: LoadReport, groups: Sequence[Sequence[LoadRow]]) -> str:
+def _answer(report: LoadResult, groups: Sequence[Sequence[LoadRow]]) -> str:
     whole = f"{report.model}: each of {counted(report.stored, 'tensor')} of {report.checkpoint} arrived"
     if not groups:
         return whole

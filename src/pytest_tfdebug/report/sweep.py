@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.report.check_text import CheckText
+from pytest_tfdebug.report.comparison import parity_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.check_record import BlindRecord
-    from pytest_tfdebug.sweeping.result import FieldRow, SweepReport
+    from pytest_tfdebug.data.sweep import SweepResult, SweptField
 
 _WIDTH = len("ignored ")
 #: Verdict -> how it is said of one field, and of several.
@@ -22,7 +23,7 @@ _SAID = {
 }
 
 
-def sweep_text(report: SweepReport) -> CheckText:
+def sweep_text(report: SweepResult) -> CheckText:
     """Return the text of a sweep."""
     blind = {spot.field: spot.record() for spot in report.blind}
     failing = [row for row in report.rows if row.fails]
@@ -42,7 +43,7 @@ def sweep_text(report: SweepReport) -> CheckText:
     )
 
 
-def _answer(report: SweepReport) -> str:
+def _answer(report: SweepResult) -> str:
     worst: dict[str, str] = {}
     for row in report.rows:  # of several rows of a field the worst comes first
         worst.setdefault(row.field, row.verdict)
@@ -61,8 +62,8 @@ def _answer(report: SweepReport) -> str:
     return f"{report.name} port: {first}; {', '.join(told)}"
 
 
-def _lines(rows: Sequence[FieldRow], blind: dict[str, BlindRecord]) -> Iterator[str]:
-    groups: dict[tuple[str, str, str], list[FieldRow]] = {}
+def _lines(rows: Sequence[SweptField], blind: dict[str, BlindRecord]) -> Iterator[str]:
+    groups: dict[tuple[str, str, str], list[SweptField]] = {}
     for row in rows:
         groups.setdefault((row.verdict, row.field, row.note), []).append(row)
     for (verdict, name, note), alike in groups.items():
@@ -75,11 +76,11 @@ def _lines(rows: Sequence[FieldRow], blind: dict[str, BlindRecord]) -> Iterator[
         if name in blind:
             yield f"{indent}your golden cannot see it: at {blind[name].own} {blind[name].why}"
         if first.report is not None and not first.report.ok:
-            text = first.report.check_text()
+            text = parity_text(first.report)
             yield from (f"{indent}{line}" for line in (text.answer, *text.code))
 
 
-def _moved(row: FieldRow) -> str:
+def _moved(row: SweptField) -> str:
     reference = f"the reference moves by {_share(row.reference_moved)}"
     if row.verdict == "ignored":
         return f"{reference}, the port not at all"

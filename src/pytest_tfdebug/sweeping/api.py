@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.data.sweep import FAILING
 from pytest_tfdebug.errors import TFDebugError, listed, second_look
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.sweeping.fields import fields, plain
-from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
+from pytest_tfdebug.sweeping.result import FieldRow, SweepReport
 from pytest_tfdebug.sweeping.variants import (
     LARGEST,
     Answer,

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.data.sweep import BlindSpot
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.goldens.weights import fill
 from pytest_tfdebug.invariance.calls.model_traits import default_inputs
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, Field, changed, fields, plain
-from pytest_tfdebug.sweeping.result import BlindSpot
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.tracing.values.index_range import indices_checked

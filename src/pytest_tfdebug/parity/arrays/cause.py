@@ -26,8 +26,9 @@ from pytest_tfdebug.values import Value, Values, distance
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pytest_tfdebug.data.arrays import Array
     from pytest_tfdebug.parity.arrays.output import Output
-    from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
+    from pytest_tfdebug.parity.arrays.pairing import ReferenceValues
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tracing.values.rerun import Rerun
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.data.arrays import Array
 from pytest_tfdebug.errors import TFDebugError, counted
 from pytest_tfdebug.parity.arrays.cause import find_interval, prove, vouched
 from pytest_tfdebug.parity.arrays.given import as_tensor, labelled
 from pytest_tfdebug.parity.arrays.output import Output
-from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues, pair
+from pytest_tfdebug.parity.arrays.pairing import ReferenceValues, pair
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.tracing.values.precision import HALF_PRECISION, add_floors
 from pytest_tfdebug.tracing.values.rerun import Rerun

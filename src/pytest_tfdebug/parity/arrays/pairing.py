@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from pytest_tfdebug.data.arrays import Array, How
     from pytest_tfdebug.values import Value, Values
 
 
@@ -173,39 +173,8 @@ def says(held: Fingerprint) -> bool:
     return not held.is_constant and held.elements >= FEW
 
 
-#: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
-#: it says nothing (constant, or of a few elements); or it has none.
-How = Literal["value", "joined", "part", "turn", "crop", "says nothing", ""]
 #: Neighbours that are tried as the parts of one value.
 _PARTS = (2, 3)
-
-
-@dataclass(slots=True)
-class Array:
-    """An array under test."""
-
-    label: str  # what its runtime calls it
-    print: Fingerprint
-    shape: tuple[int, ...]
-    dtype: str
-    partners: tuple[int, ...] = ()  # the values of the reference that it is, or is a part of
-    distance: float = math.inf  # from the nearest
-    share: float = math.inf  # of the distance that is allowed
-    how: How = ""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it says something that no value of the reference says."""
-        return not self.how
-
-    @property
-    def vouches(self) -> bool:
-        """Whether what its partners were computed from must be right: whole numbers hide too much."""
-        return "float" in self.dtype
-
-    def become(self, how: How, partners: Sequence[int], distance: float = 0.0, share: float = 0.0) -> None:
-        """Give it its partners."""
-        self.how, self.partners, self.distance, self.share = how, tuple(partners), distance, share
 
 
 def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:

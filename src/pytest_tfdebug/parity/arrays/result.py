@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from pytest_tfdebug.data.arrays import ArraysResult, IntervalStep, ReferenceStatement
 from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from pytest_tfdebug.data.arrays import Array
     from pytest_tfdebug.parity.arrays.cause import ArraysProof, Interval
     from pytest_tfdebug.parity.arrays.output import Output
-    from pytest_tfdebug.parity.arrays.pairing import Array, ReferenceValues
-    from pytest_tfdebug.records import Kind, LeafComparison
+    from pytest_tfdebug.parity.arrays.pairing import ReferenceValues
+    from pytest_tfdebug.records import Kind
     from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.values import Value
 
@@ -26,32 +28,9 @@ if TYPE_CHECKING:
 _COLUMNS = ("label", "shape", "dtype", "how", "distance")
 
 
-class ReferenceStatement(NamedTuple):
-    """A statement of the reference, and the lines that led to it, innermost first, where it is in a helper."""
-
-    lines: SourceRange
-    via: tuple[SourceRange, ...] = ()
-
-
-@dataclass(frozen=True)
-class IntervalStep:
-    """Lines of the reference that may be done otherwise."""
-
-    strength: str  # how closely that is known: "proved", "before", "statement", "module" or "latest"
-    statements: tuple[ReferenceStatement, ...]  # as they are computed, those of constants (masks, positions) last
-
-
 @dataclass(frozen=True, repr=False)
-class ArraysReport(ParityReport):
-    """A comparison of arrays without names; see :class:`ParityReport`."""
-
-    arrays: list[Array] = field(default_factory=list)  # every one, with its partners
-    #: The interval: lines of the reference that may be done otherwise, by how closely that is known.
-    steps: list[IntervalStep] = field(default_factory=list)
-    first: Array | None = None  # the first that the reference does not have; None where what is missing has no array
-    factor: float = 0.0  # how many times that value the first array is; 0 where it is no multiple of it
-    outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)  # each, and what part of it was compared
-    uncompared: list[str] = field(default_factory=list)  # outputs that no array could be compared with
+class ArraysReport(ArraysResult, ParityReport):
+    """A comparison of arrays without names, to be shown; see :class:`ParityReport`."""
 
     def check_text(self) -> CheckText:
         """Return the parts of the report."""

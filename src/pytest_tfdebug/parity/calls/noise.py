@@ -20,8 +20,8 @@ from pytest_tfdebug.records import FORMS, as_they_ended
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import CallComparison, LeafComparison
 
@@ -51,7 +51,7 @@ class Assessment:
         return f"Regression or drift: {_NAMED[self.finding]}{self.reason}"
 
 
-def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
+def assess(report: ComparisonResult, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
     """Weigh the shape of the error and what has changed around the model since it was recorded."""
     culprit = report.culprit
     kind, divergence = (culprit.kind, culprit.divergence) if culprit is not None else (None, None)
@@ -70,7 +70,7 @@ def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence
     return _told_by_size(report, "; ".join(changes))
 
 
-def _told_by_size(report: ParityReport, since: str) -> Assessment:
+def _told_by_size(report: ComparisonResult, since: str) -> Assessment:
     sizes = [
         (leaf.metrics.relative_l2 if leaf.metrics is not None else 0.0, leaf)
         for item in as_they_ended(report.calls)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import Call, CallComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
@@ -41,7 +41,7 @@ class Circumstance:
 
 
 def of_circumstances(
-    compared: Compared, expected: Trace, again: Rerun, hold: Callable[[], ParityReport | None]
+    compared: Compared, expected: Trace, again: Rerun, hold: Callable[[], ComparisonResult | None]
 ) -> Claim | None:
     """Return what is claimed of how a port was run or what its modules were given; None where that changes nothing.
 
@@ -60,7 +60,7 @@ def of_circumstances(
     return None
 
 
-def _tried(found: Circumstance, compared: Compared, hold: Callable[[], ParityReport | None]) -> Claim | None:
+def _tried(found: Circumstance, compared: Compared, hold: Callable[[], ComparisonResult | None]) -> Claim | None:
     with found.within():
         report = hold()
     if report is not None and _agree(report.calls) and not _agree(compared.calls):

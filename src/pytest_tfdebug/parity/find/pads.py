@@ -6,7 +6,7 @@ Two right models compute other numbers at pads. So what differs there says nothi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
@@ -23,22 +23,23 @@ from pytest_tfdebug.values import Fingerprint, are_among
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
 
 _BATCH_AND_TOKENS = 2
 
+_Result = TypeVar("_Result", bound="ComparisonResult")
 #: Returns the part of an input or output that counts.
 Take: TypeAlias = "Callable[[torch.Tensor], torch.Tensor]"
 #: Holds a forward to its reference on that part of their inputs, by rules for the outputs; None where it cannot. What
 #: differs is explained, unless positions are given.
-Hold: TypeAlias = "Callable[[Rerun, Take, OutputRules], ParityReport | None]"
+Hold: TypeAlias = "Callable[[Rerun, Take, OutputRules], _Result | None]"
 
 
 def beside_pads(
-    expected: Trace, again: Callable[[], Rerun], rules: OutputRules, hold: Hold
-) -> tuple[ParityReport | None, str]:
+    expected: Trace, again: Callable[[], Rerun], rules: OutputRules, hold: Hold[_Result]
+) -> tuple[_Result | None, str]:
     """Hold a forward that differs from a recorded one to its reference without padding.
 
     Returns:
@@ -49,7 +50,9 @@ def beside_pads(
     return None, ""
 
 
-def _beside_pads(expected: Trace, reference: Rerun, rules: OutputRules, hold: Hold) -> tuple[ParityReport | None, str]:
+def _beside_pads(
+    expected: Trace, reference: Rerun, rules: OutputRules, hold: Hold[_Result]
+) -> tuple[_Result | None, str]:
     masks = _masks(expected, reference)
     if not masks or not _still_gives(reference, expected):
         return None, ""
