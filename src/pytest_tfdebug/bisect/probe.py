@@ -131,14 +131,14 @@ def _with_code(report: ParityReport, new: Trace) -> ParityReport:
     )
 
 
-def _renamed_weights(old: TraceFile, new: TraceFile) -> Iterator[str]:
+def _renamed_weights(old: TraceFile[Trace], new: TraceFile[Trace]) -> Iterator[str]:
     """Say which parameters have other names, and the same numbers."""
     gone, come = ([it for it in mine if it not in theirs] for mine, theirs in _both_ways(old, new))
     if gone and come:
         yield f"{counted(len(come), 'parameter')} called otherwise: {gone[0]!r} is {come[0]!r}."
 
 
-def _both_ways(old: TraceFile, new: TraceFile) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
+def _both_ways(old: TraceFile[Trace], new: TraceFile[Trace]) -> tuple[tuple[dict[str, str], dict[str, str]], ...]:
     one, other = old.extra["weights"], new.extra["weights"]
     return (one, other), (other, one)
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.file.codec import TraceFile
+    from pytest_tfdebug.tracing.trace import Trace
 
 
 #: Seconds before the first line, between two on a terminal, and between two in a log.
@@ -146,7 +147,7 @@ class GoldenCheck:
             raise ParityError(str(report), report)
         return report
 
-    def _read(self, model: str = "", root: str | None = None) -> TraceFile:
+    def _read(self, model: str = "", root: str | None = None) -> TraceFile[Trace]:
         """Return the golden, or what it has of one module; an error of it says how to record it."""
         __tracebackhide__ = True
         if not self.place.exists():
@@ -160,7 +161,7 @@ class GoldenCheck:
         except GoldenError as error:
             raise GoldenError(f"{error}\n{self._again}") from error
 
-    def _refuse_other(self, golden: TraceFile, settings: CheckSettings) -> None:
+    def _refuse_other(self, golden: TraceFile[Trace], settings: CheckSettings) -> None:
         """Refuse a golden that was recorded in another way than it is checked."""
         __tracebackhide__ = True
         kept = golden.extra.get("kept")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.result import ParityReport
 
 
-def load(path: Path) -> TraceFile:
+def load(path: Path) -> TraceFile[Trace]:
     """Read a golden."""
     golden = read(path, Trace)
     if not golden.trace.has_tensors():
@@ -44,7 +44,7 @@ def load(path: Path) -> TraceFile:
     return golden
 
 
-def recorded_blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
+def recorded_blind_spots(golden: TraceFile[Trace]) -> tuple[BlindRecord, ...]:
     """Return what a golden cannot see; nothing where that was not measured."""
     names = [each.name for each in fields(BlindRecord)]
     listed = golden.extra.get("blind")
@@ -74,7 +74,7 @@ def save(
         "kept": {"store": kept.store, **{mark: held for mark, held in marks.items() if held}},
     }
     try:
-        old: TraceFile | None = read(path, Trace) if path.exists() else None
+        old: TraceFile[Trace] | None = read(path, Trace) if path.exists() else None
         problem = ""
     except GoldenError as error:
         old, problem = None, str(error)
@@ -93,7 +93,7 @@ def save(
     return GoldenOutcome(str(path), test, "changed" if existed else "new", (*review, *told, *floors), size=size)
 
 
-def part_of(golden: TraceFile, root: str) -> TraceFile:
+def part_of(golden: TraceFile[Trace], root: str) -> TraceFile[Trace]:
     """Return the golden of one module, as if that module had been the model."""
     trace = golden.trace
     path = next((own for own, others in trace.aliases.items() if root in others), root)
@@ -171,7 +171,7 @@ def changed_environment(recorded: Mapping[str, Any], present: Mapping[str, Any])
 _NAMED = 3
 
 
-def changes(old: TraceFile, new: Trace, extra: Mapping[str, Any]) -> Iterator[str]:
+def changes(old: TraceFile[Trace], new: Trace, extra: Mapping[str, Any]) -> Iterator[str]:
     """Yield what differs between a golden and another recording of it, a line each."""
     yield from _moved(old.trace, new)
     before, now = old.extra["weights"], extra["weights"]
@@ -185,7 +185,7 @@ def changes(old: TraceFile, new: Trace, extra: Mapping[str, Any]) -> Iterator[st
         yield f"test: {old.extra['test']} -> {extra['test']}"
 
 
-def described(golden: TraceFile) -> Iterator[str]:
+def described(golden: TraceFile[Trace]) -> Iterator[str]:
     """Yield a golden as text, a line for each fact that a change of it can change: git compares these lines."""
     summarize(golden.trace.records())
     yield f"test: {golden.extra['test']}"
@@ -248,7 +248,7 @@ _ROUNDING = 1e-6
 _EXTRA = ("test", "weights", "kept")
 
 
-def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
+def is_same(old: TraceFile[Trace], trace: Trace, extra: Mapping[str, Any]) -> bool:
     """Tell whether a golden holds these tensors in this call tree, in the present format.
 
     Lines of source that moved are no change, nor are versions of libraries, nor is the last digit of a sum: with

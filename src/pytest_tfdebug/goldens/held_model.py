@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, Culprit, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.record.ranks import Group
+    from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.widening import Wider
     from pytest_tfdebug.values import Values
 
@@ -61,7 +62,7 @@ _BATCH_AND_TOKENS = 2
 
 
 def compare_with(
-    golden_file: TraceFile,
+    golden_file: TraceFile[Trace],
     model: torch.nn.Module,
     called: PortCall,
     settings: CheckSettings,
@@ -100,7 +101,7 @@ class _HeldModel(Comparison):
 
     def __init__(  # noqa: PLR0917 - those of :func:`compare_with`
         self,
-        golden: TraceFile,
+        golden: TraceFile[Trace],
         model: torch.nn.Module,
         called: PortCall,
         settings: CheckSettings,

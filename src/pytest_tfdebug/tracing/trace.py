@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.records import Call, Direction, TensorRecord, Write
+from pytest_tfdebug.data.trace import RecordedForward
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.records import Call, TensorRecord, Write
 from pytest_tfdebug.report.tables import COLUMNS, render_tree, table, trace_rows
 from pytest_tfdebug.tensors import Leaf, tensor_record
 from pytest_tfdebug.tracing.file.codec import export_json, read, write
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, repr=False)
-class Trace:
+class Trace(RecordedForward):
     """The ordered tree of the calls of one forward, with their tensors.
 
     Args:
@@ -58,33 +58,8 @@ class Trace:
         torch.Size([1, 16, 64])
     """
 
-    model_class: str
-    calls: list[Call] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
-    unrecorded: tuple[str, ...] = ()
     again: Rerun | Recorded | None = field(default=None, repr=False)
     wide: Trace | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __iter__(self) -> Iterator[Call]:
-        return iter(self.calls)
-
-    def __getitem__(self, name: str) -> Call:
-        """Return a call by module path, any of them for a shared module; ``path#1`` is the module's second call."""
-        __tracebackhide__ = True
-        path, _, number = name.partition("#")
-        canonical = next((own for own, others in self.aliases.items() if path in others), path)
-        for call in self.calls:
-            if call.path == canonical and str(call.call) == (number or "0"):
-                return call
-        near = [call.name for call in self.calls if call.name.endswith(f".{name}")]
-        near = near or get_close_matches(name, [call.name for call in self.calls], 3)
-        hint = f". Did you mean {listed([repr(each) for each in near], 3)}?" if near else ""
-        raise KeyError(f"{name!r}: no such call among the {len(self.calls)} of this trace{hint}")
 
     def __repr__(self) -> str:
         return f"<Trace of {self.model_class}: {len(self.calls)} calls, {sum(1 for _ in self.records())} tensors>"
@@ -98,26 +73,6 @@ class Trace:
 
         summarize(self.records())
         return trace_html(repr(self), self.calls, self.notes)
-
-    def records(self) -> Iterator[TensorRecord]:
-        """Yield every recorded tensor, call by call: inputs, what was written into caches, outputs."""
-        for call in self.calls:
-            yield from call.inputs
-            yield from (write.record for write in call.writes)
-            yield from call.outputs or ()
-
-    def dtypes(self) -> frozenset[str]:
-        """Return the names of the dtypes of all recorded tensors."""
-        return frozenset(record.dtype for record in self.records())
-
-    def tensor(self, path: str, call: int, direction: Direction, leaf: str) -> torch.Tensor | None:
-        """Return a leaf of the ``call``-th call of a module; None where there is none, or its elements are not kept."""
-        found = (each for each in self.calls if (each.path, each.call) == (path, call))
-        return next((it.tensor for each in found for it in each.leaves(direction) if it.leaf == leaf), None)
-
-    def has_tensors(self) -> bool:
-        """Tell whether anything is kept of any tensor."""
-        return any(record.held is not None for record in self.records())
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""

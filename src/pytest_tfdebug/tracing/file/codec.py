@@ -17,7 +17,7 @@ import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zlib import crc32
 
 import torch
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_tfdebug.data.trace import RecordedForward
     from pytest_tfdebug.records import Call, TensorRecord
-    from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.values import Values
 
 
@@ -58,17 +58,20 @@ _WIDE = "#float32."
 DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
 
 
+_Forward = TypeVar("_Forward", bound="RecordedForward")
+
+
 @dataclass
-class TraceFile:
+class TraceFile(Generic[_Forward]):
     """What a file holds."""
 
-    trace: Trace  # the trace; its tensors are mapped from the file
+    trace: _Forward  # the trace; its tensors are mapped from the file
     extra: dict[str, Any] = field(default_factory=dict)  # what the writer added: provenance, fingerprints, tolerances
 
 
 def write(
     path: str | os.PathLike[str],
-    trace: Trace,
+    trace: RecordedForward,
     extra: dict[str, Any] | None = None,
     values: Values | None = None,
     *,
@@ -116,7 +119,7 @@ def shown_size(size: int) -> str:
     return f"{max(1, round(size / 1000))} kB"
 
 
-def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
+def read(path: str | os.PathLike[str], kind: type[_Forward]) -> TraceFile[_Forward]:
     """Read a trace; its kind is the class ``Trace``, which stands above this file."""
     file = Path(path)
     text, tensors = opened(file)
@@ -232,7 +235,7 @@ def _text(header: Mapping[str, Any]) -> str:
 _SUMMARIZED = (torch.float16, torch.float32, torch.bfloat16)
 
 
-def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, str]:
+def export_json(trace: RecordedForward, directory: str | os.PathLike[str]) -> tuple[str, str]:
     """Write the summary and the full file; see ``Trace.export_json``."""
     if not trace.calls:
         raise TFDebugError("The trace has no calls: there is nothing to export.")
@@ -250,7 +253,7 @@ def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, s
     return paths
 
 
-def _tree(trace: Trace, shown: Callable[[TensorRecord], dict[str, Any]]) -> dict[str, Any]:
+def _tree(trace: RecordedForward, shown: Callable[[TensorRecord], dict[str, Any]]) -> dict[str, Any]:
     """Return the first root with the calls inside it; what these return is left out where they have calls inside."""
     inside: dict[int | None, list[Call]] = defaultdict(list)
     for call in trace.calls:

@@ -24,7 +24,7 @@ from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write,
 from pytest_tfdebug.tracing.file.stored_tensors import TensorEntry, TensorReader, TensorWriter
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.data.trace import RecordedForward
 
 #: Version of the document; a reader refuses another one.
 FORMAT = 2
@@ -38,6 +38,7 @@ LONGEST_HEADER = 8_000_000
 MOST_CALLS = 20_000
 
 _Kind = TypeVar("_Kind")
+_Forward = TypeVar("_Forward", bound="RecordedForward")
 #: A leaf path, and the place of its tensor in the table.
 _Leaf = tuple[str, int]
 _Lines = tuple[str, int, int]
@@ -120,7 +121,7 @@ def check_header(path: str | os.PathLike[str]) -> None:
         raise TooLargeError(f"its header takes {size:,} bytes; up to {LONGEST_HEADER:,} are read")
 
 
-def encode(trace: Trace, extra: dict[str, Any] | None = None) -> tuple[dict[str, torch.Tensor], Document]:
+def encode(trace: RecordedForward, extra: dict[str, Any] | None = None) -> tuple[dict[str, torch.Tensor], Document]:
     """Return the tensors of a file by name, and the document that describes a trace."""
     if len(trace.calls) > MOST_CALLS:
         raise GoldenError(
@@ -162,7 +163,7 @@ def _encode_call(call: Call, writer: TensorWriter) -> CallEntry:
     return CallEntry(**{**own, **told})
 
 
-def decode(document: Document, tensors: dict[str, torch.Tensor], kind: type[Trace]) -> Trace:
+def decode(document: Document, tensors: dict[str, torch.Tensor], kind: type[_Forward]) -> _Forward:
     """Return the trace that a document and its tensors describe."""
     if len(document.calls) > MOST_CALLS:
         raise GoldenError(f"it holds {len(document.calls):,} calls; up to {MOST_CALLS:,} are read.")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import torch
@@ -31,9 +31,10 @@ from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS, digest_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_tfdebug.data.trace import RecordedForward
     from pytest_tfdebug.tensors import Leaf
-    from pytest_tfdebug.tracing.trace import Trace
 
+_Forward = TypeVar("_Forward", bound="RecordedForward")
 #: Begins the names of what is no single tensor of a call.
 ROW = "#row."
 #: Dtypes that safetensors does not take, or not in every version, and that of the pairs that are stored for them.
@@ -250,7 +251,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if is_part else tensor
 
 
-def sampled(trace: Trace) -> Trace:
+def sampled(trace: _Forward) -> _Forward:
     """Return a trace that holds all elements with what a golden keeps of each tensor."""
     samples = Samples()
     inner, results = dict[int, TensorRecord](), dict[int, TensorRecord]()
@@ -275,7 +276,7 @@ def sampled(trace: Trace) -> Trace:
 _QUOTES = ("'", '"')
 
 
-def string_inputs(trace: Trace) -> list[str]:
+def string_inputs(trace: RecordedForward) -> list[str]:
     """Return the names of a model's inputs that hold texts."""
     given = (pair for call in trace.calls if call.parent is None for pair in inputs_of(call))
     texts = (name for name, bare in given if any(str(end).startswith(_QUOTES) for _, end in skeleton_ends(bare)))

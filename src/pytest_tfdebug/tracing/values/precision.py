@@ -31,8 +31,8 @@ from pytest_tfdebug.values import MOMENTS, differences
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pytest_tfdebug.data.trace import RecordedForward
     from pytest_tfdebug.records import Call, TensorRecord
-    from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.values import Value, Values
 
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -53,12 +53,12 @@ _OF_ROUNDING = 0.03
 _DIGITS = 2
 
 
-def has_floors(trace: Trace) -> bool:
+def has_floors(trace: RecordedForward) -> bool:
     """Tell whether the floors of a forward were measured."""
     return any(record.floor is not None for record in trace.records())
 
 
-def measure_floors(trace: Trace) -> list[str]:
+def measure_floors(trace: RecordedForward) -> list[str]:
     """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that.
 
     Return what a person is told of it, in lines.
@@ -77,20 +77,20 @@ def measure_floors(trace: Trace) -> list[str]:
     return list(beside.finish())
 
 
-def _live(trace: Trace) -> Rerun:
+def _live(trace: RecordedForward) -> Rerun:
     """Return what makes the forward of a trace again, with its model."""
     if not isinstance(trace.again, Rerun):
         raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")
     return trace.again
 
 
-def _told(trace: Trace, dtype: str, where: str, error: Exception) -> str:
+def _told(trace: RecordedForward, dtype: str, where: str, error: Exception) -> str:
     first = str(error).strip().partition("\n")[0]
     return f"{trace.model_class} cannot be run in {dtype}: {where}{type(error).__name__}: {first}"
 
 
 class _Beside:
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: RecordedForward) -> None:
         self._records = list(trace.records())
         self._beside: dict[Any, TensorRecord] = {}  # by call, by what it is of it, and by leaf path
         for call in trace.calls:
@@ -184,7 +184,7 @@ def checked_dtypes(dtypes: object) -> tuple[str, ...]:
     return given
 
 
-def with_floors(trace: Trace, dtypes: Iterable[str]) -> Values | None:
+def with_floors(trace: RecordedForward, dtypes: Iterable[str]) -> Values | None:
     """Return the values of a recorded forward, with their floors in some dtypes; None where they are not known."""
     values = None if trace.again is None else trace.again.values()
     if values is not None:
@@ -193,7 +193,7 @@ def with_floors(trace: Trace, dtypes: Iterable[str]) -> Values | None:
     return values
 
 
-def add_floors(trace: Trace, values: Values, dtype: str) -> None:
+def add_floors(trace: RecordedForward, values: Values, dtype: str) -> None:
     """Make a recorded forward again in a dtype, and note how far each of its values is from there."""
     again = _live(trace)
     try:
@@ -219,7 +219,7 @@ def _of_values(values: Values, low: Values) -> list[float]:
     return floors
 
 
-def _of_outputs(trace: Trace, values: Values, outputs: object) -> list[float]:
+def _of_outputs(trace: RecordedForward, values: Values, outputs: object) -> list[float]:
     """Return the norm of each output's difference, over its own; 0 where that is not known."""
     low = {leaf.path: leaf.tensor for leaf in walk(outputs)}
     records = {record.leaf: record.tensor for record in trace.calls[0].outputs or ()}
