@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
-from pytest_tfdebug.overflow.records import Extremes, Fault, Frame
+from pytest_tfdebug.data.overflow import Extremes, Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, frame_line
 
 FRAME = re.compile(

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.overflow.records import Details, Extremes, Frame, Tight, largest
+from pytest_tfdebug.data.overflow import Details, Extremes, Frame, Tight
+from pytest_tfdebug.overflow.records import largest
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.state import SeenTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.overflow.records import Fault, OverflowSettings
+    from pytest_tfdebug.data.overflow import Fault
+    from pytest_tfdebug.overflow.records import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
 
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from pytest_tfdebug.data.overflow import Details, Extremes, Fault, Frame
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.overflow.extremes import NARROW, WIDER, Reducer, details
 from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame, largest
+from pytest_tfdebug.overflow.records import largest
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
     from typing import TypeAlias
 
-    from pytest_tfdebug.overflow.records import FaultKind
+    from pytest_tfdebug.data.overflow import FaultKind
     from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.records import Call
 

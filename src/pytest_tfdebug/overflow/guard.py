@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from pytest_tfdebug.overflow.records import Fault, Tight
+    from pytest_tfdebug.data.overflow import Fault, Tight
 
 
 class OverflowGuard:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.data.overflow import Fault, FaultKind, Frame
 from pytest_tfdebug.overflow.extremes import Reducer, details, hints, weight_facts
-from pytest_tfdebug.overflow.records import Fault, FaultKind, Frame
 from pytest_tfdebug.tracing.record.modules import matches_any, modules_by_path
 from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.values.slicing import glue_lines
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.overflow.records import FrameDirection
+    from pytest_tfdebug.data.overflow import FrameDirection
     from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tensors import Leaf

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, HeadroomRecord
+from pytest_tfdebug.data.overflow import Tight
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.marker_arguments import marked
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.overflow.records import OverflowSettings, Tight, largest
+from pytest_tfdebug.overflow.records import OverflowSettings, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
 from pytest_tfdebug.parity.text.text_differences import source_text
 from pytest_tfdebug.publish.reports import note, raised, wants_details
@@ -22,8 +23,8 @@ from pytest_tfdebug.repro import write_repro
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from pytest_tfdebug.data.overflow import Fault
     from pytest_tfdebug.errors import CheckError
-    from pytest_tfdebug.overflow.records import Fault
     from pytest_tfdebug.records import SourceRange
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary  # a model may have an ``__eq__`` of its own
 
+from pytest_tfdebug.data.overflow import Fault, Frame
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.extremes import Headroom, Reducer, details
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.products import Products
-from pytest_tfdebug.overflow.records import Fault, Frame
 from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
 from pytest_tfdebug.tracing.record.modules import modules_by_path, root_name

@@ -10,7 +10,7 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.overflow.records import Details, Fault, Frame, Tight
+    from pytest_tfdebug.data.overflow import Details, Fault, Frame, Tight
     from pytest_tfdebug.records import SourceRange
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
