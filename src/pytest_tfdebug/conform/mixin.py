@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.check_record import CheckRecord, PromiseVerdict
-from pytest_tfdebug.conform import answers, checkpointing, weights
+from pytest_tfdebug.conform import accumulation, answers, checkpointing, weights
 from pytest_tfdebug.conform.subject import Subject, prepared
 from pytest_tfdebug.errors import ActivationOverflowError, ConformanceError, TFDebugError
 from pytest_tfdebug.invariance.api import CHECKS
@@ -111,6 +111,13 @@ PROMISES: tuple[Promise, ...] = (
     Promise("inputs", "leaves what it is given as it is", answers.leaves_inputs),
     Promise("gradients", "gives a gradient to each parameter that it uses", answers.each_has_gradient),
     Promise("checkpointing", "trains the same with checkpoints", checkpointing.is_the_same, checkpointing.applies),
+    Promise(
+        "accumulation",
+        "gets from two micro-batches the gradients of the whole",
+        accumulation.is_the_same,
+        accumulation.applies,
+        has_other_shapes=True,
+    ),
     Promise("golden", "gives what its golden holds", answers.agrees_with_golden, answers.has_golden),
 )
 
