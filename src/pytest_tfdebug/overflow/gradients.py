@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pytest_tfdebug.data.overflow import FaultKind
-    from pytest_tfdebug.overflow.watch import Watch
+    from pytest_tfdebug.overflow.extremes import Headroom
+    from pytest_tfdebug.overflow.records import OverflowSettings
     from pytest_tfdebug.records import Call
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 class Gradients:
     """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(
+        self, settings: OverflowSettings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], object]
+    ) -> None:
         self.fault: Fault | None = None
         self.forward = 0
         self.has_seen = False
-        self._watch, self._settings = watch, watch.settings
-        self._reducer = Reducer(watch.settings)
-        self._history: deque[Frame] = deque(maxlen=watch.settings.frames)
+        self._settings, self._headroom, self._skipped, self._conclude = settings, headroom, skipped, conclude
+        self._reducer = Reducer(settings)
+        self._history: deque[Frame] = deque(maxlen=settings.frames)
         self._events: list[tuple[Frame, Roles]] = []  # gradients that came by; no roles for that of a parameter
         self._details: Details | None = None
         self._followed: MutableMapping[torch.Tensor, Roles] = WeakTensorKeyDictionary()
@@ -75,7 +78,7 @@ class Gradients:
     def settle(self) -> None:
         """Judge the gradients that came since the last time."""
         self._reducer.read_back()
-        self._watch.skipped.update(self._reducer.skipped)
+        self._skipped.update(self._reducer.skipped)
         self._reducer = Reducer(self._settings)
         events, self._events, self._is_queued = self._events, [], False
         self.has_seen |= bool(events)
@@ -83,7 +86,7 @@ class Gradients:
             if self.fault is None:
                 self._history.append(frame)
             if frame.extremes.is_finite:
-                self._watch.headroom.see(None, [frame])
+                self._headroom.see(None, [frame])
             elif self.fault is None and self._is_bad(frame):
                 self._blame(frame, roles, [later for later, uses in events[position:] if not uses])
 
@@ -118,7 +121,7 @@ class Gradients:
 
     def _end(self) -> None:
         self.settle()
-        self._watch.conclude()
+        self._conclude()
 
     def _is_bad(self, frame: Frame) -> bool:
         return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)

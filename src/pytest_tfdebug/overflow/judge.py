@@ -19,12 +19,13 @@ from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
     from pytest_tfdebug.data.overflow import FrameDirection
-    from pytest_tfdebug.overflow.watch import Watch
+    from pytest_tfdebug.overflow.extremes import Headroom
+    from pytest_tfdebug.overflow.records import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tensors import Leaf
 
@@ -44,15 +45,25 @@ class _Open:
 class Pass:
     """One outermost call under watch. On the CPU a fault is found as its call ends, with the tensors still in hand."""
 
-    def __init__(self, watch: Watch, number: int, root: torch.nn.Module, *, is_root: bool) -> None:
+    def __init__(
+        self,
+        settings: OverflowSettings,
+        headroom: Headroom,
+        history: Iterable[Frame],
+        number: int,
+        root: torch.nn.Module,
+        *,
+        is_root: bool,
+        follow: Callable[[torch.Tensor, Frame, Call], object] | None = None,
+    ) -> None:
         self.number = number
         self.root, self.is_root = root, is_root  # whether the call is of the root, and not of a module inside it
         #: The first value that is not finite, if there is one; not known before :meth:`settle` off the CPU.
         self.fault: Fault | None = None
-        self.history: deque[Frame] = deque(watch.history, maxlen=watch.settings.frames)
+        self.history: deque[Frame] = deque(history, maxlen=settings.frames)
         self.tensors = 0
-        self.reducer = Reducer(watch.settings)
-        self._watch, self._ignore = watch, watch.settings.ignore
+        self.reducer = Reducer(settings)
+        self._headroom, self._ignore, self._follow = headroom, settings.ignore, follow
         self._innermost: _Open | None = None
         self._queue: list[Callable[[], object]] = []
 
@@ -79,7 +90,7 @@ class Pass:
         extremes = None if is_ignored(call.path, self._ignore) else self.reducer.extremes(result, self._masks())
         if extremes is not None:
             frame = Frame(self.number, call.path, call.class_name, "product", name, extremes)
-            self._tell(lambda: self._watch.headroom.see_product(call, frame, at))
+            self._tell(lambda: self._headroom.see_product(call, frame, at))
 
     def settle(self) -> None:
         """Read back the numbers that wait on a device, and judge by them."""
@@ -119,8 +130,8 @@ class Pass:
             frame = Frame(*at, extremes, weakref.ref(tensor))
             frames.append(frame)
             self.tensors += not is_ignored(call.path, self._ignore)
-            if self._watch.settings.gradients and tensor.requires_grad:
-                self._watch.gradients.follow(tensor, frame, call)
+            if self._follow is not None and tensor.requires_grad:
+                self._follow(tensor, frame, call)
         return frames
 
     def _masks(self) -> list[torch.Tensor]:
@@ -151,7 +162,7 @@ class Pass:
         if bad is None:
             self.history.extend(shown)
             if not is_ignored(call.path, self._ignore):
-                self._watch.headroom.see(call, shown, is_leaf=not own.children)
+                self._headroom.see(call, shown, is_leaf=not own.children)
         elif own.children:
             self._blame(bad, "glue", call, glue_lines(call, own.children[-1], None, own.children), shown)
         else:

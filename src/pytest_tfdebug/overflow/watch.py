@@ -169,7 +169,7 @@ class Watch:
         self.history: deque[Frame] = deque(maxlen=settings.frames)
         self._numbers: MutableMapping[torch.nn.Module, int] = WeakIdKeyDictionary()
         self._checked: MutableMapping[torch.nn.Module, bool] = WeakIdKeyDictionary()
-        self.gradients = Gradients(self)
+        self.gradients = Gradients(settings, self.headroom, self.skipped, self.conclude)
         self._lock = threading.Lock()
         #: The hooks on models; a model that is dropped takes its own with it.
         self.hooks: weakref.WeakSet[ModelHooks] = weakref.WeakSet()
@@ -184,7 +184,8 @@ class Watch:
         if self.settings.gradients:
             self.gradients.begin(root, number)
         self._check_weights(root)
-        return Pass(self, number, root, is_root=is_root)
+        follow = self.gradients.follow if self.settings.gradients else None
+        return Pass(self.settings, self.headroom, self.history, number, root, is_root=is_root, follow=follow)
 
     def end(self, ended: Pass, *, has_failed: bool) -> None:
         """An outermost call has ended: raise what has to be raised, unless the call raised itself."""
