@@ -54,7 +54,9 @@ class MTest(ModelTesterMixin, unittest.TestCase):
 
 
 @pytest.fixture
-def skipping(tmp_path):
+def skipping(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the answers are written
+
     def make(reason):
         common = tmp_path / "tests/test_modeling_common.py"
         common.parent.mkdir(parents=True)
