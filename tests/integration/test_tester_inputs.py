@@ -290,7 +290,7 @@ def test_left_pads_of_a_test_are_told_where_the_forward_takes_no_position_ids():
     error = raised(assert_padding_invariant, model, inputs)
 
     assert error.culprit.path == "model.decoder.embed_positions"
-    assert "Diagnosis: position ids are shifted by the pads: they count pads as tokens." in str(error)
+    assert "Diagnosis: positions ignore the mask: pads are counted as tokens." in str(error)
 
 
 def test_images_belong_to_the_prefill():

@@ -97,6 +97,16 @@ class Alignment:
             tensor = torch.where(keep, tensor, torch.zeros((), dtype=tensor.dtype, device=tensor.device))
         return tensor
 
+    def put_back(self, actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the expected one's values at the real positions; as it is where it has none."""
+        places = torch.arange(actual.numel(), device=actual.device).reshape(actual.shape)
+        way = next(self.candidates(places, expected), None)
+        if way is None:
+            return actual
+        made = actual.flatten().clone()
+        made[way.tensor.flatten()] = expected.flatten().to(made)
+        return made.reshape(actual.shape)
+
     def _of_rows(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[torch.Tensor]:
         if self.rows is None or not actual.dim():
             yield actual

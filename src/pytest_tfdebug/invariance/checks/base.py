@@ -372,12 +372,14 @@ class Check:
         elif not self.is_random():
             self.report(made.label, mismatch, locate(self.call, made, self.tolerances), made.diagnosis)
 
-    def report(self, label: str, mismatch: Mismatch, located: Located | None = None, diagnosis: str = "") -> None:
-        """Write the report of a failure."""
+    def report(
+        self, label: str, mismatch: Mismatch, located: Located | None = None, diagnosis: str = "", advice: str = ""
+    ) -> None:
+        """Write the report of a failure; without advice, it is to change the lines that are blamed."""
         if mismatch.place is not None:
             located = Located(mismatch.place, None)
         outcome = self.outcome
         verdict = "raises where the plain call does not" if mismatch.leaf is None else self.verdict
-        outcome.text = change_text(self.call, (verdict, label), mismatch, located, diagnosis)
+        outcome.text = change_text(self.call, (verdict, label), mismatch, located, diagnosis, advice=advice)
         outcome.located, outcome.diagnosis = located, diagnosis
         outcome.culprit = None if located is None else located.culprit

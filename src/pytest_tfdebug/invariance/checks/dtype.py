@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_tfdebug.invariance.checks.base import BOUNDS, Check
 from pytest_tfdebug.invariance.compare.culprit import recorded
-from pytest_tfdebug.invariance.compare.outputs import compare_traces, is_in_cache
+from pytest_tfdebug.invariance.compare.outputs import is_in_cache
+from pytest_tfdebug.invariance.compare.traces import compare_traces
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tensors import dtype_name
@@ -248,8 +249,8 @@ class DtypeCheck(Check):
     def _worst_module(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
         """Yield the module that adds most of the error, which is the culprit, and what the dtype cannot hold there."""
         expected, actual = recorded(self.call, self.call.inputs, self.call.model), recorded(self.call, inputs, lower)
-        _, comparator = compare_traces(expected, widened_trace(actual), self.unpadded, Tolerances(0.0, 0.0))
-        own = largest_own_error(comparator.finish().calls)
+        compared = compare_traces(expected, widened_trace(actual), self.unpadded, Tolerances(0.0, 0.0))
+        own = largest_own_error(compared.comparator().finish().calls)
         call, source = own.item.call, own.item.call.source or own.item.call.called_at
         numbers = f"relative L2 {error_of(own.item.inputs):.2e} in, {error_of(own.item.outputs):.2e} out"
         told = f"It adds most of the error: {numbers}."

@@ -16,7 +16,7 @@ from pytest_tfdebug.invariance.calls.repetition import can_take_positions, numbe
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.compare.culprit import locate
-from pytest_tfdebug.invariance.compare.diagnosis import Leak, diagnose, examined
+from pytest_tfdebug.invariance.compare.diagnosis import Leak, advise, diagnose, examined
 from pytest_tfdebug.invariance.compare.outputs import lay
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ class PaddingCheck(Check):
         """Run a repetition as it is, and with position ids where these may help."""
         mode, main = self.settings.position_ids, sequence.main
         can_take = can_take_positions(self.call, sequence)
-        has_positions = can_take and (mode == "always" or main in self._needs_positions)
+        is_callers = made.recorded == "actual"  # rows that the test itself padded: it is to pass what they need
+        has_positions = can_take and (mode == "always" or (main in self._needs_positions and not is_callers))
         repetition = numbered(self.call, sequence, made) if has_positions else made
         is_moved = made.side == "left" and not has_positions
         may_move = is_moved and can_take
@@ -154,6 +155,8 @@ class PaddingCheck(Check):
             second = self._run(sequence, replace(with_positions, recorded=""))
         if second is not None and (second.is_in_cache or not mismatch.is_in_cache):
             return Leak(self.call, sequence, with_positions, second)
+        if is_callers and not mismatch.is_in_cache:
+            return Leak(self.call, sequence, made, mismatch, is_callers=True)
         if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
             self._numbers_caches.add(main)
         else:
@@ -180,12 +183,15 @@ class PaddingCheck(Check):
             is_other = self._run(leak.sequence, made) is not None
             return is_other or (None if leak.sequence.name in self._refused else False)
 
-        label, located, diagnosis = leak.repetition.label, None, ""
-        if not leak.mismatch.error:
-            found = examined(leak, fails)
+        label = leak.repetition.label
+        if leak.mismatch.error:
+            self.report(label, leak.mismatch)
+        elif leak.is_callers:  # the model is right: no line of its own is to blame
+            self.report(label, leak.mismatch, None, diagnose(leak), advise(leak))
+        else:
             located = locate(self.call, leak.repetition, self.tolerances, is_padded=True)
-            diagnosis = diagnose(replace(found, located=located))
-        self.report(label, leak.mismatch, located, diagnosis)
+            found = replace(examined(leak, fails), located=located)
+            self.report(label, leak.mismatch, located, diagnose(found), advise(found))
 
 
 def is_causal(call: ObservedCall, sequence: InputSequence, expected: Leaves, tolerances: Tolerances) -> bool | None:

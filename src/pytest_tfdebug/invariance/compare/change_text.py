@@ -21,7 +21,13 @@ _ADVICE = "Fix these lines; the marker's tolerances are only for rounding."
 
 
 def change_text(
-    call: ObservedCall, verdict: tuple[str, str], mismatch: Mismatch, found: Located | None, diagnosis: str
+    call: ObservedCall,
+    verdict: tuple[str, str],
+    mismatch: Mismatch,
+    found: Located | None,
+    diagnosis: str,
+    *,
+    advice: str = "",
 ) -> CheckText:
     """Return the text of a changed answer; the verdict is what is said of it, and of which repetition."""
     said, label = verdict
@@ -35,7 +41,7 @@ def change_text(
     text = CheckText(
         f"{call.at} in {call.class_name}: {answer}" if call.at else f"{call.class_name}: {answer}",
         why=tuple(why),
-        advice=tuple(next_step(_ADVICE)),
+        advice=tuple(next_step(advice or _ADVICE)),
         figures=tuple(_changed(mismatch)),
     )
     if found is None or found.culprit is None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_tfdebug.errors import counted, second_look
-from pytest_tfdebug.invariance.compare.outputs import compare_traces, has_nan
+from pytest_tfdebug.invariance.compare.outputs import has_nan
+from pytest_tfdebug.invariance.compare.traces import Key, compare_traces, put_back
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.comparison import conclude, ended
 from pytest_tfdebug.parity.settle import settle
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.alignment import Alignment
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.repetition import Repetition, Within
-    from pytest_tfdebug.invariance.compare.outputs import Laid
+    from pytest_tfdebug.invariance.compare.traces import ComparedTraces, Pair
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
@@ -61,7 +63,8 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
         if own is not None and not described:
             return _blame(trace, holder, below, culprit, "makes the mask"), told
         if own is None and held is not None and not described:
-            told = f"{call.name!r} takes a mask and was given none, although {holder.name!r} had one"
+            taker = below if any(map(is_mask, below.parameters)) else call
+            told = f"{taker.name!r} takes a mask and was given none, although {holder.name!r} had one"
             return _blame(trace, holder, below, culprit, "does not pass its mask on"), told
         told, below = described, holder
     return None
@@ -132,6 +135,8 @@ class Located:
     parity: ParityReport | None  # the comparison of both traces; None when they could not be compared
     tokens: Tokens | None = None  # the first token of the culprit's tensor; None when the tensor has no token axis
     is_pooling: bool = False  # the culprit's inputs run along the sequence and its diverging tensor does not
+    # tables of positions count from the first pad, and with these put back a call gives the right answer
+    counts_pads: bool = False
     fault: str = ""  # what is wrong with the mask, when that is to blame
     reason: str = ""  # why nothing could be placed
 
@@ -145,12 +150,11 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
     """Record both calls again and compare them at real tokens; inside ``call.restored()``."""
     unknown: list[str] = []
     with second_look(unknown, "a forward could not be made again"):
-        expected = recorded(call, repetition.expected_inputs, call.model, repetition.within[0])
-        actual = recorded(call, repetition.inputs, repetition.model or call.model, repetition.within[1])
-        laid, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
-        parity = conclude(ended(comparator))
+        found, counts_pads = _as_it_counts(call, repetition, tolerances)
+        parity = conclude(ended(found.comparator()))
     if unknown:
         return Located(None, None, reason=unknown[0])
+    expected, actual = found.expected, found.actual
     nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)
     if parity.culprit is None:
         told = "every module agrees at the real tokens: the difference is in how the root prepares its inputs"
@@ -158,10 +162,36 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit, told = fault or (nan or parity.culprit, "")
     at = parity.culprit.divergence
-    pair = None if at is None else laid.get((at.path, at.call, at.direction, at.leaf))
-    tokens = None if pair is None else _tokens(*pair, repetition.alignment.real, tolerances)
-    is_pooling = at is not None and not (pair is not None and pair[2]) and _is_pooling(laid, parity.culprit)
-    return Located(culprit, parity, tokens, is_pooling, told)
+    pair = None if at is None else found.laid.get(Key(at.path, at.call, at.direction, at.leaf))
+    tokens = None if pair is None else _tokens(pair, repetition.alignment.real, tolerances)
+    is_pooling = at is not None and not (pair is not None and pair.axes) and _is_pooling(found, parity.culprit)
+    return Located(culprit, parity, tokens, is_pooling, counts_pads, told)
+
+
+def _both(
+    call: ObservedCall, made: Repetition, tolerances: Tolerances, *, within: Within = nullcontext
+) -> ComparedTraces:
+    """Record both calls again, the repeated one with its model changed, and lay them beside each other."""
+    expected = recorded(call, made.expected_inputs, call.model, made.within[0])
+    model = made.model or call.model
+    with within(bare(model)):
+        actual = recorded(call, made.inputs, model, made.within[1])
+    return compare_traces(expected, actual, made.alignment, tolerances)
+
+
+def _as_it_counts(call: ObservedCall, made: Repetition, tolerances: Tolerances) -> tuple[ComparedTraces, bool]:
+    """Compare both calls, without the shift of tables that changes no answer, and tell whether such a shift does.
+
+    Pads before the tokens shift every table of positions. Attention that sees distances gives the same answer all the
+    same; whether it does is seen where the tokens are given their own places in these tables.
+    """
+    found = _both(call, made, tolerances).without_conventions()
+    if not found.shifted:
+        return found, False
+    back = _both(call, made, tolerances, within=partial(put_back, tables=found.shifted, alignment=made.alignment))
+    if found.differing <= back.differing:
+        return back.without_conventions(), False
+    return found, True
 
 
 def recorded(
@@ -173,9 +203,8 @@ def recorded(
     return made
 
 
-def _tokens(
-    one: TensorRecord, other: TensorRecord, axes: tuple[int, ...], real: int, tolerances: Tolerances
-) -> Tokens | None:
+def _tokens(pair: Pair, real: int, tolerances: Tolerances) -> Tokens | None:
+    one, other, axes = pair.expected, pair.actual, pair.axes
     if not axes or one.tensor is None or other.tensor is None:
         return None
     if axes[0] == 0 and one.shape[0] % real:  # windows of an image, say, which are not its rows
@@ -192,10 +221,10 @@ def _tokens(
     return Tokens(row, position, len(by_position), rows.shape[1])
 
 
-def _is_pooling(laid: Laid, culprit: Culprit) -> bool:
+def _is_pooling(found: ComparedTraces, culprit: Culprit) -> bool:
     """Tell whether a tensor without a token axis has lost it, as the mean over a sequence or one token of it."""
     is_attention = "Attention" in culprit.class_name
-    return not is_attention and any(pair[2] and direction == "output" for (_, _, direction, _), pair in laid.items())
+    return not is_attention and any(pair.axes and key.direction == "output" for key, pair in found.laid.items())
 
 
 def _first_nan(trace: Trace) -> Culprit | None:

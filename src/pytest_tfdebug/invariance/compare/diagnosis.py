@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
+from pytest_tfdebug.invariance.calls.padding_variants import padded_alike
 from pytest_tfdebug.invariance.calls.repetition import can_take_positions, numbered, padded, rows_of
 from pytest_tfdebug.invariance.calls.sequences import mask_of
 
@@ -42,6 +42,9 @@ class Leak:
     mask_matters: bool | None = None  # switching the mask on at the pads does; None where there is no mask
     positions_help: bool = False  # position ids built from the mask make the answer right
     batch_matters: bool = False  # a row's answer depends on its batch without any change of padding
+    # the test's own rows, padded on the left without position ids, with which they would be right
+    is_callers: bool = False
+    only_before: bool = False  # as many pads behind the tokens change nothing
     located: Located | None = None
 
     @property
@@ -70,11 +73,6 @@ class Leak:
         path = self.located.culprit.path if self.located and self.located.culprit else ""
         return any(map(_ATTENTION.search, (path, self.divergence[0], *self.classes)))
 
-    def is_in_positions(self) -> bool:
-        """Tell whether the first difference is in a table of positions: pads behind the tokens move none of them."""
-        is_behind = self.repetition.side == "right"
-        return model_traits.is_position_table(self.divergence[0]) and self.sequence.is_exact and not is_behind
-
     def is_scan(self) -> bool:
         """Tell whether the culprit is one by its class, or if what the pads hold passes a mask to few real tokens."""
         if any(map(_CONVOLUTION.search, self.classes)):
@@ -98,7 +96,7 @@ RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
         "position ids are shifted by the pads: with {positions} built from the mask the answer is right.",
     ),
     (lambda f: f.located and f.located.fault, "{fault}."),
-    (Leak.is_in_positions, "position ids are shifted by the pads: they count pads as tokens."),
+    (lambda f: f.located and f.located.counts_pads, "positions ignore the mask: pads are counted as tokens."),
     (lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} are shifted by the pads."),
     (lambda f: any(map(_NORM.search, f.classes)), "normalisation over time, pads too (by design? expect='varies')."),
     (
@@ -106,6 +104,13 @@ RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
         "pooling over pads: the mean, maximum or position that is taken of the sequence includes them.",
     ),
     (Leak.is_scan, "a convolution or state-space scan runs across the pads: set the pads to 0 before it."),
+    (
+        lambda f: f.content_matters is False and f.only_before,
+        (
+            "positions ignore the mask, or strides begin at the first pad: pads before the tokens matter, whatever "
+            "they hold, and pads behind them do not."
+        ),
+    ),
     (lambda f: f.content_matters is False, "the number of pads matters, not their content: the length is used there."),
     (
         lambda f: not f.sequence.takes_mask or (f.mask_matters is not False and not f.is_in_attention()),
@@ -121,12 +126,29 @@ RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
 )
 
 
+#: Of a row that the test padded on the left without position ids, and that is right with them.
+CALLERS = (
+    "{main} has pads on the left and no {positions}: pads are counted as tokens, and with {positions} built from "
+    "{mask} the row gives the answer that it gives alone."
+)
+
+
 def diagnose(leak: Leak) -> str:
     """Return what is probably wrong, in a sentence."""
     sequence, kind = leak.sequence, leak.sequence.kind
     words = {"mask": kind.mask, "positions": kind.positions, "unit": kind.unit, "main": sequence.main}
-    told = next(told for applies, told in RULES if applies(leak))
+    told = CALLERS if leak.is_callers else next(told for applies, told in RULES if applies(leak))
     return told.format(**words, path=leak.divergence[0], fault=leak.located.fault if leak.located else "")
+
+
+def advise(leak: Leak) -> str:
+    """Return what to do about a leak; empty where the lines that are blamed have to change."""
+    if not (leak.is_callers or leak.positions_help):
+        return ""
+    kind, at = leak.sequence.kind, leak.call.at
+    own = leak.call.own_names
+    positions, mask = (own.get(name, name) for name in (str(kind.positions), kind.mask))
+    return f"Pass {positions}{f' at {at}' if at else ''}: ({mask}.cumsum(-1) - 1).clamp(min=0)"
 
 
 def examined(leak: Leak, fails: Callable[[Repetition], bool | None]) -> Leak:
@@ -156,10 +178,15 @@ def examined(leak: Leak, fails: Callable[[Repetition], bool | None]) -> Leak:
         content_matters = differs(sequence.main, other[sequence.main])
     has_mask = sequence.takes_mask and sequence.kind.unit == "tokens" and made.inputs.get(mask) is not None
     may_number = can_take_positions(call, sequence) and sequence.kind.positions not in made.inputs
+    only_before = False
+    if made.side == "left" and content_matters is False:
+        behind = padded_alike(call, sequence, "right", at.total - at.real)
+        only_before = fails(behind) is False
     return replace(
         leak,
         content_matters=content_matters,
         mask_matters=differs(mask, torch.ones_like(mask_of(made.inputs, sequence))) if has_mask else None,
         positions_help=may_number and fails(numbered(call, sequence, made)) is False,
         batch_matters=batch_matters,
+        only_before=only_before,
     )

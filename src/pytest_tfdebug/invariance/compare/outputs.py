@@ -1,8 +1,4 @@
-"""Compare the outputs of a repeated call with the expected ones, and the traces of both, at real tokens.
-
-Of traces the inputs of the root are left out, for they differ on purpose; so are masks that one side has no need of,
-and tensors whose sizes no pad explains.
-"""
+"""Compare the outputs of a repeated call with the expected ones, at real tokens."""
 
 from __future__ import annotations
 
@@ -15,25 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.records import LeafComparison
 from pytest_tfdebug.tensors import Leaf, dtype_name, tensor_record, varies
-from pytest_tfdebug.tracing.record.signatures import is_mask_input
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection
 
     from pytest_tfdebug.invariance.calls.alignment import Aligned, Alignment
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-    from pytest_tfdebug.records import Call, Culprit, TensorRecord
-    from pytest_tfdebug.tracing.trace import Trace
-
-    #: A tensor of each side at real tokens, and its axes along the sequence; none for a pooled one.
-    Pair = tuple[TensorRecord, TensorRecord, tuple[int, ...]]
-    #: Module path, call index, direction and leaf path -> the pair.
-    Laid = dict[tuple[str, int, str, str], Pair]
+    from pytest_tfdebug.records import Culprit
 
 
 #: Leaves of key-value and state caches.
@@ -179,88 +167,3 @@ def _can_compare(path: str, expected: torch.Tensor, actual: torch.Tensor, alignm
 def has_nan(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has a nan; its sum is then nan too, and takes a quarter of the time."""
     return math.isnan(float(tensor.sum())) and bool(torch.isnan(tensor).any())
-
-
-#: Tokens that are looked for in another order.
-_SOME = 256
-
-
-def compare_traces(
-    expected: Trace, actual: Trace, alignment: Alignment, tolerances: Tolerances
-) -> tuple[Laid, Comparator]:
-    """Compare two traces at real tokens: the tensors that they have in common; calls of one alone stay as they are."""
-    laid: Laid = {}
-    theirs, own = [*expected], [*actual]
-    places = {(call.path, call.call): place for place, call in enumerate(actual)}
-    for place, one in enumerate(expected):
-        at = places.get((one.path, one.call))
-        if at is None:
-            continue
-        other = actual.calls[at]
-        theirs[place], own[at] = sides = _of_tensors_alone(one), _of_tensors_alone(other)
-        for direction in ("input", "output"):
-            leaves = [getattr(call, f"{direction}s") for call in sides]
-            if None in leaves:
-                continue
-            is_roots = direction == "input" and one.parent is None
-            pairs = [] if is_roots else list(_pairs(leaves[0], leaves[1], one.parameters, alignment, tolerances))
-            laid |= {(other.path, other.call, direction, pair[0].leaf): pair for pair in pairs}
-            for side, call in enumerate(sides):
-                setattr(call, f"{direction}s", tuple(pair[side] for pair in pairs))
-    made = replace(expected, calls=theirs)
-    comparator = Comparator(made, None, tolerances, modules=actual.modules, aliases=actual.aliases)
-    comparator.replay(own)
-    return laid, comparator
-
-
-def _of_tensors_alone(call: Call) -> Call:
-    """Return a call without its other arguments and its writes to caches: lengths, and caches, differ on purpose."""
-    return replace(call, skeleton={"outputs": call.skeleton.get("outputs", "None")}, writes=())
-
-
-def _pairs(
-    expected: Sequence[TensorRecord],
-    actual: Sequence[TensorRecord],
-    parameters: tuple[str, ...],
-    alignment: Alignment,
-    tolerances: Tolerances,
-) -> Iterator[Pair]:
-    """Yield the leaves of a call that both sides have, at real tokens, and the axes along the sequence."""
-    others = {record.leaf: record for record in actual}
-    for record in expected:
-        other = others.get(record.leaf)
-        if other is None or other.tensor is None or record.tensor is None or is_in_cache(record.leaf):
-            continue
-        are_two_forms = (record.tensor.dtype is torch.bool) != (other.tensor.dtype is torch.bool)
-        if are_two_forms and is_mask_input(record.leaf, parameters):
-            continue  # eager attention takes a mask of numbers, and sdpa one of truth values
-        if alignment.rows is not None and not record.tensor.dim():
-            continue  # of the whole batch, as a loss is
-        if record.tensor.dim() == 1 and not record.tensor.is_floating_point():
-            continue  # cache_position and the like: they number the padded sequence
-        way = _way(record.tensor, other.tensor, alignment, tolerances)
-        if way is not None:
-            mine, theirs = (alignment.blank(tensor, way.axes) for tensor in (record.tensor, way.tensor))
-            one = replace(record, shape=tuple(mine.shape), tensor=mine, statistics=None)
-            yield one, replace(other, shape=tuple(theirs.shape), tensor=theirs, statistics=None), way.axes
-
-
-def _way(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment, tolerances: Tolerances) -> Aligned | None:
-    """Return how a tensor lies beside the expected one; None where no way is likely."""
-    ways = list(alignment.candidates(actual, expected))
-    laid = lay("", expected, actual, alignment, tolerances)
-    way = laid[0] if laid is not None else ways[0] if len(ways) == 1 else None
-    differs = laid is None or laid[1].problem
-    is_apart = way is not None and differs and 0 in way.axes and _is_in_other_order(expected, actual, tolerances)
-    return None if is_apart else way
-
-
-def _is_in_other_order(expected: torch.Tensor, actual: torch.Tensor, tolerances: Tolerances) -> bool:
-    """Tell whether tokens that share an axis with the batch lie in another order, as when sorted by expert."""
-    if not expected.is_floating_point() or expected.shape[1:] != actual.shape[1:]:
-        return False
-    tolerance = tolerances.of("", dtype_name(expected.dtype))
-    rows, all_rows = (tensor.double().reshape(len(tensor), -1) for tensor in (expected[:_SOME], actual))
-    nearest = torch.cdist(rows, all_rows, p=float("inf")).min(1)
-    is_there = nearest.values <= tolerance.atol + tolerance.rtol * rows.abs().amax(1)
-    return bool(is_there.all()) and bool((nearest.indices.diff() != 1).any())
