@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from _pytest.pytester import SysModulesSnapshot
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
@@ -55,6 +56,22 @@ def _plugins_of_inner_runs(request, monkeypatch):
         request.getfixturevalue("pytester")  # it takes away what the variable held
     names = ("randomly", "random_order", "sugar", "rich", "asyncio", "anyio", "hypothesispytest")
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in names))
+
+
+#: Packages that a run inside of a test's process leaves loaded: parts of torch cannot be imported twice.
+_KEPT_LOADED = frozenset({"functorch", "numpy", "torch", "transformers"})
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _torch_stays_loaded():
+    taken = SysModulesSnapshot.__init__
+
+    def take(self, preserve=None):
+        taken(self, lambda name: name.partition(".")[0] in _KEPT_LOADED or bool(preserve and preserve(name)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SysModulesSnapshot, "__init__", take)
+        yield
 
 
 @pytest.fixture(autouse=True)

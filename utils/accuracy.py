@@ -57,6 +57,7 @@ from judging import alarm, is_installed, judged
 import llama_port
 from bugs import BUGS, Bug
 from edits import disguised, head, is_narrow, without_names
+from injections import Inject, edit, reload, set_to
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import ParityReport, compare, trace
 from pytest_tfdebug.goldens.golden_file import load, save
@@ -254,71 +255,52 @@ def of_own(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "golden.safetensors"
             check = _held_to(reference, port, {"input_ids": ids}, path, options.seconds)
-            for name, (where, corrupt) in _SMALL.items():
+            for name, (where, injecting) in _SMALL.items():
                 begun = time.monotonic()
-                answer = check(partial(_in_the_middle, corrupt))
-                at = where and f"blocks.{layers // 2}.{where}".rstrip(".")
+                at = where.replace("*", str(layers // 2))
+                answer = check(injecting(at))
                 verdict = "right" if answer.path == at and answer.is_caught == bool(at) else "WRONG"
                 took, shown = time.monotonic() - begun, str(dtype).removeprefix("torch.")
                 print(f"{shown:9} {name:22} {verdict:6} {answer.path or 'passes':28} {took:6.1f} s", flush=True)
 
 
-def _in_the_middle(corrupt: Callable[[Any], None], port: Any) -> None:
-    corrupt(port.blocks[len(port.blocks) // 2])
+def _edit(old: str, new: str) -> Callable[[str], Inject]:
+    return partial(edit, old=old, new=new)
 
 
-def _acting(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], None]:
-    """Return what gives a block's mixer another activation."""
-
-    def corrupt(block: Any) -> None:
-        mixer = block.mixer
-        mixer.forward = lambda hidden: mixer.narrow(function(mixer.gate(hidden)) * mixer.widen(hidden))
-
-    return corrupt
+def _times(parameter: str, factor: float) -> Callable[[str], Inject]:
+    return partial(reload, parameter=parameter, transform=lambda weight: weight * factor)
 
 
-def _scaling(name: str, factor: float) -> Callable[[Any], None]:
-    """Return what scales the output of a part of a block."""
-
-    def corrupt(block: Any) -> None:
-        part, forward = getattr(block, name), getattr(block, name).forward
-        part.forward = lambda *given: forward(*given) * factor
-
-    return corrupt
-
-
-def _with_residual(factor: float) -> Callable[[Any], None]:
-    def corrupt(block: Any) -> None:
-        def forward(hidden: Any, *angles: Any) -> Any:
-            hidden = hidden * factor + block.attention(block.attention_norm(hidden), *angles)
-            return hidden + block.mixer(block.mixer_norm(hidden))
-
-        block.forward = forward
-
-    return corrupt
-
-
-def _setting(path: str, value: float) -> Callable[[Any], None]:
-    place, _, name = path.rpartition(".")
-    return lambda block: setattr(block.get_submodule(place), name, value)
-
-
-def _reweighing(path: str, factor: float) -> Callable[[Any], None]:
-    return lambda block: block.get_parameter(path).data.mul_(factor)
-
-
-#: What is wrong in a block of ``fixtures/llama_port.py`` -> the part of it that is to be named, and what does it.
-_SMALL: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "nothing": ("", lambda _block: None),
-    "hardswish for silu": ("mixer", _acting(torch.nn.functional.hardswish)),
-    "gelu for silu": ("mixer", _acting(torch.nn.functional.gelu)),
-    "quick_gelu for silu": ("mixer", _acting(lambda x: x * torch.sigmoid(1.702 * x))),
-    "residual x 0.99": (".", _with_residual(0.99)),
-    "attention x 1.002": ("attention", _scaling("attention", 1.002)),
-    "mixer x 0.995": ("mixer", _scaling("mixer", 0.995)),
-    "a weight x 1.01": ("mixer.narrow", _reweighing("mixer.narrow.weight", 1.01)),
-    "a norm's weight x 1.01": ("mixer_norm", _reweighing("mixer_norm.scale", 1.01)),
-    "epsilon 1e-5": ("attention_norm", _setting("attention_norm.eps", 1e-5)),
+_SUM, _ROOT = "hidden + self.attention(", "torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.eps)"
+#: A small mistake in a port with names of its own -> the module that is to be named, and what makes it there; a star
+#: stands for the block in the middle. The rounding of bfloat16 hides most of them.
+_SMALL: dict[str, tuple[str, Callable[[str], Inject]]] = {
+    "nothing": ("", lambda _at: lambda _port: None),
+    "hardswish for silu": ("blocks.*.mixer", _edit("silu(", "hardswish(")),
+    "gelu for silu": ("blocks.*.mixer", _edit("silu(", "gelu(")),
+    "quick_gelu for silu": ("blocks.*.mixer", _edit("nn.functional.silu(gate)", "gate * torch.sigmoid(1.702 * gate)")),
+    "silu in float16": ("blocks.*.mixer", _edit("silu(gate)", "silu(gate.half()).to(gate.dtype)")),
+    "gate and widen exchanged": ("blocks.*.mixer", _edit("silu(gate) * wide", "silu(wide) * gate")),
+    "mixer x 0.995": ("blocks.*.mixer", _edit("return self", "return 0.995 * self")),
+    "residual x 0.99": ("blocks.*", _edit(_SUM, f"0.99 * {_SUM}")),
+    "residual of the norm": ("blocks.*", _edit("return hidden +", "return self.mixer_norm(hidden) +")),
+    "attention x 1.002": ("blocks.*", _edit(_SUM, _SUM.replace("self", "1.002 * self"))),
+    "softmax scale x 1.01": ("blocks.*.attention", _edit("** -0.5", "** -0.5 * 1.01")),
+    "softmax in float16": ("blocks.*.attention", _edit("softmax(-1)", "half().softmax(-1).to(value.dtype)")),
+    "one key too many": ("blocks.*.attention", _edit("triu(1)", "triu(2)")),
+    "halves turned otherwise": ("blocks.*.attention", _edit("+ self.turned(part)", "- self.turned(part)")),
+    "value x 0.998": ("blocks.*.attention", _edit("@ value", "@ (value * 0.998)")),
+    "a weight x 1.01": ("blocks.*.mixer.narrow", _times("weight", 1.01)),
+    "a projection x 1.01": ("blocks.*.attention.merge", _times("weight", 1.01)),
+    "a norm's weight x 1.01": ("blocks.*.mixer_norm", _times("scale", 1.01)),
+    "epsilon 1e-5": ("blocks.*.attention_norm", partial(set_to, eps=1e-5)),
+    "epsilon 1e-4 at the end": ("norm", partial(set_to, eps=1e-4)),
+    "norm x 0.999": ("blocks.*.mixer_norm", _edit(_ROOT, _ROOT.replace(" + self.eps)", ") * 0.999"))),
+    "rotary base by 1%": ("Llama", _edit("10000.0", "10100.0")),
+    "positions x 1.01": ("Llama", _edit("arange(input_ids.shape[1])", "arange(input_ids.shape[1]) * 1.01")),
+    "head x 1.01": ("head", _times("weight", 1.01)),
+    "embedding x 1.01": ("tokens", _times("weight", 1.01)),
 }
 
 

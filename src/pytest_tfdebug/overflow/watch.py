@@ -92,13 +92,15 @@ class ModelHooks:
 
     def _end(self, call: Call, leaves: list[Leaf] | None) -> None:
         running = self._local.running
-        if running is not None:
-            running.leave(call, leaves)
-            if call.depth == 0:
-                products, self._local.products, self._local.running = self._local.products, None, None
-                if products is not None:
-                    products.__exit__(None, None, None)  # type: ignore[no-untyped-call] # likewise
-                self._watch.end(running, has_failed=leaves is None)
+        if running is None:
+            return
+        if call.depth == 0:  # first of all: what is found may be raised
+            products, self._local.products, self._local.running = self._local.products, None, None
+            if products is not None:
+                products.__exit__(None, None, None)  # type: ignore[no-untyped-call] # likewise
+        running.leave(call, leaves)
+        if call.depth == 0:
+            self._watch.end(running, has_failed=leaves is None)
 
 
 class Roots:

@@ -181,9 +181,10 @@ class SourceFile:
 
 
 def source_file(file: str) -> SourceFile | None:
-    """Return a file; None where it cannot be read."""
+    """Return a file, or the cell of a notebook; None where it cannot be read."""
     path = on_disk(file)
-    return _parsed(path, "".join(linecache.getlines(path)))
+    is_read = Path(path).is_absolute() or path.startswith("<")  # another folder may have had a file of this name
+    return _parsed(path, "".join(linecache.getlines(path))) if is_read else None
 
 
 @lru_cache(maxsize=32)
