@@ -13,13 +13,14 @@ import torch
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.goldens.filled import filled_alike
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
+from pytest_tfdebug.goldens.near_weights import near_weights
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.compare import outputs_of
-from pytest_tfdebug.parity.comparison import Comparison, coverage_of
+from pytest_tfdebug.parity.comparison import Comparison, Known, conclude, coverage_of
 from pytest_tfdebug.parity.find.pads import made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
@@ -30,6 +31,7 @@ from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
@@ -229,6 +231,25 @@ class _HeldModel(Comparison):
         settings = replace(self.settings, rules=rules, is_explained=rules.positions is None)
         golden = replace(self.golden, trace=trace)
         return _HeldModel(golden, self.model, call, settings, None, None, self._wider).checked()
+
+    def _explained(self, found: Ended) -> ParityReport:
+        """Look at the code alone where weights are near the reference's: with its numbers in them."""
+        reference = self.reference if self.asks(found) and self.group is None and found.fails is not False else None
+        recorded = self.golden.extra["weights"]
+        near = reference and near_weights(self.model, reference().model, self.rename, recorded)
+        if not near:
+            return super()._explained(found)
+        args, kwargs = self._rerun.inputs()
+        called, settings = replace(self.called, args=args, kwargs=kwargs), self.settings
+        if settings.tolerances.are_given:  # for what the weights make differ, which is gone
+            settings = replace(settings, tolerances=Tolerances())
+        with near.as_the_reference_has():
+            report = _HeldModel(self.golden, self.model, called, settings, None, self.tell, self._wider).checked()
+        if report.ok:
+            found = replace(found, circumstance=near.claim(self.model))
+            return replace(conclude(found, known=Known(given=tuple(self.given()))), advice=near.advice)
+        self._is_told = True
+        return replace(report, facts=[*(report.facts if report.other_weights else []), near.told])
 
     def _beside_pads(self) -> tuple[ParityReport | None, str]:
         beside, mask = super()._beside_pads()

@@ -39,6 +39,7 @@ class Evidence(Enum):
     ONE_OF_SEVERAL = "the change mends every output together with changes of other faults"
     LED_PAST = "the reference's value in this place leads to right ones behind it"
     MAKES_UP = "what mends every output is a change of a step that is right"
+    NEAR_WEIGHTS = "the reference's numbers in all parameters that are near them mend every output"
     PROVED_WEIGHTS = "other numbers in a parameter mend every output, as other changes do"
     EXCHANGE = "weights are in each other's place: loaded so, or taken so by the code"
     STATEMENTS = "no single statement is known to differ from the reference's text"

@@ -43,6 +43,7 @@ POLICY = (
         Evidence.REVERSE_PROOF, CERTAIN, "the change was tried: with it the reference gives every output of the port"
     ),
     Worth(Evidence.PROVED_WEIGHT, CERTAIN, "the numbers were tried: every output agrees with them"),
+    Worth(Evidence.NEAR_WEIGHTS, CERTAIN, "the numbers were tried: every output agrees with them"),
     Worth(Evidence.STATEMENT, CERTAIN, "calls agree on both sides of it, and all the other text is the reference's"),
     Worth(Evidence.ATTRIBUTE, CERTAIN, "calls agree on both sides of it, and all else that it reads is the same"),
     Worth(Evidence.CALLS, CERTAIN, "what the module was given and what it returned were both compared"),

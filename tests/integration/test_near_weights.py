@@ -1,0 +1,106 @@
+"""A port whose weights are near the reference's, as quantised ones are: its code is held to the reference's all the same."""
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: F401 - pytester unloads what a run inside has loaded
+
+import pytest_tfdebug
+import pytest_tfdebug.goldens.fixture
+from pytest_tfdebug.goldens.near_weights import near_weights
+from pytest_tfdebug.goldens.weights import fingerprint
+
+QUANTISED = """
+import copy
+import torch
+from pytest_tfdebug import fill
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+CONFIG = Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+                     num_key_value_heads=1, head_dim=16)
+IDS = torch.arange(3, 19).view(2, 8)
+
+def quantised(model):
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "proj" in name:
+                groups = weight.view(-1, 16)
+                step = groups.abs().amax(-1, keepdim=True) / 7
+                weight.copy_(((groups / step).round() * step).view_as(weight))
+    return model
+
+def test_it(tf_golden):
+    reference = fill(Qwen3ForCausalLM(CONFIG).eval(), seed=0)
+    port = quantised(copy.deepcopy(reference))
+    {change}
+    before = {{name: (weight.data_ptr(), weight.clone()) for name, weight in port.named_parameters()}}
+    try:
+        tf_golden.check(port, reference=reference, input_ids=IDS{more})
+    finally:
+        for name, weight in port.named_parameters():
+            assert weight.data_ptr() == before[name][0] and torch.equal(weight, before[name][1])
+"""
+EPSILON = "port.model.layers[1].self_attn.q_norm.variance_epsilon = 0.5"
+
+
+@pytest.fixture
+def run(pytester):
+    """Record the reference's golden, and hold a quantised port to it."""
+
+    def run_pytest(change="", more=""):
+        pytester.makepyfile(test_it=QUANTISED.format(change=change, more=more))
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
+
+    return run_pytest
+
+
+def test_right_code_with_quantised_weights_is_told_as_that(run):
+    result = run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *model.layers.0.self_attn.q_proj (Linear): has other weights: *.q_proj.weight, and 13 parameters more",
+            "*14 parameters differ from the reference's by 6.*e-02 to *e-02*",
+            "*Proved: with the reference's numbers in them every output agrees: the code is right.",
+            "*Next: fix how the port's weights are converted; if they are rounded on purpose, give*",
+        ]
+    )
+
+
+@pytest.mark.parametrize("more", ["", ", tolerance=(0.05, 0.05)"])
+def test_a_fault_of_the_code_is_named_behind_quantised_weights(run, more):
+    result = run(EPSILON, more)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *in model.layers.1.self_attn.q_norm (Qwen3RMSNorm): has variance_epsilon 0.5",
+            "*The reference has 1e-06. Its inputs agree and its output does not*",
+            "*14 parameters differ from the reference's by *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*All weights with matching names are the recorded ones*")
+
+
+def pair_of_norms():
+    models = [pytest_tfdebug.fill(torch.nn.Sequential(torch.nn.LayerNorm(64), torch.nn.LayerNorm(64))) for _ in "ab"]
+    return *models, fingerprint(models[1])
+
+
+def test_the_weight_of_another_norm_is_not_near():
+    port, reference, recorded = pair_of_norms()
+    with torch.no_grad():
+        port[0].weight.copy_(reference[1].weight)
+
+    assert near_weights(port, reference, None, recorded) is None
+
+
+def test_a_reference_that_is_not_the_goldens_is_not_taken():
+    port, reference, recorded = pair_of_norms()
+    with torch.no_grad():
+        port[0].weight.mul_(1.01)
+        near = near_weights(port, reference, None, recorded)
+        reference[0].weight.mul_(1.1)
+
+    assert list(near.distances) == ["0.weight"]
+    assert near_weights(port, reference, None, recorded) is None
