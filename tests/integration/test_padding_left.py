@@ -230,3 +230,49 @@ def test_left_padded_rows_of_a_test_without_position_ids_fail_at_its_call(pytest
         ]
     )
     result.stdout.no_fnmatch_line("*fix these lines*")
+
+
+class Windowed(Turning):
+    """Attends to the last tokens alone, as many as its window."""
+
+    def __init__(self, window):
+        super().__init__(drops_mask=False)
+        self.window = window
+
+    def forward(self, states, angle, mask):
+        query, key, value = self.qkv(states).chunk(3, -1)
+        at = torch.arange(states.shape[1])
+        seen = (at[None] <= at[:, None]) & (at[None] > at[:, None] - self.window) & mask[:, None].bool()
+        scores = self.turned(query, angle) @ self.turned(key, angle).mT / 4
+        return states + scores.masked_fill(~seen, -1e9).softmax(-1) @ value
+
+
+class OfWindows(RootTable):
+    def __init__(self, *windows):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(map(Windowed, windows))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_window_of_0_is_told_as_keys_that_are_all_hidden(side):
+    error = failure(fill(OfWindows(4, 0).eval(), seed=0), side=side)
+
+    assert error.culprit.path == "blocks.1"
+    assert first_line(error).endswith("; probably every key is hidden from 12 of 12 real tokens")
+    told = "a softmax then weighs all keys alike, pads too, as with a window of 0."
+    assert told in " ".join(str(error).split())
+
+
+def test_a_library_attention_with_a_window_of_0_is_told_the_same():
+    config = MistralConfig(**WIDE, num_key_value_heads=2, sliding_window=0, attn_implementation="eager")
+    config.use_cache = False
+
+    error = failure(fill(MistralModel(config).eval(), seed=0), side="right")
+
+    assert error.culprit.path == "layers.0.self_attn"
+    assert first_line(error).endswith("; probably every key is hidden from 12 of 12 real tokens")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_window_of_1_passes(side):
+    assert_padding_invariant(fill(OfWindows(4, 1).eval(), seed=0), INPUTS, side=side)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import counted, second_look
+from pytest_tfdebug.invariance.compare.hidden_keys import told_hidden_keys
 from pytest_tfdebug.invariance.compare.outputs import has_nan
 from pytest_tfdebug.invariance.compare.traces import Key, compare_traces, put_back
 from pytest_tfdebug.parity.claims import Claim, Evidence
@@ -161,6 +162,9 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
         return Located(nan, None, reason="" if nan else told)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit, told = fault or (nan or parity.culprit, "")
+    if is_padded and not (fault or nan):
+        with second_look([]):
+            told = told_hidden_keys(call, repetition.expected_inputs, culprit.path, repetition.alignment)
     at = parity.culprit.divergence
     pair = None if at is None else found.laid.get(Key(at.path, at.call, at.direction, at.leaf))
     tokens = None if pair is None else _tokens(pair, repetition.alignment.real, tolerances)
