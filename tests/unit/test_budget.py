@@ -104,3 +104,7 @@ def test_a_forward_that_takes_long_is_searched_for_ten_of_it():
     pytest_tfdebug.tracing.values.rerun.Rerun(model, (torch.randn(4096, 512),), {}).values(tape=tape)
 
     assert 0.2 < budget.work_of_forward(tape) < 5
+
+
+def test_a_budget_of_nothing_is_spent():
+    assert budget.Budget(0.0).spent() >= 1

@@ -42,8 +42,10 @@ class Budget:
         self._done += work
 
     def spent(self) -> float:
-        """Return which share of it is spent."""
-        return max(self._done, (time.monotonic() - self._begun) / WAITING) / self.seconds
+        """Return which share of it is spent; of nothing, all."""
+        return (
+            math.inf if not self.seconds else max(self._done, (time.monotonic() - self._begun) / WAITING) / self.seconds
+        )
 
 
 def work_of(step: Step, tape: Tape) -> float:
