@@ -9,7 +9,7 @@ from pytest_tfdebug.goldens.settings import KEYWORDS
 from pytest_tfdebug.invariance.api import asked
 from pytest_tfdebug.invariance.checks.base import Settings
 from pytest_tfdebug.marker_arguments import MisspeltMarkers, unknown
-from pytest_tfdebug.overflow.records import OverflowSettings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 
 CHECKS = "padding, batch, cache, attention, save_load, dtype, clean_load"
 TAKES = {

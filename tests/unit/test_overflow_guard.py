@@ -15,7 +15,7 @@ from pytest_tfdebug import (
     overflow_guard,
 )
 from pytest_tfdebug.overflow.guard import detect_overflow
-from pytest_tfdebug.overflow.records import OverflowSettings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.report.overflow import place
 
 

@@ -6,7 +6,7 @@ import weakref
 import torch
 from torch import nn
 
-from pytest_tfdebug.overflow.records import OverflowSettings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import Roots, Watch
 
 ONES = torch.ones(2, 4)

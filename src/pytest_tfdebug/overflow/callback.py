@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from transformers import TrainerCallback
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.overflow.records import OverflowSettings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import DATA_PARALLEL, ModelHooks, Watch
 
 if TYPE_CHECKING:

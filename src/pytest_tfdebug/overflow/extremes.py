@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.data.overflow import Details, Extremes, Frame, Tight
-from pytest_tfdebug.overflow.records import largest
+from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.state import SeenTensors
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.data.overflow import Fault
-    from pytest_tfdebug.overflow.records import OverflowSettings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
 
 

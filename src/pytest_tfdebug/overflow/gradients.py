@@ -15,7 +15,7 @@ from pytest_tfdebug.data.overflow import Details, Extremes, Fault, Frame
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.overflow.extremes import NARROW, WIDER, Reducer, details
 from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow.records import largest
+from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.data.overflow import FaultKind
     from pytest_tfdebug.overflow.extremes import Headroom
-    from pytest_tfdebug.overflow.records import OverflowSettings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.records import Call
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.

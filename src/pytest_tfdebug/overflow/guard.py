@@ -9,7 +9,7 @@ import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.extremes import details
-from pytest_tfdebug.overflow.records import OverflowSettings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import ModelHooks, Watch
 from pytest_tfdebug.report.overflow import told_range
 from pytest_tfdebug.tracing.trace import check_model

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.data.overflow import FrameDirection
     from pytest_tfdebug.overflow.extremes import Headroom
-    from pytest_tfdebug.overflow.records import OverflowSettings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.tensors import Leaf
 

@@ -12,7 +12,7 @@ from pytest_tfdebug.data.overflow import Tight
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.marker_arguments import marked
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.overflow.records import OverflowSettings, largest
+from pytest_tfdebug.overflow.settings import OverflowSettings, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
 from pytest_tfdebug.parity.text.text_differences import source_text
 from pytest_tfdebug.publish.reports import note, raised, wants_details

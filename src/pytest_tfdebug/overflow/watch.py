@@ -31,7 +31,7 @@ from pytest_tfdebug.tracing.values.rerun import Rerun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping
 
-    from pytest_tfdebug.overflow.records import OverflowSettings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
     from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.tensors import Leaf
