@@ -52,7 +52,7 @@ def applies(subject: Subject) -> str:
     return ""
 
 
-class _Step(NamedTuple):
+class _Accumulated(NamedTuple):
     """What forwards and backwards of one model gave, one of each for each batch, gradients added up."""
 
     losses: list[float]
@@ -68,10 +68,10 @@ class _Trainee:
     model: torch.nn.Module
     training: bool  # mode of the model
 
-    def step(self, *batches: Mapping[str, Any], seed: int = 0, splits: bool = False) -> _Step:
+    def step(self, *batches: Mapping[str, Any], seed: int = 0, splits: bool = False) -> _Accumulated:
         """Make a forward and a backward of each batch, without a step of an optimiser between them."""
         model = copy.deepcopy(self.model).train(self.training)
-        made = _Step([], [], [], {})
+        made = _Accumulated([], [], [], {})
         with random_state_kept(), torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for batch in batches:
@@ -116,11 +116,11 @@ def is_the_same(subject: Subject) -> Outcome:
     return outcome
 
 
-class _Held(NamedTuple):
+class _HeldMicroBatches(NamedTuple):
     """A step of a whole batch, the same in two micro-batches, and what became of it."""
 
-    whole: _Step
-    micro: _Step
+    whole: _Accumulated
+    micro: _Accumulated
     share: float | None  # what a gradient of a micro-batch counts; None where the losses do not say it
     wrong: list[str]  # parameters with another gradient
 
@@ -132,10 +132,10 @@ def _held(subject: Subject, trainee: _Trainee, parts: list[dict[str, Any]]) -> O
     share = _share(whole.losses[0], micro.losses)
     wrong = others(whole.gradients, {name: each * (share or 1) for name, each in micro.gradients.items()})
     is_kept = share is not None and not wrong
-    return Outcome(1) if is_kept else _not_kept(subject, trainee, parts, _Held(whole, micro, share, wrong))
+    return Outcome(1) if is_kept else _not_kept(subject, trainee, parts, _HeldMicroBatches(whole, micro, share, wrong))
 
 
-def _not_kept(subject: Subject, trainee: _Trainee, parts: list[dict[str, Any]], held: _Held) -> Outcome:
+def _not_kept(subject: Subject, trainee: _Trainee, parts: list[dict[str, Any]], held: _HeldMicroBatches) -> Outcome:
     """Say what is wrong, unless the model cannot keep the promise by nature."""
     whole, micro, share, wrong = held
     if trainee.is_random(parts[0]):
@@ -170,7 +170,7 @@ def _share(loss: float, parts: list[float]) -> float | None:
     return next((each for each in _SHARES if abs(loss - each * sum(parts)) <= _SAME_LOSS * size), None)
 
 
-def _by_nature(expected: Tensors, micro: _Step) -> str:
+def _by_nature(expected: Tensors, micro: _Accumulated) -> str:
     """Return why micro-batches cannot give what the whole gives; empty where no output says so."""
     first, second = micro.outputs
     for path, tensor in expected.items():

@@ -27,7 +27,7 @@ _ROUNDING = 1e-5
 
 
 @dataclass
-class _Call:
+class _CallGradients:
     """One call of a module: the gradients that came to what it gave, and those that it gave to what it took."""
 
     order: int
@@ -43,9 +43,9 @@ class WatchedCalls:
     """
 
     def __init__(self, model: torch.nn.Module, *, splits: bool) -> None:
-        self.calls: dict[tuple[str, int], _Call] = {}
+        self.calls: dict[tuple[str, int], _CallGradients] = {}
         self._model, self._splits = model, splits
-        self._running: list[_Call] = []
+        self._running: list[_CallGradients] = []
         self._handles: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -66,12 +66,12 @@ class WatchedCalls:
 
     def _begin(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         number = sum(known == path for known, _ in self.calls)
-        call = self.calls[path, number] = _Call(len(self.calls))
+        call = self.calls[path, number] = _CallGradients(len(self.calls))
         self._running.append(call)
         split = [self._split(call, str(place), value) for place, value in enumerate(args)]
         return tuple(split), {name: self._split(call, name, value) for name, value in kwargs.items()}
 
-    def _split(self, call: _Call, name: str, value: Any) -> Any:  # noqa: ANN401 - any input
+    def _split(self, call: _CallGradients, name: str, value: Any) -> Any:  # noqa: ANN401 - any input
         if not (isinstance(value, torch.Tensor) and value.requires_grad and value.is_floating_point()):
             return value
         view = value.view_as(value)
