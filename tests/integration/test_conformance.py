@@ -444,3 +444,52 @@ def test_forward_with_names_of_its_own_is_told_which_inputs_to_give():
         test_case.test_conformance_batch()
 
     assert str(error.value) == """Port's forward takes tokens, mask: say conformance(..., inputs={"tokens": ...})"""
+
+
+class OwnNames(torch.nn.Module):
+    """A Llama whose forward takes tokens and a mask."""
+
+    def __init__(self, config, *, keeps_mask=True):
+        super().__init__()
+        self.config, self.inner, self.keeps_mask = config, LlamaForCausalLM(config), keeps_mask
+
+    def forward(self, tokens, mask=None):
+        return {"logits": self.inner(tokens, attention_mask=mask if self.keeps_mask else None).logits}
+
+
+class OwnNamesWithoutMask(OwnNames):
+    def __init__(self, config):
+        super().__init__(config, keeps_mask=False)
+
+
+def test_names_of_inputs_mean_what_they_mean_to_the_marker():
+    names = {"tokens": "input_ids", "mask": "attention_mask"}
+    outcomes = {}
+    for kind in (OwnNames, OwnNamesWithoutMask):
+        subject = next(iter(pytest_tfdebug.conformance(kind, LLAMA, inputs=names)().conformance_subjects()))
+        outcomes[kind] = {name: BY_NAME[name].find(subject) for name in ("padding", "batch", "overflow", "gradients")}
+
+    assert set(subject.call.inputs) == {"tokens", "mask"}
+    assert all(outcome.repeats and not outcome.failure for outcome in outcomes[OwnNames].values())
+    assert "is not invariant to padding" in outcomes[OwnNamesWithoutMask].pop("padding").failure
+    assert not any(outcome.failure for outcome in outcomes[OwnNamesWithoutMask].values())
+
+
+def test_inputs_themselves_are_given_beside_named_ones():
+    mask = torch.ones(2, 9, dtype=torch.long)
+    case = pytest_tfdebug.conformance(OwnNames, LLAMA, inputs={"tokens": "input_ids", "mask": mask})()
+
+    subject = next(iter(case.conformance_subjects()))
+
+    assert subject.call.inputs["mask"].equal(mask)
+    assert subject.call.inputs["tokens"].shape == (2, 9)
+
+
+def test_a_name_that_the_forward_does_not_take_is_refused():
+    case = pytest_tfdebug.conformance(OwnNames, LLAMA, inputs={"token": "input_ids"})("test_conformance_batch")
+
+    with pytest.raises(pytest_tfdebug.TFDebugError) as error:
+        case.test_conformance_batch()
+
+    told = "OwnNames: inputs= names 'token', which the forward does not take; it takes tokens, mask."
+    assert str(error.value) == told

@@ -74,7 +74,7 @@ class Promise:
 
 def _check(kind: type[Check], subject: Subject) -> Outcome:
     """Repeat the plain call, as a marker or an ``assert_`` function does; what float64 does not show is rounding."""
-    outcome = kind.run(subject.call, Settings(), rounding=inf)
+    outcome = kind.run(subject.named_call, Settings(), rounding=inf)
     if outcome.is_beyond:  # the weights are not the model's own
         return Outcome(1, notes=[f"with these weights {outcome.diagnosis}"])
     return outcome
@@ -252,7 +252,9 @@ def conformance(
     Args:
         model_class: The class, called with the configuration alone.
         config: The configuration.
-        inputs: Keyword inputs of its forward; by default made from the configuration and the forward's parameters.
+        inputs: What transformers calls the inputs of a forward that has names of its own, as for the markers,
+            ``{"tokens": "input_ids", "mask": "attention_mask"}``; or keyword inputs themselves, ``{"pixels": tensor}``.
+            By default made from the configuration and the forward's parameters.
         varies: Promise -> why the model does not keep it by design. Its test then fails once it does keep it.
 
     Returns:
@@ -268,8 +270,13 @@ def conformance(
         raise TFDebugError(f"conformance takes a model class and its configuration, not {model_class!r:.80}.")
     given = declared(varies, [model_class.__name__], _NAMES)
 
+    names = {name: known for name, known in (inputs or {}).items() if isinstance(known, str)}
+    values = {name: value for name, value in (inputs or {}).items() if name not in names}
+    are_made = inputs is None or bool(names)
+
     def subjects(_: object) -> Iterator[Subject]:
-        yield Subject(model_class, config, default_inputs if inputs is None else inputs)
+        made = partial(default_inputs, names=names, given=values) if are_made else values
+        yield Subject(model_class, config, made, names)
 
     caller = sys._getframe(1).f_globals.get("__name__", __name__)  # noqa: SLF001 - the module that gets the class
     namespace = {"conformance_subjects": subjects, "conformance_varies": given, "__module__": caller}

@@ -7,7 +7,7 @@ import random
 import re
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +15,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.weights import fill
-from pytest_tfdebug.invariance.calls.model_traits import special_ids
+from pytest_tfdebug.invariance.calls.model_traits import accepted, special_ids
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.calls.sequences import FRAMES
 from pytest_tfdebug.invariance.checks.base import Outcome
@@ -44,6 +44,8 @@ class Subject:
     config: object  # what it is built from, which is left as it is
     # keyword inputs of its forward, or a function of the model that makes them
     inputs: Mapping[str, Any] | Callable[[torch.nn.Module], Mapping[str, Any]]
+    # what transformers calls the inputs of a forward that has names of its own
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -83,12 +85,22 @@ class Subject:
                 return self._call()
             raise
 
+    @property
+    def named_call(self) -> ObservedCall:
+        """The plain call, with its inputs under the names of transformers."""
+        return self.call.under_names(self.names)
+
     def _call(self) -> ObservedCall:
         model, given = self.model, self.inputs
+        taken = accepted(model)
+        unknown = next((name for name in self.names if name not in taken), None)
+        if unknown is not None:
+            told = f"inputs= names {unknown!r}, which the forward does not take; it takes {', '.join(taken)}."
+            raise TFDebugError(f"{self.name}: {told}")
         try:
             inputs = duplicate(dict(given(model) if callable(given) else given))  # a model may write into them
         except ValueError as error:
-            raise TFDebugError(_own_names(model, error)) from None
+            raise TFDebugError(str(error) if self.names else _own_names(model, error)) from None
         try:
             with preserved(model), torch.no_grad():
                 torch.manual_seed(0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -157,17 +158,28 @@ _FIRST_ID = 5
 _SPECIAL = ("_token_id", "_token_index", "_token_ids")
 
 
-def default_inputs(model: torch.nn.Module, length: int = _LENGTH) -> dict[str, Any]:
+def default_inputs(
+    model: torch.nn.Module,
+    length: int = _LENGTH,
+    *,
+    names: Mapping[str, str] = MappingProxyType({}),
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Return inputs of a seeded batch of two: as many of those that the model takes as it runs with.
 
-    Text has ``length`` tokens in a row.
+    Args:
+        model: The model.
+        length: Tokens in a row of text.
+        names: What transformers calls the inputs of a forward that has names of its own.
+        given: Inputs that are not made, by the forward's names.
 
     Raises:
         ValueError: If the model names none of the inputs that are known here, or runs with none of these.
     """
     problem = "its forward takes none of " + ", ".join(_MAKERS)
-    for names in _choices(model):
-        made = {name: _MAKERS[name](model, length) for name in names}
+    own = {known: name for name, known in names.items()}
+    for chosen in _choices(model, names):
+        made = {**{own.get(name, name): _MAKERS[name](model, length) for name in chosen}, **given}
         try:
             with torch.no_grad(), indices_checked(model):
                 model(**made)
@@ -178,16 +190,17 @@ def default_inputs(model: torch.nn.Module, length: int = _LENGTH) -> dict[str, A
     raise ValueError(f"No inputs could be made for {type(model).__name__} ({problem}).\nGive inputs=.")
 
 
-def _choices(model: torch.nn.Module) -> Iterator[tuple[str, ...]]:
+def _choices(model: torch.nn.Module, names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Yield names of inputs to try: all that the forward takes, then those of one kind, then fewer."""
-    taken = [name for name in _MAKERS if name in signatures.named_parameters(kind_of(model))]
+    known = [names.get(name, name) for name in signatures.named_parameters(kind_of(model))]
+    taken = [name for name in _MAKERS if name in known]
     if not setting(model, "is_encoder_decoder"):
-        taken = [name for name in taken if not name.startswith("decoder_")]
+        taken = [name for name in taken if not name.startswith("decoder_") or name in names.values()]
     text = [name for name in taken if name in _TEXT]
     main = getattr(model, "main_input_name", "")
-    for names in (taken, text, [main] if main in _MAKERS else []):
-        if names:
-            yield tuple(names)
+    for chosen in (taken, text, [main] if main in _MAKERS else []):
+        if chosen:
+            yield tuple(chosen)
 
 
 def _ids(model: torch.nn.Module, length: int) -> torch.Tensor:
