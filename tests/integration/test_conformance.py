@@ -173,6 +173,20 @@ def test_a_model_that_writes_before_it_calls_a_module_is_found_itself():
     assert finding.culprit.path == "ClampsFirst"
 
 
+class PutsIntoADict(LlamaForCausalLM):
+    def forward(self, input_ids=None, features=None, **kwargs):
+        features["embeddings"] = self.model.embed_tokens(input_ids)
+        features["mask"] = features["mask"].bool()
+        return super().forward(input_ids, **kwargs)
+
+
+def test_a_model_that_puts_tensors_into_a_dict_it_was_given_is_found():
+    finding = found(PutsIntoADict, "inputs", input_ids=IDS, features={"mask": torch.ones_like(IDS)})
+
+    told = "PutsIntoADict changes its inputs: ['features']['embeddings'], ['features']['mask'], in its own forward"
+    assert finding.failure.splitlines()[0].startswith(told)
+
+
 class OneStepBack(LlamaForCausalLM):
     def forward(self, input_ids=None, position_ids=None, past_key_values=None, **kwargs):
         begun = 0 if past_key_values is None else past_key_values.get_seq_length()

@@ -38,7 +38,9 @@ _USE_CACHE = "use_cache"
 _CACHE_FILLED = (
     "filling a cache changes what is computed: another path through attention, or keys that are altered in place."
 )
-_WRITTEN = "it changes its inputs in place (clamp_, masked_fill_, an assignment to a slice): let it work on a copy."
+_WRITTEN = (
+    "it changes its inputs in place (clamp_, masked_fill_, an assignment to a slice or a key): let it work on a copy."
+)
 
 
 class UseCacheCheck(Check):
@@ -79,7 +81,10 @@ def _watched(
 
 
 def leaves_inputs(subject: Subject) -> Outcome:
-    """Make the plain call, and look whether it wrote into a tensor that it was given; a cache may be written."""
+    """Make the plain call, and look whether it left what it was given as it was; a cache may be written.
+
+    It may write into a tensor, or put another one, or one more, into a dict or a list.
+    """
     model, given = subject.model, duplicate(subject.call.inputs)
     held = walk(given, into_caches=False)
     before = {leaf.path: (leaf.tensor._version, leaf.tensor.clone()) for leaf in held}  # noqa: SLF001 - torch's count
@@ -98,7 +103,9 @@ def leaves_inputs(subject: Subject) -> Outcome:
     with preserved(model), torch.no_grad(), _watched(model, begin, lambda *_: note(running.pop())):
         torch.manual_seed(0)
         model(**given)
-    changed = [leaf.path for leaf in held if not torch.equal(leaf.tensor, before[leaf.path][1])]
+    written = [leaf.path for leaf in held if not torch.equal(leaf.tensor, before[leaf.path][1])]
+    had, has = ({leaf.path: id(leaf.tensor) for leaf in leaves} for leaves in (held, walk(given, into_caches=False)))
+    changed = [*written, *sorted(path for path in had | has if had.get(path) != has.get(path) and path not in written)]
     if not changed:
         return Outcome(1)
     path = writers[0] if writers else ""
