@@ -177,6 +177,8 @@ def _name_of(step: Step, path: _Path, value: float, otherwise: str = "") -> str:
     if otherwise:
         return otherwise
     argument = _argument_of(step, path)
+    if (operator, argument) == ("pow", "self"):
+        return "base"
     return _CALLED.get(operator, argument) if argument in ("other", "exponent", "self", "value") else argument
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.proof.value_graph import kind_of_operator
+from pytest_tfdebug.tracing.record.modules import bare
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
+
+    import torch
 
     from pytest_tfdebug.tracing.values.tape import Tape
     from pytest_tfdebug.values import Values
@@ -27,6 +31,9 @@ _TINY = 2e-2
 _DERIVED = {-1.0: "1 /", 0.5: "the root of", -0.5: "1 / the root of"}
 #: How unlikely it is that a step that does nothing does it with a wrong number: the step of the other side is missing.
 _IDLE = 2.2
+
+#: Settings that no checked forward uses: what a model is trained and begun with.
+_UNUSED = re.compile("drop|init|loss|coef|momentum")
 
 #: A number as text.
 _NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?")
@@ -50,7 +57,9 @@ class KnownNumbers:
     shared: Collection[float] = ()  # magnitudes that this side has too
 
     @classmethod
-    def of(cls, side: str, table: Values, tape: Tape, own: Values, own_tape: Tape) -> KnownNumbers:
+    def of(
+        cls, side: str, table: Values, tape: Tape, own: Values, own_tape: Tape, *, settings: Mapping[float, str]
+    ) -> KnownNumbers:
         """Return the numbers of one forward, to be tried in another.
 
         Args:
@@ -59,12 +68,13 @@ class KnownNumbers:
             tape: What ran in it; empty where it cannot be run.
             own: The values of the forward that is changed.
             own_tape: What ran in that.
+            settings: The numbers of the other side's configuration, see :func:`configured_numbers`.
         """
         applied: dict[str, set[float]] = {}
         for step in tape.steps:
             numbers = {float(each) for _, each in step.given if type(each) is float and math.isfinite(each)}
             applied.setdefault(kind_of_operator(step.operator), set()).update(numbers)
-        held = {number: name for name, number in held_numbers(table)}
+        held = {**settings, **{number: name for name, number in held_numbers(table)}}
         shared = {abs(number) for _, number in held_numbers(own)} | {abs(each) for each in own_tape.numbers()}
         return cls(side, applied, held, shared)
 
@@ -85,10 +95,10 @@ class KnownNumbers:
         for number in sorted(self.applied.get(kind, ())):
             if number not in _COMMON:
                 yield number, f"as {self.side} has"
-        for number, name in self.held.items():
-            if number in _COMMON:
-                continue
+        held = {number: name for number, name in self.held.items() if number not in _COMMON}
+        for number in held:  # all of them before any that is made of one: 1e6 is rope_theta, and not 1 / eps
             yield number, f"as {self.side} has"
+        for number, name in held.items():
             if kind in _SCALES and number > 0:
                 for new, what in (
                     (1 / number, "1 / "),
@@ -109,3 +119,20 @@ def held_numbers(table: Values) -> set[tuple[str, float]]:
         for name, text in held.items()
         if _NUMBER.fullmatch(text) and "drop" not in f"{path}.{name}"
     }
+
+
+def configured_numbers(model: torch.nn.Module) -> dict[float, str]:
+    """Return each fraction that a model's configuration has, at any depth, and its name: ``{1e6: "rope_theta"}``.
+
+    Tables that are made when a model is built hold no such number any more, and whole ones are sizes.
+    """
+    config = getattr(bare(model), "config", None)
+    to_dict = getattr(config, "to_dict", None)
+    left, found = [("", to_dict() if callable(to_dict) else config)], dict[float, str]()
+    while left:
+        name, value = left.pop()
+        if isinstance(value, Mapping):
+            left.extend((str(key), each) for key, each in value.items())
+        elif type(value) is float and math.isfinite(value) and not _UNUSED.search(name):
+            found.setdefault(value, name)
+    return found

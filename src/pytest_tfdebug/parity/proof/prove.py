@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
 from pytest_tfdebug.parity.proof.forward import Forward
-from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers
+from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.module_changes import Others
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
@@ -173,8 +173,9 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> tuple[Se
         _used_alone(*each)
         for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
     ]
-    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0], "the port")
-    theirs = pair.back.known, used_alone[1], "the reference"
+    settings = [configured_numbers(each.model) for each in trial.again] if trial.again else [{}, {}]
+    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, used_alone[0], "the port", settings[0])
+    theirs = pair.back.known, used_alone[1], "the reference", settings[1]
     reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
@@ -201,6 +202,7 @@ class _Way(NamedTuple):
     known: frozenset[str]
     used_alone: Collection[str]  # names of the parameters that the other has and does not use
     called: str  # what it is called where the other is changed
+    settings: Mapping[float, str]  # the numbers of its configuration
 
 
 def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
@@ -264,5 +266,7 @@ def _search(
         ],
         weights=weights,
         used_alone=one.used_alone,
-        known=KnownNumbers.of(other.called, other.side.table, other.live.tape, one.side.table, one.live.tape),
+        known=KnownNumbers.of(
+            other.called, other.side.table, other.live.tape, one.side.table, one.live.tape, settings=other.settings
+        ),
     )
