@@ -507,3 +507,21 @@ def test_a_name_that_the_forward_does_not_take_is_refused():
 
     told = "OwnNames: inputs= names 'token', which the forward does not take; it takes tokens, mask."
     assert str(error.value) == told
+
+
+def test_a_missing_argument_is_told_without_a_traceback_into_the_plugin(pytester):
+    pytester.makepyfile(
+        test_it="""
+        import pytest_tfdebug
+        from test_conformance import LLAMA, OwnNames
+
+        TestOwnNames = pytest_tfdebug.conformance(OwnNames, LLAMA)
+        """
+    )
+
+    result = pytester.runpytest("-k", "batch or cache")
+
+    told = """OwnNames's forward takes tokens, mask: say conformance(..., inputs={"tokens": ...})"""
+    assert sum(line.startswith("E ") and line.endswith(told) for line in result.outlines) == 3, "two caches and a batch"
+    result.stdout.no_fnmatch_line("*subject.py*")
+    result.stdout.no_fnmatch_line("*functools.py*")

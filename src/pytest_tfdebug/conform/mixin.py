@@ -215,6 +215,8 @@ class ConformanceMixin:
                 except ConformanceError as error:
                     tell(error.verdict, error)
                     raise
+                except TFDebugError as error:  # of a user's mistake the sentence says all
+                    raise error.with_traceback(None) from error.__cause__
                 tell(verdict)
                 absent += [verdict.text] if verdict.state == "does not apply" else []
         if len(absent) == count:
