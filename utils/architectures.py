@@ -3,8 +3,9 @@
 Each model is traced, the trace is written, read and compared with a second forward; the model runs under
 ``overflow_guard``; its call is repeated with padding. It is compared with itself under other kernels too: eager
 attention, each implementation of experts, two threads; by the tolerance of the dtype, and by floors. Then one linear
-layer is changed, chosen by a seed, and the comparison has to name it. Printed are every finding by name, and how often
-each outcome was. What the padding check finds are leaks of the architectures: look at the lines that it names.
+layer is changed, chosen by a seed, and the comparison has to name it. It is held to the promise ``accumulation``, as it
+is and with a backward of that layer that averages over the rows of a batch. Printed are every finding by name, and how
+often each outcome was. What the padding check finds are leaks of the architectures: look at the lines that it names.
 """
 
 from __future__ import annotations
@@ -27,9 +28,13 @@ from transformers.models.auto import modeling_auto
 import command
 import pytest_tfdebug
 from pytest_tfdebug import Trace
+from pytest_tfdebug.conform.mixin import PROMISES
+from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.tracing.values.precision import measure_floors
 
 Inputs = dict[str, torch.Tensor]
+
+_ACCUMULATION = next(promise for promise in PROMISES if promise.name == "accumulation")
 
 FAMILIES = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -159,23 +164,67 @@ def _variants(model: Any) -> Iterator[tuple[str, Any]]:
 def _culprit(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
     """Change one linear layer that the model calls, and ask which it was."""
     wrong = copy.deepcopy(model)
-    shared = Counter(id(parameter) for module in wrong.modules() for parameter in module._parameters.values())  # noqa: SLF001
+    path = _chosen(expected, wrong)
+    if path is None:
+        return ""
+    with torch.no_grad():
+        wrong.get_parameter(f"{path}.weight").mul_(1.5)
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
+    named = report.culprit.path if report.culprit is not None else "nothing"
+    return "" if named == path else f"{path} is wrong, and {named} was named\n{report}"
+
+
+def _chosen(expected: Trace, model: torch.nn.Module) -> str | None:
+    """Return one linear layer that a model calls and whose weights have an effect; None where there is none."""
+    shared = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())  # noqa: SLF001
     linear = {
         path: module
-        for path, module in wrong.named_modules()
+        for path, module in model.named_modules()
         if isinstance(module, torch.nn.Linear) and shared[id(module.weight)] == 1
     }
     calls = [(call.path, call.inputs) for call in expected if call.path in linear and call.outputs]
     fed = {path for path, given in calls if all(each.tensor is not None and each.tensor.any() for each in given)}
-    called = sorted(fed)  # whose weights have an effect
-    if not called:
+    return random.Random(0).choice(sorted(fed)) if fed else None  # noqa: S311 - the same layer every time
+
+
+class _Averaged(torch.autograd.Function):
+    """The same values, and a gradient that is averaged over the rows of its batch."""
+
+    @staticmethod
+    def forward(_: Any, values: torch.Tensor) -> torch.Tensor:
+        return values * 1.0
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient / gradient.shape[0]
+
+
+class _AveragingLinear(torch.nn.Linear):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        averaged: torch.Tensor = _Averaged.apply(super().forward(values))  # type: ignore[no-untyped-call]
+        return averaged
+
+
+def _accumulation(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
+    """Return why a model does not keep the promise, or why that does not apply."""
+    found = _ACCUMULATION.find(Subject(type(model), model.config, inputs))
+    return found.failure or found.absent
+
+
+def _backward(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
+    """Give one linear layer a backward that depends on its batch, and ask which it was."""
+    path = _chosen(expected, model)
+    call = next((each for each in expected if each.path == path), None)
+    if path is None or call is None or call.outputs[0].shape[0] != len(inputs["input_ids"]):
         return ""
-    path = random.Random(0).choice(called)  # noqa: S311 - the same layer every time
-    with torch.no_grad():
-        linear[path].weight.mul_(1.5)
-    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
-    named = report.culprit.path if report.culprit is not None else "nothing"
-    return "" if named == path else f"{path} is wrong, and {named} was named\n{report}"
+    weight = model.get_parameter(f"{path}.weight")
+    if torch.autograd.grad(model(**inputs)[0].sum(), [weight], allow_unused=True)[0] is None:
+        return ""  # a pooler that no output needs
+    subject = Subject(type(model), model.config, inputs)
+    subject.model.get_submodule(path).__class__ = _AveragingLinear
+    found = _ACCUMULATION.find(subject)
+    named = found.culprit.path if found.culprit is not None else "nothing"
+    return "" if named == path else f"the backward of {path} is wrong, and {named} was named\n{found.failure}"
 
 
 #: What is looked at -> what tells of it, given a trace of the model that was read from a file.
@@ -185,6 +234,8 @@ _STEPS: dict[str, Callable[[Trace, torch.nn.Module, Inputs], str]] = {
     "kernels": _kernels,
     "floors": partial(_kernels, tolerance="fp64"),
     "culprit": _culprit,
+    "accumulation": _accumulation,
+    "backward": _backward,
     "padding": lambda _, model, inputs: pytest_tfdebug.assert_padding_invariant(model, inputs) or "",
 }
 

@@ -243,6 +243,14 @@ def _widened(_: object, given: Given) -> Given:
     }
 
 
+def _averaged(_module: object, _given: Given, output: torch.Tensor) -> torch.Tensor:
+    """Return an output as it is, whose gradient is divided by the number of rows."""
+    kept = output * 1.0
+    if kept.requires_grad:
+        kept.register_hook(lambda gradient: gradient / gradient.shape[0])  # type: ignore[no-untyped-call]
+    return kept
+
+
 def _infers(seen: Seen) -> tuple[Any, str, Any]:
     return seen.kind, "forward", torch.no_grad()(seen.kind.forward)
 
@@ -285,5 +293,6 @@ MUTATIONS = (
     Mutation("inputs", "writes into its inputs", "part that is given inputs", _writes),
     Mutation("gradients", "a detached output", "part along tokens", after=lambda _m, _g, out: out.detach()),
     Mutation("gradients", "torch.no_grad around a forward", "part along tokens", patched=_infers),
+    Mutation("accumulation", "a gradient that is averaged over rows", "part along tokens", after=_averaged),
 )
 # fmt: on

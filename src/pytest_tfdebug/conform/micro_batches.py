@@ -120,16 +120,21 @@ def culprit_of(
     """Return the innermost module that gets the right gradient and gives a wrong one, to an input or a parameter."""
     modules = modules_by_path(model)
     held = [id(each) for module in modules.values() for each in module.parameters(recurse=False)]
+    parts = {key: [each.calls[key] for each in micro if key in each.calls] for key in whole[0].calls}
+    right = {
+        key
+        for key, call in whole[0].calls.items()
+        if len(parts[key]) == len(micro) and _differ(call.given, [each.given for each in parts[key]], share) is False
+    }
     found: list[tuple[int, int, str]] = []
     for (path, number), call in whole[0].calls.items():
-        parts = [each.calls.get((path, number)) for each in micro]
-        if None in parts or _differ(call.given, [each.given for each in parts if each], share) is not False:
+        if (path, number) not in right:
             continue
-        own = modules[path].named_parameters(recurse=False)
-        names = {
-            f"{path}.{name}".removeprefix(f"{type(model).__name__}.") for name, each in own if held.count(id(each)) == 1
-        }
-        if names & {*wrong} or _differ(call.taken, [each.taken for each in parts if each], share):
+        # a parameter gets its gradient from all calls
+        is_right = all(key in right for key in whole[0].calls if key[0] == path)
+        own = modules[path].named_parameters(recurse=False) if is_right else ()
+        names = {f"{path}.{name}".lstrip(".") for name, each in own if held.count(id(each)) == 1}
+        if names & {*wrong} or _differ(call.taken, [each.taken for each in parts[path, number]], share):
             found.append((path.count("."), call.order, path))
     if not found:
         return None
