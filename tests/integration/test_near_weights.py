@@ -95,6 +95,17 @@ def test_the_weight_of_another_norm_is_not_near():
     assert near_weights(port, reference, None, recorded) is None
 
 
+class Packed(torch.Tensor):
+    """A weight that is stored in a way of its own, as torchao's are."""
+
+
+def test_a_packed_weight_is_left_as_it_is():
+    port, reference, recorded = pair_of_norms()
+    port[0].weight = torch.nn.Parameter((reference[0].weight.detach() * 1.01).as_subclass(Packed))
+
+    assert near_weights(port, reference, None, recorded) is None
+
+
 def test_a_reference_that_is_not_the_goldens_is_not_taken():
     port, reference, recorded = pair_of_norms()
     with torch.no_grad():

@@ -95,7 +95,9 @@ def near_weights(
     pairs, distances, seen = {}, {}, set[int]()
     for name, there in renamed_tensors(rename, own).items():
         one, other = own[name], theirs.get(there)
-        is_alike = other is not None and one.shape == other.shape and not (one.is_meta or other.is_meta)
+        # packed and sharded ones are of other classes, whose numbers cannot be given to them
+        are_plain = {type(one), type(other)} == {torch.nn.Parameter}
+        is_alike = other is not None and are_plain and one.shape == other.shape and not (one.is_meta or other.is_meta)
         if not is_alike or other is None or id(one) in seen or not one.is_floating_point():
             continue
         seen.add(id(one))
