@@ -86,3 +86,17 @@ def test_a_forward_that_raises_leaves_no_mode_behind():
         model(torch.ones(2, 3))
 
     assert torch._C._len_torch_function_stack() == 0
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, pytest.skip.Exception, ValueError])
+def test_what_leaves_a_forward_leaves_no_mode_of_torch_behind(raised):
+    class Leaves(torch.nn.Module):
+        def forward(self, x):
+            raise raised("left")
+
+    model = Leaves()
+
+    with pytest.raises(raised), overflow_guard(model, dtype="float16"):
+        model(torch.ones(2))
+
+    assert not torch.overrides._get_current_function_mode_stack()

@@ -82,6 +82,16 @@ class ModelHooks:
         if self._local.running is not None:
             self._local.running.enter(call, leaves)
 
+    def take_off(self) -> None:
+        """Watch no longer; Ctrl-C or ``pytest.skip`` may have left a call whose end nobody has told."""
+        self.recorder.__exit__(None, None, None)
+        self._let_products_go()
+
+    def _let_products_go(self) -> None:
+        products, self._local.products = self._local.products, None
+        if products is not None:
+            products.__exit__(None, None, None)  # type: ignore[no-untyped-call] # likewise
+
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
         """A call has returned."""
         self._end(call, leaves)
@@ -95,9 +105,8 @@ class ModelHooks:
         if running is None:
             return
         if call.depth == 0:  # first of all: what is found may be raised
-            products, self._local.products, self._local.running = self._local.products, None, None
-            if products is not None:
-                products.__exit__(None, None, None)  # type: ignore[no-untyped-call] # likewise
+            self._local.running = None
+            self._let_products_go()
         running.leave(call, leaves)
         if call.depth == 0:
             self._watch.end(running, has_failed=leaves is None)
@@ -246,7 +255,7 @@ class Watch:
     def close(self) -> None:
         """Take the hooks off models and parameters."""
         for hooks in list(self.hooks):
-            hooks.recorder.__exit__(None, None, None)
+            hooks.take_off()
         self.gradients.remove()
 
     def emptiness(self, subject: str, advice: str) -> str | None:

@@ -356,7 +356,9 @@ def state_of(output: object, name: str) -> object:
         output: What the forward returned: a ModelOutput, a dict, a tuple, any dataclass.
         name: The name of the input that takes the cache.
     """
-    named = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+    named = getattr(output, name, None)  # first: an output that is a dict may hold it beside its items
+    if named is None and isinstance(output, Mapping):
+        named = output.get(name)
     opened = opener(type(output))
     if named is not None or opened is None:
         return named
