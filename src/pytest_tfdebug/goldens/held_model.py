@@ -246,7 +246,7 @@ class _HeldModel(Comparison):
         with near.as_the_reference_has():
             report = _HeldModel(self.golden, self.model, called, settings, None, self.tell, self._wider).checked()
         if report.ok:
-            found = replace(found, circumstance=near.claim(self.model))
+            found = replace(found, circumstance=near.claim(self.model, found.judged.compared.calls))
             return replace(conclude(found, known=Known(given=tuple(self.given()))), advice=near.advice)
         self._is_told = True
         return replace(report, facts=[*(report.facts if report.other_weights else []), near.told])

@@ -19,11 +19,15 @@ from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pytest_tfdebug.records import CallComparison
 
 #: Distance up to which a weight counts as near. Rounding to 4 bits in groups of 16 gives 0.05, to 2 bits about 0.4;
 #: two tensors that have nothing to do with each other are 1.4 apart.
 _NEAR = 0.5
+#: Share of the numbers of a weight that differ where all were rounded; where fewer do, some were loaded otherwise.
+_ROUNDED = 0.5
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,18 @@ class NearWeights:
             differ += f"their spread, {name!r} most"
         return f"{differ}: rounding leaves that much, and other numbers are about 1.4 apart."
 
-    def claim(self, model: torch.nn.Module) -> Claim:
-        """Return that these weights are all that is wrong."""
+    def claim(self, model: torch.nn.Module, calls: Iterable[CallComparison]) -> Claim:
+        """Return that these weights are all that is wrong, at the line that calls the module of the first."""
         first = next(iter(self.distances))
         path = first.rpartition(".")[0]
         kind = type(modules_by_path(model)[path]).__name__
         path = path or kind
+        at = next((item.call.called_at for item in calls if item.call.path == path), None)
         others = len(self.distances) - 1
         wrong = f"has other weights: {first}" + (f", and {counted(others, 'parameter')} more" if others else "")
         proved = f"with the reference's numbers in {'them' if others else 'it'} every output agrees: the code is right"
-        return Claim(
-            path, "weights", Evidence.NEAR_WEIGHTS, kind, self.told, wrong, proved=proved, weights=tuple(self.distances)
-        )
+        weights = tuple(self.distances)
+        return Claim(path, "weights", Evidence.NEAR_WEIGHTS, kind, self.told, wrong, at, proved=proved, weights=weights)
 
 
 @torch.no_grad()
@@ -105,6 +109,6 @@ def near_weights(
             continue
         spread = torch.linalg.vector_norm(other - other.mean(), dtype=torch.float64)
         distance = float(torch.linalg.vector_norm((one - given), dtype=torch.float64) / spread)
-        if distance <= _NEAR:
+        if distance <= _NEAR and float((one != given).double().mean()) >= _ROUNDED:
             pairs[name], distances[name] = (one, given), distance
     return NearWeights(pairs, distances) if pairs else None
