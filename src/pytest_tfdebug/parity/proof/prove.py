@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
@@ -91,7 +91,8 @@ class OneChange:
 
     def __init__(self, pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> None:
         self._searches = searches_of(pair, pairs, trial) or (None, None)
-        self._other, self._narrow = _OtherInputs(trial), cast("Proof | None", None)
+        self._other = _OtherInputs(trial)
+        self._narrow: Proof | None = None  # a change that holds for these inputs alone
 
     def run(self, budget: Budget) -> Searched:
         """Go on until a change is found that holds on other inputs, too, all were tried, or a budget is spent."""

@@ -118,8 +118,8 @@ class _FaultSearch:
         budget then goes on with it.
         """
         at = self._round()
-        if at is None:
-            return Fronts((), "exhausted")
+        if at is None or at.search.before <= AGREE:
+            return Fronts((), "exhausted" if at is None else "agrees")
         past, is_last = self._past(at)
         one = OneChange(at.pair, at.pairs, self._trial)
         searched = self._one(one, 1.0 if is_last else _TO_ONE)
@@ -131,12 +131,11 @@ class _FaultSearch:
             searched = self._one(one, 1.0)
         return replace(fronts, one=searched)
 
-    def _from(self, at: Round | None, past: Past | None) -> tuple[list[Front], End]:
+    def _from(self, at: Round, past: Past | None) -> tuple[list[Front], End]:
+        """Return the faults from one that is not the last on, in their order, and how the search ended."""
         found: list[Front] = []
         is_last = False
         for _ in range(_MOST):
-            if at is None or at.search.before <= AGREE:
-                return found, "exhausted" if at is None else "agrees"
             with torch.no_grad():
                 front, is_known = self._last(at, past) if is_last else self._next(at, past)
             if front is None:
@@ -145,8 +144,10 @@ class _FaultSearch:
                 found.append(front)
             if is_last:
                 return found, "agrees"
-            at = self._round()
-            past, is_last = (None, False) if at is None or at.search.before <= AGREE else self._past(at)
+            behind = self._round()
+            if behind is None or behind.search.before <= AGREE:
+                return found, "exhausted" if behind is None else "agrees"
+            at, (past, is_last) = behind, self._past(behind)
         return found, "cut"
 
     def _past(self, at: Round) -> tuple[Past | None, bool]:
