@@ -23,11 +23,9 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
 
 import command
 
@@ -39,109 +37,11 @@ from stubs import stubbed
 
 import pytest_tfdebug
 from edits import head, is_narrow
+from fixes import FIXES
+from fixes.fix import Fix
 from pytest_tfdebug.records import Culprit, SourceRange
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
-
-
-class Fix(NamedTuple):
-    """A commit that mends a model.
-
-    Attributes:
-        repository: Name of the clone.
-        commit: The commit that mends it.
-        file: The file that it mends, from the repository's root.
-        build: Returns the model, given the package, and its inputs.
-    """
-
-    repository: str
-    commit: str
-    file: str
-    build: Callable[[Any], tuple[torch.nn.Module, dict[str, Any]]]
-
-
-_X = "x_transformers/x_transformers.py"
-_IDS = {"x": torch.arange(2, 18).view(2, 8)}
-
-
-def _numbers(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
-
-
-def _decoder(more: dict[str, Any] | None = None, *, kind: str = "Decoder", **layers: Any) -> Any:
-    given, wrapper = {**_IDS, **(more or {})}, {"num_tokens": 64, "max_seq_len": 16}
-    wrapper.update(layers.pop("wrapper", {}))
-
-    def build(package: Any) -> Any:
-        made = getattr(package, kind)(**{"dim": 32, "depth": 2, "heads": 4, **layers})
-        return package.TransformerWrapper(**wrapper, attn_layers=made), given
-
-    return build
-
-
-def _mems(package: Any) -> Any:
-    made = package.Decoder(dim=32, depth=2, heads=4, rel_pos_bias=True)
-    model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, max_mem_len=8, attn_layers=made)
-    return model, {**_IDS, "mems": [_numbers(2, 6, 32), _numbers(2, 6, 32)]}
-
-
-def _cross(package: Any) -> Any:
-    made = package.Decoder(dim=32, depth=2, heads=4, cross_attend=True)
-    mask = torch.ones(2, 8, dtype=torch.bool)
-    mask[1, 5:] = False
-    model = package.TransformerWrapper(num_tokens=64, max_seq_len=16, attn_layers=made)
-    return model, {**_IDS, "mask": mask, "context": _numbers(2, 8, 32)}
-
-
-def _timm(module: str, name: str, inputs: dict[str, Any], *args: Any, **given: Any) -> Any:
-    def build(package: Any) -> Any:
-        made = getattr(importlib.import_module(f"{package.__name__}.{module}"), name)(*args, **given)
-        made.fused_attn = False  # which the fixes are not about
-        return made, inputs
-
-    return build
-
-
-def _prx(package: Any) -> Any:
-    sizes = {"hidden_size": 32, "num_heads": 4, "depth": 2, "context_in_dim": 32, "axes_dim": [4, 4]}
-    model = package.PRXTransformer2DModel(in_channels=4, patch_size=2, **sizes)
-    states = {"hidden_states": _numbers(2, 4, 8, 8), "encoder_hidden_states": _numbers(2, 5, 32)}
-    return model, {**states, "timestep": torch.tensor([0.3, 0.7])}
-
-
-_LEFT = torch.tensor([0, 3])
-_TOKENS = {"x": _numbers(2, 6, 32)}
-FIXES = (
-    Fix("x-transformers", "d88537d", _X, _decoder(depth=3, add_value_residual=True)),
-    Fix("x-transformers", "d1f5d6b", "x_transformers/attend.py", _decoder(attn_sparse_topk=2)),
-    Fix("x-transformers", "0c6266e", _X, _decoder(attn_use_cope=True, attn_cope_talking_heads=True)),
-    Fix("x-transformers", "013e60a", _X, _decoder({"seq_start_pos": _LEFT})),
-    Fix("x-transformers", "dcae403", _X, _mems),
-    Fix("x-transformers", "4ed4d0a", _X, _decoder(kind="Encoder", alibi_pos_bias=True, alibi_learned=True)),
-    Fix("x-transformers", "64ee68b", _X, _decoder(gate_residual=True)),
-    Fix("x-transformers", "6cb3299", _X, _decoder(attn_talking_heads=True)),
-    Fix("x-transformers", "08cc84e", _X, _decoder()),
-    Fix("x-transformers", "b0715f2", _X, _cross),
-    Fix(
-        "timm",
-        "76d16698",
-        "timm/layers/mlp.py",
-        _timm("layers.mlp", "Mlp", _TOKENS, 32, 64, norm_layer=torch.nn.LayerNorm),
-    ),
-    Fix(
-        "timm",
-        "2d734d90",
-        "timm/layers/attention2d.py",
-        _timm("layers.attention2d", "Attention2d", {"x": _numbers(2, 32, 4, 5)}, 32, 32, num_heads=4),
-    ),
-    Fix(
-        "timm",
-        "4cca568b",
-        "timm/models/eva.py",
-        _timm("models.eva", "EvaAttention", {**_TOKENS, "attn_mask": torch.arange(5, -1, -1).expand(2, 6) > 0}, 32, 4),
-    ),
-    Fix("diffusers", "8d415a6f48", "src/diffusers/models/transformers/transformer_prx.py", _prx),
-)
 
 
 def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
