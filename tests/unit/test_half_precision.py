@@ -9,7 +9,10 @@ from torch import nn
 import llama_port
 from bugs import BUGS
 from models import build
-from pytest_tfdebug import compare, trace
+from pytest_tfdebug import Trace, compare, trace
+from pytest_tfdebug.invariance.api import CHECKS
+from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.checks.base import Settings
 from pytest_tfdebug.tracing.record.leaves import replaced
 
 IDS = torch.randint(3, 60, (2, 16), generator=torch.Generator().manual_seed(0))
@@ -111,6 +114,51 @@ def test_a_module_that_lost_its_float32_is_named():
     first, *_ = str(report).splitlines()
     assert first.endswith("in norm (Norm): is right in float32, and too far off in bfloat16")
     assert "times as much as the reference" in report.culprit.why
+
+
+@torch.library.custom_op("half_precision_test::attend", mutates_args=())
+def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if query.dtype != torch.bfloat16:
+        raise RuntimeError("bfloat16 alone")
+    return nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+class KnowsHalfAlone(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.merge = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.merge(torch.ops.half_precision_test.attend(*self.qkv(x).chunk(3, -1)))
+
+
+AS_IT_IS = "Computed as it is, for it knows no float32: attend."
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_what_could_not_be_widened_is_told_once(is_right, tmp_path):
+    model, x = KnowsHalfAlone().bfloat16(), X[:2, :16].view(1, 2, 16).bfloat16()
+    port = copy.deepcopy(model)
+    if not is_right:
+        port.merge.weight.data *= 1.5
+    trace(model, x).save(tmp_path / "golden.safetensors")
+
+    for golden in (trace(model, x), Trace.load(tmp_path / "golden.safetensors")):
+        report = compare(golden, trace(port, x))
+
+        assert report.ok == is_right
+        assert report.notes.count(AS_IT_IS) == str(report).count(AS_IT_IS) == 1
+
+
+def test_a_promise_tells_what_could_not_be_widened():
+    model, x = KnowsHalfAlone().bfloat16(), X[:, :16].view(4, 8, 16).bfloat16()
+    call, _ = observe(model, (), {"x": x}, lambda: model(x=x))
+
+    outcome = CHECKS["batch"].run(call, Settings())
+
+    assert not outcome.text, outcome.failure
+    assert outcome.notes == [AS_IT_IS]
 
 
 def test_a_tolerance_that_was_given_holds_for_the_model_as_it_is():

@@ -201,9 +201,10 @@ class Check:
         wider = to_float32(call.model) if cls.is_of_values and (settings.rtol, settings.atol) == (None, None) else {}
         if not wider:
             return cls(call, settings, rounding).finished()
-        with widened(call.model, ((), call.inputs), wider) as ((_, inputs), _casts):
+        with widened(call.model, ((), call.inputs), wider) as ((_, inputs), casts):
             check = cls(replace(call, inputs=inputs), settings, rounding)
             outcome = check.finished()
+            outcome.notes += casts.notes if outcome.repeats else []
             wide = check.expected if outcome.repeats and not outcome.text else {}
         if not wide:
             return outcome

@@ -62,7 +62,7 @@ class Consumer(Protocol):
     """What receives the calls of a forward as they happen.
 
     One with a method ``wrote(call, leaves, before)`` is told what a call has written to the caches that it was given,
-    and which of its child calls begins then, if any.
+    and which of its child calls begins then, if any. The ``notes`` of one that has any become the recorder's.
     """
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -151,6 +151,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._undo.close()
+        self.notes += getattr(self._consumer, "notes", ())
         if isinstance(error, RecursionError):
             raise TFDebugError(
                 f"{self.root_name} calls deeper than Python's limit of {sys.getrecursionlimit():,} frames while its "

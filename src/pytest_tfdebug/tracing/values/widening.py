@@ -79,6 +79,11 @@ class Onlooker:
     def __init__(self, consumer: Any, casts: Casts) -> None:  # noqa: ANN401 - of a recorder
         self._consumer, self._casts = consumer, casts
 
+    @property
+    def notes(self) -> list[str]:
+        """What was computed as it is, in a sentence."""
+        return self._casts.notes
+
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call begins."""
         with self._casts.paused():
