@@ -34,7 +34,7 @@ from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name
+from pytest_tfdebug.tracing.record.modules import Selection, modules_of, root_name, unsaved
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.trace import recorded_forward
 from pytest_tfdebug.tracing.values.precision import has_floors, measure_floors
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Values
 
 _BATCH_AND_TOKENS = 2
+#: What is said of a buffer that is not saved with the weights.
+_MADE = "{!r} is not the recorded one. No checkpoint holds it: the code or the configuration makes it."
 
 
 def compare_with(
@@ -301,7 +303,12 @@ class _HeldModel(Comparison):
         culprit = report.culprit
         own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
         is_of_dtype, told = culprit is not None and culprit.kind == "dtype", ""
-        if own and culprit is not None and (group is not None or culprit.kind == "module"):
+        made = [name for name in own if name in unsaved(model)] if group is None else []
+        if made and len(made) == len(own) and culprit is not None and culprit.kind == "module":
+            told = _MADE.format(made[0])
+            if not culprit.proved:
+                report, told = replace(report, culprit=_of_table(culprit, made[0])), ""
+        elif own and culprit is not None and (group is not None or culprit.kind == "module"):
             why = ""
             if group is not None:
                 known = None if self.values is None else self.values.parameters.get(names[own[0]])
@@ -321,7 +328,7 @@ class _HeldModel(Comparison):
         lines = [f"Changed since it was recorded: {'; '.join(since)}." if since else ""]
         is_drift = False
         if not report.by_values and not is_of_dtype:
-            assessed = assess(report, since, wrong)
+            assessed = assess(report, since, [name for name in wrong if name not in made])
             is_drift = assessed.finding == "drift"
             lines.append(str(assessed))
         facts = [*report.facts, *filter(None, [told])]
@@ -383,6 +390,23 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
         proved=culprit.proved,
         changes=culprit.changes,
         weights=tuple(own),
+        ranks=culprit.ranks,
+        divergence=culprit.divergence,
+    )
+    return settle([claim])[0]
+
+
+def _of_table(culprit: Culprit, name: str) -> Culprit:
+    why, wrong = f"Its inputs agree. {_MADE.format(name)}", f"holds another table: {name}"
+    claim = Claim(
+        culprit.path,
+        "module",
+        Evidence.WEIGHT,
+        culprit.class_name,
+        why,
+        wrong,
+        culprit.source,
+        culprit.reference,
         ranks=culprit.ranks,
         divergence=culprit.divergence,
     )

@@ -145,6 +145,15 @@ def named_tensors(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
+def unsaved(model: torch.nn.Module) -> set[str]:
+    """Return the names of the buffers that no checkpoint holds, such as tables of angles: the code makes them."""
+    return {
+        f"{path}.{name}" if path else name
+        for path, _, module in named_modules(model)
+        for name in module._non_persistent_buffers_set  # noqa: SLF001 - ``state_dict`` would copy, and run hooks
+    }
+
+
 def _held(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return a module's tensor; what accelerate has put in the CPU's memory or a file, where it left none."""
     hook = getattr(module, "_hf_hook", None) if tensor.is_meta else None
