@@ -19,6 +19,13 @@ module            the module, those with the line among them
 unsure, wrong     another place, said to be uncertain; another place, with certainty
 alarm             the clean port is called wrong
 
+With ``--ports --together 2``, so many of these bugs at once, at different lines of one port, drawn ``--cases`` times:
+
+later             faults beside the one that the first entry names that another entry names by line
+line, module      faults that an entry names by line, by module
+false, wrong      entries that name another place; those of them that do so with certainty
+agree, mended     cases where every output agrees behind the last entry; after changes alone
+
 With ``--half``, the catalogue in float32, bfloat16 and float16, each against a golden on disk beside a live reference,
 with the clean copies that are called wrong (``alarms``). ``--seconds 0`` leaves out the search for proofs.
 
@@ -52,7 +59,8 @@ from collections.abc import Callable
 from as_checked import checked
 from cases import Case
 from corpus import all_ports
-from judging import alarm, is_installed, judged
+from judging import alarm, compared, is_installed, judged
+from together import drawn, judged_together
 
 import llama_port
 from bugs import BUGS, Bug
@@ -321,6 +329,27 @@ def of_ports(options: argparse.Namespace) -> None:
     table.total()
 
 
+def of_several(options: argparse.Namespace) -> None:
+    """Print how the faults of ports with several bugs are named in one run."""
+    columns = ("faults", "line", "module", "missed", "error", "of later", "later", "false", "wrong", "agree", "mended")
+    table = command.Table(f"{options.together} bugs of", *columns, "s")
+    ports = [port for port in all_ports() if is_installed(port) and port.name in (options.only or port.name)]
+    for port, bugs in drawn(ports, options.cases, options.together, options.seed):
+        begun = time.monotonic()
+        found = judged_together(port, bugs, compared if options.traces else checked)
+        counts = Counter(
+            {"faults": len(bugs), **Counter(found.verdicts), "of later": len(bugs) - 1, "later": found.later}
+        )
+        counts["wrong"] = found.entries.count("wrong")
+        counts["false"] = counts["wrong"] + found.entries.count("unsure")
+        counts["agree"], counts["mended"] = int(found.agrees), int(found.is_mended)
+        table.add(port.name, {**counts, "s": time.monotonic() - begun})
+        print("".join(f"      {told}: {bug.name}\n" for bug, told in zip(bugs, found.verdicts, strict=True)), end="")
+        if options.show and counts["line"] < len(bugs):
+            print(head(found.text, 30), flush=True)
+    table.total()
+
+
 def of_controls(architectures: list[str]) -> None:
     """Print how many models are proved that no edit makes."""
     table = command.Table("what no edit makes", "models", "proved")
@@ -347,8 +376,10 @@ def _middle(model: torch.nn.Module) -> Any:
 
 def main() -> None:
     """Print the table that is asked for."""
-    parser = command.parser(__doc__, "only", "show", "traces")
+    parser = command.parser(__doc__, "only", "show", "traces", "seed")
     parser.add_argument("--ports", action="store_true", help="the bugs of tests/ports; --show is its")
+    parser.add_argument("--together", type=int, metavar="BUGS", help="of --ports: so many of them in one port")
+    parser.add_argument("--cases", type=int, default=30, help="of --together: how many (default %(default)s)")
     parser.add_argument("--controls", action="store_true", help="models that no edit makes")
     parser.add_argument("--half", action="store_true", help="the catalogue in half precision, too")
     parser.add_argument("--own", type=int, metavar="LAYERS", help="a Llama under names of its own")
@@ -356,7 +387,9 @@ def main() -> None:
     options = parser.parse_args()
     command.quiet()
     command.only_work_counts()
-    if options.ports:
+    if options.together:
+        of_several(options)
+    elif options.ports:
         of_ports(options)
     elif options.half:
         of_half(options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import copy
 import difflib
 import functools
 import importlib
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from stubs import stubbed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import ModuleType
 
 _serial = itertools.count()
@@ -58,11 +59,17 @@ class EditedFile(MetaPathFinder):
         self._locations = spec.submodule_search_locations  # of a package, where its other modules are
         origin = Path(spec.origin)
         text = origin.read_text(encoding="utf-8")
-        edited = _replaced(text, old, new, after)
-        self.lines = frozenset(_edited_lines(text, edited))
+        edited = replaced(text, old, new, after)
+        self.lines = frozenset(edited_lines(text, edited))
         self.path = _directory() / str(next(_serial)) / Path(*spec.parent.split(".")) / origin.name
         self.path.parent.mkdir(parents=True)
         self.path.write_text(edited, encoding="utf-8")
+
+    def of_lines(self, lines: Iterable[int]) -> EditedFile:
+        """Return the same file with fewer of the edited lines: those of one of several edits."""
+        fewer = copy.copy(self)
+        fewer.lines = frozenset(lines)
+        return fewer
 
     def find_spec(self, fullname, path=None, target=None):
         """Put the copy in the place of the file."""
@@ -92,7 +99,12 @@ class EditedFile(MetaPathFinder):
         return any(name == each or name.startswith(f"{each}.") for each in self._reloaded)
 
 
-def _replaced(text: str, old: str, new: str, after: str) -> str:
+def replaced(text: str, old: str, new: str, after: str) -> str:
+    """Return a text with the one occurrence of a text in it, or the first after another, replaced.
+
+    Raises:
+        ValueError: If it occurs otherwise.
+    """
     start = text.find(after)
     place = text.find(old, start)
     if start < 0 or place < 0 or (not after and text.count(old) != 1):
@@ -100,7 +112,8 @@ def _replaced(text: str, old: str, new: str, after: str) -> str:
     return text[:place] + new + text[place + len(old) :]
 
 
-def _edited_lines(text: str, edited: str) -> Iterator[int]:
+def edited_lines(text: str, edited: str) -> Iterator[int]:
+    """Yield the lines of the statements that were edited in a text; beside a line that was taken out, those around it."""
     tree = ast.parse(edited)
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
     for line in _differing_lines(text, edited):

@@ -14,7 +14,7 @@ import pytest_tfdebug
 from pytest_tfdebug.tracing.values.rerun import Recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cases import Bug, Case, Port
 
@@ -141,7 +141,11 @@ def judged(port: Port, bug: Bug, expected: Trace | None = None, hold: Callable[.
         return Outcome(port.name, bug, "error", None, f"{type(error).__name__}: {error}", {})
     culprit = getattr(report, "inner", None) or report.culprit
     places = expected_paths(port, bug, case)
-    verdict = "missed" if culprit is None else _verdict(culprit, bug, edited, places, type(case.port).__name__)
+    verdict = (
+        "missed"
+        if culprit is None
+        else verdict_of(culprit, bug, [] if edited is None else [edited], places, type(case.port).__name__)
+    )
     return Outcome(port.name, bug, verdict, culprit, text, dict(getattr(report, "suggested", None) or {}))
 
 
@@ -162,12 +166,13 @@ def expected_paths(port: Port, bug: Bug, case: Case) -> set[str]:
     return {path or type(case.port).__name__ for path in paths}
 
 
-def _verdict(culprit: Culprit, bug: Bug, edited: EditedFile | None, places: set[str], root: str) -> str:
+def verdict_of(culprit: Culprit, bug: Bug, edited: Sequence[EditedFile], places: set[str], root: str) -> str:
+    """Return what an entry of a report is worth for a bug, see :class:`Outcome`; ``edited`` are its copies of a file."""
     is_module = culprit.path in places and culprit.kind != "inputs"
     reference = getattr(culprit, "reference", None)
     if bug.kind == "weights" and culprit.kind == "weights" and is_module:
         return "line"
-    if edited is not None and _is_at(culprit.source, edited) and _is_narrow(culprit.source):
+    if any(_is_at(culprit.source, file) for file in edited) and _is_narrow(culprit.source):
         return "line"
     if (_is_narrow(culprit.source) and _shows(culprit.source, bug.shows)) or (
         _is_narrow(reference) and _shows(reference, bug.reference_lines)

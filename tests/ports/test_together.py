@@ -1,0 +1,42 @@
+"""Two bugs of one port, and what a report on both is worth."""
+
+import pytest
+from corpus import all_ports
+from judging import compared, relative_l2
+from together import drawn, infected, judged_together
+
+from pytest_tfdebug.parity.proof import prove
+
+PORTS = {port.name: port for port in all_ports()}
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
+
+
+def bugs_of(name, *names):
+    return tuple(bug for bug in PORTS[name].bugs if bug.name in names)
+
+
+def test_both_of_two_bugs_in_one_layer_are_named_by_line(monkeypatch):
+    monkeypatch.setattr(prove, "SECONDS", 60.0)
+    bugs = bugs_of("rope-llama", "scale missing", "gate and value swapped")
+
+    found = judged_together(PORTS["rope-llama"], bugs, compared)
+
+    assert found.verdicts == ("line", "line")
+    assert (found.is_first, found.later, found.is_mended) == (True, 1, True)
+
+
+def test_a_bug_of_one_layer_is_not_in_others_beside_one_of_the_whole():
+    bugs = bugs_of("rope-llama", "rotary base", "scale missing")
+    case, files = infected(PORTS["rope-llama"], bugs)
+
+    assert {bug.name: len(files[bug]) for bug in bugs} == {"rotary base": 2, "scale missing": 1}
+    assert relative_l2(case) > 0
+
+
+def test_the_same_bugs_are_drawn_again():
+    ports = [PORTS["rope-llama"], PORTS["packed-bert"]]
+    one, other = ([(port.name, bugs) for port, bugs in drawn(ports, 4, 2, seed=3)] for _ in range(2))
+
+    assert one == other
+    assert len({*one}) == 4
