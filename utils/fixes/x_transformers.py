@@ -10,6 +10,7 @@ from fixes.fix import Build, Fix, numbers
 
 _FILE = "x_transformers/x_transformers.py"
 _IDS = {"x": torch.arange(2, 18).view(2, 8)}
+_FOUR = {"x": torch.arange(2, 34).view(4, 8), "pos": torch.arange(8) * torch.arange(1, 5)[:, None]}
 
 
 def _decoder(more: dict[str, Any] | None = None, *, kind: str = "Decoder", **layers: Any) -> Build:
@@ -52,4 +53,15 @@ FIXES = (
     _fix("6cb3299", _decoder(attn_talking_heads=True)),
     _fix("08cc84e", _decoder()),
     _fix("b0715f2", _cross),
+    _fix("71bb33a", _decoder({"pos": torch.arange(0, 16, 2)}, rotary_pos_emb=True)),
+    _fix("d41cffd", _decoder(_FOUR, rotary_pos_emb=True, rotary_xpos=True)),
+    _fix("b46949b", _decoder(rel_pos_bias=True, attn_num_mem_kv=2)),
+    _fix("9665f74", _decoder(use_scalenorm=True)),
+    _fix("4cbf014", _decoder({"in_attn_cond": numbers(2, 32)})),
+    _fix("b8a9add", _decoder(use_dynamic_tanh=True, dynamic_tanh_init_alpha=1.5)),
+    _fix("b720245", _decoder(rotary_pos_emb=True, attn_dim_head=48)),
+    _fix("90a7454", _decoder(attn_qk_norm=True, attn_qk_norm_dim_scale=True)),
+    _fix("6d0c641", _decoder(rel_pos_bias=True, heads=8)),
+    _fix("acb4c65", _decoder(residual_attn=True, depth=3)),
+    _fix("9cf7001", _decoder(ff_glu=True)),
 )
