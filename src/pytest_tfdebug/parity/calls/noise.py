@@ -170,7 +170,7 @@ def _epsilon(leaf: LeafComparison) -> float:
 def _beginning_at(
     compared: Compared, jump: LeafComparison, is_other: Callable[[LeafComparison], bool] = _is_excused
 ) -> Compared:
-    """Return a comparison in which a tensor, and those behind it that are other ones, are outside tolerance."""
+    """Return the comparison with ``jump``, and the later tensors that differ, marked as failing."""
     every = (leaf for _, leaves in CallTree(compared).events() for leaf in leaves)
     behind = dropwhile(lambda leaf: leaf is not jump, every)
     agreeing = (leaf for leaf in behind if leaf.metrics is not None and not leaf.problem)
