@@ -16,6 +16,7 @@ from pytest_tfdebug.invariance.calls.repetition import Repetition
 from pytest_tfdebug.invariance.checks.base import Check, Outcome
 from pytest_tfdebug.invariance.checks.dtype import Choices, first_other
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact
@@ -177,7 +178,7 @@ def each_has_gradient(subject: Subject) -> Outcome:
     if not cut:
         return Outcome(1, notes=[f"without effect in this call, and without gradient: {listed(list(without))}"])
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
-    path = next(_cutters(model, inputs), cut[0].rpartition(".")[0])
+    path = next(_cutters(model, inputs), holder(cut[0]))
     kind = type(model.get_submodule(path)).__name__
     culprit = Culprit(path or kind, "module", None, _NO_GRADIENT, kind)
     return broken(told, [listed(cut)], _NO_GRADIENT, culprit)

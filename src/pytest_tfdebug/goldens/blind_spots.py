@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.check_record import NO_EFFECT, BlindRecord
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.goldens.dead import Dead, find_dead
+from pytest_tfdebug.module_path import starred
 from pytest_tfdebug.tensors import readable, widen
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, parameters_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -80,7 +80,7 @@ def _by_module(model: torch.nn.Module, weights: Sequence[str]) -> list[str]:
     for name in weights:
         parts = name.split(".")
         paths = (".".join(parts[:end]) for end in range(1, len(parts)))
-        found.append(NUMBER.sub("*", next((path for path in paths if path in whole), name)))
+        found.append(starred(next((path for path in paths if path in whole), name)))
     return list(dict.fromkeys(found))
 
 

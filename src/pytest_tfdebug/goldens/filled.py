@@ -16,6 +16,7 @@ import torch
 
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.weights import drawn_alike, hash_of
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.pair.pairing import likeness
 
 if TYPE_CHECKING:
@@ -148,18 +149,14 @@ def _as_used(names: Iterable[str], calls: Sequence[Call]) -> list[str]:
     first: dict[str, int] = {}
     for call in calls:
         first.setdefault(call.path, call.index)
-    return sorted(names, key=lambda name: first.get(name.rpartition(".")[0], len(calls)))
+    return sorted(names, key=lambda name: first.get(holder(name), len(calls)))
 
 
 def _taken(name: str, shape: tuple[int, ...], left: Sequence[Gone]) -> list[Gone]:
     """Return the first of this shape; of its siblings (query, key, value) the one of the likeliest name."""
     same = [part for part in left if part.shape == shape]
-    siblings = [part for part in same if _above(part.name) == _above(same[0].name)]
+    siblings = [part for part in same if holder(holder(part.name)) == holder(holder(same[0].name))]
     return sorted(siblings, key=lambda part: -likeness(_tail(part.name), _tail(name)))[:1]
-
-
-def _above(name: str) -> str:
-    return name.rpartition(".")[0].rpartition(".")[0]
 
 
 def _tail(name: str) -> str:

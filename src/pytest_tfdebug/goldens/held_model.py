@@ -16,6 +16,7 @@ from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.near_weights import near_weights
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.calls.noise import assess
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
@@ -301,7 +302,7 @@ class _HeldModel(Comparison):
         names = {own: there for own, there in renamed_tensors(rename, present).items() if there in recorded}
         wrong = [own for own, there in names.items() if recorded[there] != present[own]]
         culprit = report.culprit
-        own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
+        own = [name for name in wrong if culprit is not None and holder(name) == culprit.path]
         is_of_dtype, told = culprit is not None and culprit.kind == "dtype", ""
         made = [name for name in own if name in unsaved(model)] if group is None else []
         if made and len(made) == len(own) and culprit is not None and culprit.kind == "module":

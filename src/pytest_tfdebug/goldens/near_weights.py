@@ -14,6 +14,7 @@ import torch
 
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.goldens.weights import hash_of
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.tracing.record.modules import modules_by_path
@@ -69,7 +70,7 @@ class NearWeights:
     def claim(self, model: torch.nn.Module, calls: Iterable[CallComparison]) -> Claim:
         """Return that these weights are all that is wrong, at the line that calls the module of the first."""
         first = next(iter(self.distances))
-        path = first.rpartition(".")[0]
+        path = holder(first)
         kind = type(modules_by_path(model)[path]).__name__
         path = path or kind
         at = next((item.call.called_at for item in calls if item.call.path == path), None)

@@ -13,6 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.module_path import holder, last_part
 from pytest_tfdebug.tensors import dtype_name, readable
 from pytest_tfdebug.tracing.record.modules import named_tensors
 
@@ -104,7 +105,7 @@ def _neutral_buffers(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor
         if name not in saved or not buffer.is_floating_point() or buffer.numel() < 2 or buffer.is_meta:  # noqa: PLR2004
             continue
         first = buffer.reshape(-1)[0]
-        if name.rpartition(".")[2] in read and float(first) in (0, 1) and bool((buffer == first).all()):
+        if last_part(name) in read and float(first) in (0, 1) and bool((buffer == first).all()):
             yield name, buffer
 
 
@@ -126,11 +127,10 @@ def _check(name: str, parameter: torch.nn.Parameter) -> None:
 
 def _range(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> tuple[float, float]:
     """Return the middle of a parameter's values and how far they lie from it."""
-    path, _, last = name.rpartition(".")
     if parameter.ndim < 2:  # noqa: PLR2004 - a vector or a number
-        return float(last in _OF_NORMS), _SPREAD
+        return float(last_part(name) in _OF_NORMS), _SPREAD
     fan_in = max(parameter.shape[-2:]) if parameter.ndim > 2 else parameter.shape[-1]  # noqa: PLR2004 - of experts
-    if isinstance(model.get_submodule(path), torch.nn.modules.conv._ConvNd):  # noqa: SLF001 - the class of all convolutions
+    if isinstance(model.get_submodule(holder(name)), torch.nn.modules.conv._ConvNd):  # noqa: SLF001 - the class of all convolutions
         fan_in = prod(parameter.shape[1:])
     return 0.0, sqrt(3.0 / max(fan_in, 1))  # half the width of a uniform of variance 1 / n
 
@@ -150,7 +150,7 @@ def drawn_alike(
     name: str, shape: tuple[int, ...], dtype: torch.dtype, known: str, seeds: Iterable[int]
 ) -> torch.Tensor | None:
     """Return the numbers that :func:`fill` gave to a parameter, told by their hash; None where it was not filled."""
-    last = name.rpartition(".")[2]
+    last = last_part(name)
     fans = {shape[-1], prod(shape[1:]), max(shape[-2:])} if len(shape) > 1 else ()
     ranges = [(0.0, sqrt(3.0 / max(fan, 1))) for fan in fans] or [(float(last in _OF_NORMS), _SPREAD)]
     for seed, (centre, spread) in product(seeds, ranges):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.tracing.record.modules import NUMBER
+from pytest_tfdebug.module_path import NUMBER
 
 if TYPE_CHECKING:
     from pytest_tfdebug.data.load import Verdict
@@ -64,13 +64,3 @@ def numbers_in(name: str) -> tuple[int, ...]:
 def starred(name: str) -> str:
     """Return a name with a star for each number: what is called alike in every layer."""
     return re.sub(r"\d+", "*", name)
-
-
-def last_part(name: str) -> str:
-    """Return the last part of a name: ``weight``."""
-    return name.rpartition(".")[2]
-
-
-def owner_of(name: str) -> str:
-    """Return the path of the module that holds a tensor."""
-    return name.rpartition(".")[0]

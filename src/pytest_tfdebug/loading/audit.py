@@ -11,12 +11,13 @@ import torch
 from pytest_tfdebug.data.load import LOST, LoadRow
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.loading import finding
-from pytest_tfdebug.loading.arrivals import Arrivals, last_part, numbers_in, owner_of
+from pytest_tfdebug.loading.arrivals import Arrivals, numbers_in
 from pytest_tfdebug.loading.checkpoint import open_checkpoint
 from pytest_tfdebug.loading.held import declared_ties, held_by
 from pytest_tfdebug.loading.numbers import is_constant, same_bits
 from pytest_tfdebug.loading.result import LoadReport
 from pytest_tfdebug.loading.siblings import compare_siblings
+from pytest_tfdebug.module_path import holder, last_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -93,10 +94,10 @@ def _find_unscaled(arrivals: Arrivals) -> None:
     scales: dict[str, str] = {}
     for name in arrivals.unread:
         if arrivals.checkpoint.tensor(name).is_floating_point():
-            scales.setdefault(owner_of(name), name)
+            scales.setdefault(holder(name), name)
     for name, found in list(arrivals.found.items()):
         if found.verdict == "cast" and arrivals.checkpoint.tensor(found.sources[0]).element_size() == 1:
-            scale = scales.get(owner_of(found.sources[0]))
+            scale = scales.get(holder(found.sources[0]))
             if scale is not None:
                 told = f"holds the quantised numbers of {found.sources[0]} as they are, without {scale}"
                 arrivals.found[name] = replace(found, verdict="not scaled", detail=told)
@@ -145,9 +146,9 @@ def _is_there(arrivals: Arrivals, name: str) -> bool:
     stored = arrivals.checkpoint.tensor(name)
     if not stored.numel():
         return True
-    holder = next((held for held in arrivals.held.values() if name in held.names), None)
-    if holder is not None and holder.tensor.shape == stored.shape:
-        return same_bits(holder.tensor, holder.cast(stored))
+    owner = next((held for held in arrivals.held.values() if name in held.names), None)
+    if owner is not None and owner.tensor.shape == stored.shape:
+        return same_bits(owner.tensor, owner.cast(stored))
     if is_constant(stored):
         value = stored.reshape(-1)[0]
         alike = (each for each in arrivals.held.values() if numbers_in(each.name) == numbers_in(name))

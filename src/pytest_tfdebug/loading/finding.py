@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.loading.arrivals import last_part, numbers_in, owner_of
+from pytest_tfdebug.loading.arrivals import numbers_in
 from pytest_tfdebug.loading.fibres import Fibres
 from pytest_tfdebug.loading.held import made_again
 from pytest_tfdebug.loading.numbers import (
@@ -18,6 +18,7 @@ from pytest_tfdebug.loading.numbers import (
     rows_that_differ,
     same_bits,
 )
+from pytest_tfdebug.module_path import holder, last_part
 from pytest_tfdebug.tensors import dtype_name, widen
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _takes_changed(arrivals: Arrivals, held: HeldTensor) -> bool:
 
 def _take_initial(arrivals: Arrivals, held: HeldTensor) -> None:
     own = arrivals.own_name(held)
-    packed = [name for name in arrivals.unread if owner_of(name) == owner_of(held.name) and _is_packed(arrivals, name)]
+    packed = [name for name in arrivals.unread if holder(name) == holder(held.name) and _is_packed(arrivals, name)]
     if packed and not is_constant(held.tensor):
         told = f"the checkpoint has {', '.join(packed[:2])}, packed in a form that is not read here"
         arrivals.take(held, "not judged", *packed, detail=told)
@@ -193,7 +194,7 @@ def _scale_of(arrivals: Arrivals, held: HeldTensor, name: str, form: torch.Tenso
     """Return the tensor of the same module that a quantised one was multiplied with, or divided by."""
     numbers = widen(form).double()
     for other in arrivals.shapes:
-        if other == name or owner_of(other) != owner_of(name):
+        if other == name or holder(other) != holder(name):
             continue
         stored = arrivals.checkpoint.tensor(other).to(held.tensor.device)
         for scale in _spread(widen(stored).double(), held.tensor.shape):

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import torch
 
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.tensors import readable
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def held_by(model: torch.nn.Module) -> tuple[list[HeldTensor], list[str]]:
         if plain is None:
             unread += names
             continue
-        owner = type(model.get_submodule(names[0].rpartition(".")[0])).__name__
+        owner = type(model.get_submodule(holder(names[0]))).__name__
         is_saved = not saved.isdisjoint(names)
         held.append(HeldTensor(names[0], tuple(names), plain.detach(), names[0] in parameters, is_saved, owner))
     return held, unread

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.module_path import holder, last_part, under
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.comparison import Comparison, coverage_of
 from pytest_tfdebug.parity.find.pads import is_part, made, on_part
@@ -224,8 +225,7 @@ def _take_names(values: Values, recorded: Trace) -> None:
     taken = dict(zip(values.modules, recorded.modules, strict=True))
 
     def renamed(name: str) -> str:
-        path, _, last = name.rpartition(".")
-        return f"{taken[path]}.{last}" if path else name
+        return under(taken[holder(name)], last_part(name)) if holder(name) else name
 
     for call in values.calls:
         call.path = taken.get(call.path, call.path)

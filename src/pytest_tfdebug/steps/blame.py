@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import explain, lines_of
 from pytest_tfdebug.parity.result import ParityReport
@@ -103,7 +104,7 @@ def _of_gradient(pair: BackwardPair, wrong: Wrong, again: Again | None) -> Culpr
     side = pair.sides[1]
     call = side.calls[cause.call] if cause.call is not None else side.root
     if not cause.lines and wrong.parameter:
-        path = wrong.parameter.rpartition(".")[0]
+        path = holder(wrong.parameter)
         call = next((each for each in side.table.calls if each.path == path), call)
     unproved = Evidence.SEEN_IN_BACKWARD if cause.is_seen else Evidence.GRADIENT
     claim = Claim(

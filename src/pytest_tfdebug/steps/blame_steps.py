@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pytest_tfdebug.errors import counted, listed
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
@@ -357,7 +358,7 @@ def _report(steps: _Steps, fault: StepFault) -> ParityReport:
     side = BackwardPair(steps.expected.backward, steps.actual.backward).sides[1]
     call, name = side.root, fault.parameters[0] if len(fault.parameters) == 1 else ""
     if name:
-        path = name.rpartition(".")[0]
+        path = holder(name)
         call = next((each for each in side.table.calls if each.path == path), call)
     source = fault.source or (lines_of(fault.lines[0]) if fault.lines else call.source)
     evidence = Evidence.TRAINING if fault.is_certain else Evidence.LATER_STEP

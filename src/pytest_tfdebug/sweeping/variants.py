@@ -22,10 +22,10 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.goldens.weights import fill
 from pytest_tfdebug.invariance.calls.model_traits import default_inputs
+from pytest_tfdebug.module_path import starred
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, Field, changed, fields, plain
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.tracing.values.index_range import indices_checked
 from pytest_tfdebug.tracing.values.precision import in_float64
 
@@ -114,7 +114,7 @@ class Reference:
         return self._known[key]
 
     def _run(self, config: Any, model: torch.nn.Module) -> Variant:  # noqa: ANN401
-        parts = frozenset(NUMBER.sub("*", name) for name, _ in model.named_modules())
+        parts = frozenset(starred(name) for name, _ in model.named_modules())
         return Variant(config, answer(model, self.inputs), parts, lambda: self.model(config))
 
     def is_derived(self, name: str, value: object) -> bool:

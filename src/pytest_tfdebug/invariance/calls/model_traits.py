@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from pytest_tfdebug.module_path import last_part
 from pytest_tfdebug.tracing.record import signatures
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.values.index_range import indices_checked
@@ -105,7 +106,7 @@ def is_causal(model: torch.nn.Module) -> bool:
 
 def is_position_table(path: str) -> bool:
     """Tell whether a module path names a table of absolute positions."""
-    return bool(_POSITION_TABLE.search(path.rpartition(".")[2]))
+    return bool(_POSITION_TABLE.search(last_part(path)))
 
 
 def position_tables(model: torch.nn.Module) -> list[tuple[str, torch.nn.Embedding]]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.module_path import NUMBER, common_holder, holder, holders
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.pair.rename import renamer
-from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,10 +40,10 @@ def _by_parameters(pair: ForwardPair) -> dict[str, str]:
         if back.get(other) != own:
             continue
         found.setdefault(own, other)
-        for holder, its in zip(_holders(own), _holders(other), strict=False):  # wrappers hold the same and no more
-            if homes.get(holder) != other or back.get(its) != own:
+        for above, its in zip(holders(own), holders(other), strict=False):  # wrappers hold the same and no more
+            if homes.get(above) != other or back.get(its) != own:
                 break
-            found.setdefault(holder, its)
+            found.setdefault(above, its)
     return found
 
 
@@ -52,25 +52,9 @@ def _homes(weights: Weights) -> dict[str, str]:
     partners: dict[str, list[str]] = {}
     for name, others in weights.partners.items():
         if (len(others) == 1 or name in weights.joined) and not weights.is_misplaced(name):
-            for holder in _holders(name):
-                partners.setdefault(holder, []).extend(others)
-    return {path: _common_holder(others) for path, others in partners.items()}
-
-
-def _common_holder(names: Iterable[str]) -> str:
-    """Return the path of the innermost module that holds all of some parameters."""
-    first, *others = (name.split(".")[:-1] for name in names)
-    for other in others:
-        same = next((place for place, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), len(other))
-        first = first[:same]
-    return ".".join(first)
-
-
-def _holders(path: str) -> Iterator[str]:
-    """Yield the paths of the modules that hold a module or parameter, the innermost first; the root is the last."""
-    while path:
-        path = path.rpartition(".")[0]
-        yield path
+            for path in holders(name):
+                partners.setdefault(path, []).extend(others)
+    return {path: common_holder(others) for path, others in partners.items()}
 
 
 def _add_by_calls(pair: ForwardPair, partners: dict[str, str]) -> None:
@@ -99,8 +83,8 @@ def _add_uncalled(pair: ForwardPair, partners: dict[str, str]) -> None:
     idle: dict[tuple[object, ...], list[str]] = {}
     for path, shapes in _own_shapes(pair.port).items():
         if path not in partners and path not in called:
-            holder = next((above for above in _holders(path) if above in partners), "")
-            idle.setdefault((partners[holder or pair.port.root.path], shapes), []).append(path)
+            above = next((each for each in holders(path) if each in partners), "")
+            idle.setdefault((partners[above or pair.port.root.path], shapes), []).append(path)
     missed: dict[tuple[object, ...], list[str]] = {}
     theirs = _own_shapes(pair.reference)
     for call in _first_calls(pair.reference):
@@ -116,7 +100,7 @@ def _own_shapes(side: Side) -> dict[str, tuple[object, ...]]:
     """Return the names and shapes of the parameters that each module holds itself."""
     found: dict[str, tuple[object, ...]] = {}
     for name, (_, shape) in side.table.parameters.items():
-        path = name.rpartition(".")[0]
+        path = holder(name)
         found[path] = (*found.get(path, ()), shape)
     return found
 

@@ -14,6 +14,7 @@ from itertools import takewhile
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
@@ -247,7 +248,7 @@ class _StatementSearch:
         own, pair = self._own, self._look.pair
         if own is None or own.expected is None or pair is None or self._texts is None:
             return None
-        inside = (name.rpartition(".")[0] for name in pair.port.table.parameters)
+        inside = (holder(name) for name in pair.port.table.parameters)
         for path in dict.fromkeys(path for path in inside if path.startswith(f"{own.call.path}.")):
             part = path.removeprefix(own.call.path)
             wrong = {} if path in self._called else pair.wrong_weights(path, own.expected.path + part)
@@ -386,7 +387,7 @@ def _around(named: Claim, compared: Compared) -> list[CallComparison]:
     while path:
         here = [item for item in compared.calls if item.call.path == path and item.expected is not None]
         found += [item for item in here if any(leaf.problem for leaf in item.made)][:1] or here[:1]
-        path = path.rpartition(".")[0]
+        path = holder(path)
     return [*found, *(root for root in roots[:1] if root.expected is not None and root not in found)]
 
 

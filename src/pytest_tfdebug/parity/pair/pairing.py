@@ -13,6 +13,8 @@ from itertools import product, zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from pytest_tfdebug.module_path import holder
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -39,11 +41,11 @@ class RecordedModules:
         self._is_whole, left_out = not unrecorded, set(unrecorded)
         names = ((path, name) for path in modules if left_out for name in (path, *aliases.get(path, ())))
         self._recorded = {rename(name): path not in left_out for path, name in names}
-        self._with_recorded = {_outer(path) for path, is_recorded in self._recorded.items() if is_recorded}
+        self._with_recorded = {holder(path) for path, is_recorded in self._recorded.items() if is_recorded}
 
     def has(self, path: str) -> bool:
         """Tell whether this side would have recorded a module, by its path on the expected side."""
-        return self._is_whole or self._recorded.get(path, _outer(path) in self._with_recorded)
+        return self._is_whole or self._recorded.get(path, holder(path) in self._with_recorded)
 
     def among(self, names: Mapping[str, str]) -> set[str]:
         """Return the modules of the other side that this one would have recorded."""
@@ -81,10 +83,6 @@ class RecordedModules:
             later = (here for there, here in begun.get(owner, ()) if since is not None and there >= since)
             kept[owner].writes += (write._replace(before=next(later, None)),)
         return kept
-
-
-def _outer(path: str) -> str:
-    return path.rpartition(".")[0]
 
 
 def likeness(one: str, other: str) -> float:

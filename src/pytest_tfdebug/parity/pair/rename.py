@@ -8,6 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.module_path import holder, last_part, under
 from pytest_tfdebug.tracing.record.modules import checked, dotted, expression
 
 #: What ``rename=`` takes: a table of paths or globs, or a function from path to path.
@@ -83,8 +84,7 @@ def renamed(rename: Rename, paths: Iterable[str]) -> dict[str, str]:
 def renamed_tensors(rename: Rename, names: Iterable[str]) -> dict[str, str]:
     """Return the name that each of a port's parameters and buffers has in the reference, by its own."""
     to_expected = renamer(rename)
-    parts = {name: name.rpartition(".") for name in names}
-    return {name: f"{to_expected(path)}.{last}" if path else name for name, (path, _, last) in parts.items()}
+    return {name: under(to_expected(holder(name)), last_part(name)) if holder(name) else name for name in names}
 
 
 def _rule(source: str, target: str) -> Rule:

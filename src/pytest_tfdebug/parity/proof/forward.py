@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.module_path import starred
 from pytest_tfdebug.parity.proof.budget import work_of
-from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.tracing.values.tape import NotTriedError, Ref
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Forward:
         """Return what a value is, in words that hold for the same line of another layer."""
         value = self.side.values[index]
         lines = tuple((line.file, line.line) for line in value.lines[:2])
-        return value.operator, NUMBER.sub("*", self.named(index)), lines
+        return value.operator, starred(self.named(index)), lines
 
     def scope_of(self, place: int) -> list[int]:
         """Return the values that an operator could have been given, the nearest first."""
@@ -251,7 +251,7 @@ class Forward:
 
     def path_of(self, call: int | None) -> str:
         """Return the path of a call's module, without the numbers of layers."""
-        return "" if call is None else NUMBER.sub("*", self.side.calls[call].path)
+        return "" if call is None else starred(self.side.calls[call].path)
 
     def _path_at(self, place: int) -> str:
         made = self.outs_of(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.module_path import holder, last_part, under
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
 from pytest_tfdebug.parity.proof.matching import Matches, axes_of, has_same_order, match_pieces
 from pytest_tfdebug.parity.proof.value_graph import Side
@@ -158,9 +159,8 @@ class ForwardPair:
         theirs = self.reference.table.parameters
         found = {}
         for name, (fingerprint, shape) in self.port.table.parameters.items():
-            path, _, last = name.rpartition(".")
-            there = f"{expected}.{last}" if expected else last
-            if path == own and there in theirs and not is_same_weight((fingerprint, shape), theirs[there]):
+            there = under(expected, last_part(name))
+            if holder(name) == own and there in theirs and not is_same_weight((fingerprint, shape), theirs[there]):
                 found[name] = self.weights.told([name], there)
         return found
 

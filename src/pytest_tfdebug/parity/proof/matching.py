@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pytest_tfdebug.module_path import NUMBER
 from pytest_tfdebug.parity.closeness import ORDER, REACH, ROUNDING, SAME
 from pytest_tfdebug.parity.proof.value_graph import kind_of
-from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import distance, join
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.module_path import NUMBER, holder, starred
 from pytest_tfdebug.parity.proof.changes import Change, only
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS
-from pytest_tfdebug.tracing.record.modules import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
             continue
         steps = _steps_between(forward, x, y)
-        path, key, edit = call.path, NUMBER.sub("*", _NAME.findall(call.path)[-1]), partial(only, x)
+        path, key, edit = call.path, starred(_NAME.findall(call.path)[-1]), partial(only, x)
         yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index, old=path)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():
@@ -98,11 +98,11 @@ def changes_of_weights(forward: Forward, near: Collection[int], others: Others |
     places = {value.name: value.index for value in forward.side.values if value.origin == "parameter"}
     held: dict[str, _Tensors] = defaultdict(dict)
     for name, index in places.items():
-        held[_holder(name)][name] = forward.tensor(index)
+        held[holder(name)][name] = forward.tensor(index)
     paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
-    around = {_holder(_holder(path)) for path in paths} | {_holder(path) for path in paths}
+    around = {holder(holder(path)) for path in paths} | {holder(path) for path in paths}
     used = {forward.named(ref) for place in near for ref in forward.tape.steps[place].refs if ref >= 0}
-    found = {"exchange": _exchanges({module: own for module, own in held.items() if _holder(module) in around})}
+    found = {"exchange": _exchanges({module: own for module, own in held.items() if holder(module) in around})}
     if others is not None:
         near_by = [(module, own) for module, own in held.items() if not used.isdisjoint(own)]
         found["weights"] = (
@@ -121,10 +121,10 @@ def _exchanges(held: Mapping[str, _Tensors]) -> _Found:
     alike: dict[tuple[str, Hashable], list[tuple[str, _Tensors]]] = defaultdict(list)
     for module, own in held.items():
         for name, tensor in own.items():
-            alike[_holder(module), tensor.shape].append((name, {name: tensor}))
+            alike[holder(module), tensor.shape].append((name, {name: tensor}))
         if len(own) > 1:
             form = tuple((name[len(module) :], tensor.shape) for name, tensor in own.items())
-            alike[_holder(module), form].append((module, own))
+            alike[holder(module), form].append((module, own))
     for (owner, _), members in alike.items():
         for (one, mine), (other, theirs) in combinations(members[:_MOST], 2):
             tensors = {**dict(zip(mine, theirs.values(), strict=True)), **dict(zip(theirs, mine.values(), strict=True))}
@@ -136,7 +136,7 @@ def _transposed(module: str, own: _Tensors, others: Others) -> _Found:
     turned = {name: each.mT for name, each in own.items() if name in others.pairs.transposed and each.dim() > 1}
     turned = {name: each for name, each in turned.items() if each.shape == own[name].shape}
     if turned:
-        yield 1.2, f"{' and '.join(turned)} transposed", (_starred(module), "transposed"), turned
+        yield 1.2, f"{' and '.join(turned)} transposed", (starred(module), "transposed"), turned
 
 
 def _of_the_reference(module: str, own: _Tensors, others: Others) -> _Found:
@@ -145,16 +145,16 @@ def _of_the_reference(module: str, own: _Tensors, others: Others) -> _Found:
     wrong = [name for name in own if name in pairs.unknown or name in pairs.reordered]
     known = [each for name in wrong for each in pairs.partners.get(name, ())]
     candidates = {each: others.tensors[each] for each in (*others.lacking, *known) if each in others.tensors}
-    for holder in dict.fromkeys(_holder(each) for each in candidates if _is_of_one_layer(module, each)):
+    for theirs in dict.fromkeys(holder(each) for each in candidates if _is_of_one_layer(module, each)):
         taken: dict[str, str] = {}
         for name in wrong:
-            left = (each for each in candidates if _holder(each) == holder and each not in taken.values())
+            left = (each for each in candidates if holder(each) == theirs and each not in taken.values())
             alike = next((each for each in left if _form(candidates[each]) == _form(own[name])), None)
             if alike is not None:
                 taken[name] = alike
         if taken:
             text = ", ".join(f"{name} as the reference's {each}" for name, each in taken.items())
-            yield 1.2, text, (_starred(module), _starred(holder)), {name: candidates[taken[name]] for name in taken}
+            yield 1.2, text, (starred(module), starred(theirs)), {name: candidates[taken[name]] for name in taken}
 
 
 def _as_elsewhere(module: str, own: _Tensors, others: Others) -> _Found:
@@ -172,7 +172,7 @@ def _as_elsewhere(module: str, own: _Tensors, others: Others) -> _Found:
                 break
     if laid:
         text = f"{' and '.join(laid)} laid out as in other layers"
-        yield 1.2, text, (_starred(module), "elsewhere"), laid
+        yield 1.2, text, (starred(module), "elsewhere"), laid
 
 
 def _places(numbers: torch.Tensor, laid: torch.Tensor) -> torch.Tensor | None:
@@ -202,14 +202,10 @@ def _in_groups(module: str, own: _Tensors, others: Others) -> _Found:
         if all(_form(each) == _form(own[name]) for name, each in laid.items()):
             order = f"in {groups} turns" if groups > 1 else "one after the other"
             text = f"the reference's rows {order} in {' and '.join(laid)}"
-            yield 1.2, text, (_starred(module), "groups", groups), laid
+            yield 1.2, text, (starred(module), "groups", groups), laid
 
 
 _OF_OTHERS = (_transposed, _of_the_reference, _as_elsewhere, _in_groups)
-
-
-def _starred(path: str) -> str:
-    return NUMBER.sub("*", path)
 
 
 def _form(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
@@ -219,10 +215,6 @@ def _form(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
 def _is_of_one_layer(name: str, other: str) -> bool:
     mine, theirs = NUMBER.findall(name), NUMBER.findall(other)
     return mine == theirs or len(mine) != len(theirs)
-
-
-def _holder(path: str) -> str:
-    return path.rpartition(".")[0]
 
 
 def _never(*_given: Any) -> Any:  # noqa: ANN401

@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.module_path import NUMBER, holder, last_part, starred
 from pytest_tfdebug.parity.closeness import CAST, ORDER, SAME_WEIGHT
-from pytest_tfdebug.tracing.record.modules import NUMBER
 from pytest_tfdebug.values import Fingerprint, distance, join
 
 if TYPE_CHECKING:
@@ -289,8 +289,7 @@ def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[F
     """Yield neighbouring parameters of one module's children, joined: as a fused projection holds them."""
 
     def around(name: str) -> tuple[str, str]:
-        module, _, kind = name.rpartition(".")
-        return module.rpartition(".")[0], kind
+        return holder(holder(name)), last_part(name)
 
     places = {name: place for place, name in enumerate(parameters)}
     for _, group in groupby(sorted(parameters, key=around), key=around):
@@ -363,4 +362,4 @@ def _with_star(name: str, number: re.Match[str]) -> str:
 
 
 def _all_starred(name: str) -> str:
-    return NUMBER.sub("*", name) if NUMBER.search(name) else _WITHIN.sub("*", name, count=1)
+    return starred(name) if NUMBER.search(name) else _WITHIN.sub("*", name, count=1)

@@ -23,6 +23,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import several
+from pytest_tfdebug.module_path import holder, last_part, under
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -137,18 +138,18 @@ def named_tensors(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     found = []
     for kind in ("_parameters", "_buffers"):
         for path, module in modules:
-            above, _, last = path.rpartition(".")
-            owner = adapted_layer(path) if last in _ADAPTED and above in adapted else path
+            is_adapter = last_part(path) in _ADAPTED and holder(path) in adapted
+            owner = (is_adapter and adapted_layer(path)) or path
             for name, tensor in getattr(module, kind).items():
                 if tensor is not None:
-                    found.append((f"{owner}.{name}" if owner else name, _held(module, name, tensor)))
+                    found.append((under(owner, name), _held(module, name, tensor)))
     return found
 
 
 def unsaved(model: torch.nn.Module) -> set[str]:
     """Return the names of the buffers that no checkpoint holds, such as tables of angles: the code makes them."""
     return {
-        f"{path}.{name}" if path else name
+        under(path, name)
         for path, _, module in named_modules(model)
         for name in module._non_persistent_buffers_set  # noqa: SLF001 - ``state_dict`` would copy, and run hooks
     }
@@ -225,8 +226,6 @@ def uncompiled(model: torch.nn.Module) -> AbstractContextManager[object]:
 
 #: The dialect in a message.
 MEANING = "* is one part of a module path, ** any number of parts"
-#: A whole part of a path that is a number: of a layer, of an expert.
-NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _ANY_PARTS = r"((?:\.[^.]+)*)"
 
 
@@ -281,7 +280,7 @@ def nearest(glob: str, paths: Iterable[str]) -> str:
     """Return a sentence that names the path most like a glob, with a space before it; empty where none is like it."""
     known = list(dict.fromkeys(paths))
     near = get_close_matches(glob, known, n=1, cutoff=0.3)
-    near = near or [path for path in known if path.rpartition(".")[2] == glob.rpartition(".")[2]]
+    near = near or [path for path in known if last_part(path) == last_part(glob)]
     return f" Nearest path: {near[0]!r}." if near else ""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.module_path import last_part
 from pytest_tfdebug.tracing.record.modules import bare
 
 if TYPE_CHECKING:
@@ -256,4 +257,4 @@ def is_mask_input(leaf: str, parameters: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=16384)
 def is_mask_name(name: str) -> bool:
     """Tell whether the last part of a module path, a class or a parameter is named as a mask or an attention bias."""
-    return is_mask_input(name.rpartition(".")[2], ())
+    return is_mask_input(last_part(name), ())
