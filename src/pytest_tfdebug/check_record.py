@@ -213,6 +213,17 @@ class SurvivorRecord:
 
 
 @dataclass(frozen=True)
+class LineRecord:
+    """What became of the changes of one line of a port."""
+
+    file: str  # path of the port's file
+    line: int
+    caught: int  # changes that the test catches
+    missed: int  # changes that it does not catch, and that a variant of the port shows
+    same: int  # changes that it does not catch, and that no variant shows
+
+
+@dataclass(frozen=True)
 class KillRecord:
     """How many changes of a port its test catches."""
 
@@ -223,11 +234,25 @@ class KillRecord:
     raised: int  # changes with which the port does not run: they say nothing of the test
     survivors: tuple[SurvivorRecord, ...] = ()  # those that a variant shows first
     variants: tuple[str, ...] = ()  # ways in which the port was called to tell changes from what changes nothing
+    lines: tuple[LineRecord, ...] = ()  # the lines that were changed, file by file
+    sources: tuple[SourceText, ...] = ()  # the port's files; only with ``--tf-html`` or ``--tf-json``
 
     @property
     def blind(self) -> tuple[SurvivorRecord, ...]:
         """Changes that were not caught, and that alter what the port computes."""
         return tuple(each for each in self.survivors if each.shown_by)
+
+
+@dataclass(frozen=True)
+class RevisionRecord:
+    """What exactly was compared: the text of a model's class, or the numbers that a model held."""
+
+    of: Literal["port", "reference", "port's weights", "golden's weights"]
+    name: str  # class with its module; of weights how many tensors they are
+    # first 12 digits of the SHA-256 of the class's file, or of the hashes of all tensors under their names; empty for
+    # the class of a golden whose reference is not at hand
+    revision: str
+    version: str = ""  # of the package that has the class
 
 
 class PromiseVerdict(NamedTuple):
@@ -277,6 +302,7 @@ class CheckRecord:
     fields: tuple[FieldRecord, ...] = ()  # fields of a configuration that a sweep moved
     blind: tuple[BlindRecord, ...] = ()  # fields that the inputs of a golden or a sweep cannot see
     kills: KillRecord | None = None  # how many changes of the port the test catches
+    revisions: tuple[RevisionRecord, ...] = ()  # what exactly was compared
     id: str = ""  # name of its page; empty until it is written, see ``slug``
 
     @property

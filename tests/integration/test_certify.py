@@ -113,3 +113,20 @@ def test_what_is_no_number_is_refused(certified):
     result.stdout.fnmatch_lines(
         ["*--tf-certify=many is no whole number: --tf-certify=200 tries 200 changes of each port."]
     )
+
+
+def test_page_shades_each_line_that_was_changed(certified, pytester):
+    certified(10, "--tf-html=pages", "--tf-json=checks.json")
+
+    found = kills(pytester)
+    by_line = {row["line"]: row for row in found["lines"]}
+    assert by_line[WINDOW]["missed"] >= 1
+    assert sum(row["caught"] for row in found["lines"]) == found["caught"]
+    assert [source["text"][WINDOW - 1].strip() for source in found["sources"]] == [
+        "hidden_ones = (distance < 0) | (distance > 64)"
+    ]
+    (page,) = (pytester.path / "pages" / "checks").glob("*certify*.html")
+    shaded = page.read_text()
+    assert f'<tr class="missed" title="{by_line[WINDOW]["caught"]} caught, {by_line[WINDOW]["missed"]} missed' in shaded
+    assert '<tr class="caught"' in shaded
+    assert "an input of 300 tokens shows it" in shaded

@@ -1,5 +1,6 @@
 """What a run leaves for other tools: ``--tf-json``, ``--tf-html``, properties, annotations and the place of a failure."""
 
+import hashlib
 import json
 import xml.etree.ElementTree as ET
 
@@ -48,6 +49,18 @@ def failing(pytester):
 def checks_of(file):
     document = json.loads(file.read_text())
     return document, {check["test"].partition("::")[2]: check for check in document["checks"]}
+
+
+def test_the_file_says_what_exactly_was_compared(pytester, failing):
+    pytester.runpytest("--tf-json=checks.json").assert_outcomes(failed=1, passed=1)
+
+    _, checks = checks_of(pytester.path / "checks.json")
+    port, reference, own, recorded = checks["test_port"]["revisions"]
+    digest = hashlib.sha256((pytester.path / "test_it.py").read_bytes()).hexdigest()[:12]
+    assert port == {"of": "port", "name": "test_it.Model", "revision": digest, "version": ""}
+    assert (reference["name"], reference["revision"]) == ("Model", "")
+    assert [own["of"], own["name"], recorded["of"]] == ["port's weights", "2 tensors", "golden's weights"]
+    assert own["revision"] == recorded["revision"]
 
 
 def test_the_file_holds_every_check_with_its_schema(pytester, failing):

@@ -15,17 +15,17 @@ import torch
 from pytest_tfdebug.certify.edits import LineEdit, edits_of
 from pytest_tfdebug.certify.swap import LiveFile, lines_run, own_files
 from pytest_tfdebug.certify.variants import Variants
-from pytest_tfdebug.check_record import CheckRecord, KillRecord, SurvivorRecord
+from pytest_tfdebug.check_record import CheckRecord, KillRecord, LineRecord, SourceText, SurvivorRecord
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.golden_check import HELD
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.options import NOTE, Options
-from pytest_tfdebug.publish.reports import NOTED, note
+from pytest_tfdebug.publish.reports import NOTED, note, wants_details
 from pytest_tfdebug.report.kills import kill_answer, kill_lines
 from pytest_tfdebug.sweeping.fixture import goldens_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
 #: What becomes of a change.
 Fate = Literal["caught", "survived", "raised", "not run"]
@@ -94,7 +94,7 @@ class _Certified:
         )
 
     def _kills(self, edits: Sequence[tuple[LiveFile, LineEdit]], begun: float, known: int) -> KillRecord:
-        variants, counts = Variants(self._held[0]), Counter[str]()
+        variants, counts, fates = Variants(self._held[0]), Counter[str](), Counter[tuple[str, int, str]]()
         survivors, tried = list[SurvivorRecord](), 0
         for number, (file, edit) in enumerate(edits):
             if time.monotonic() - begun > self._seconds:
@@ -103,12 +103,19 @@ class _Certified:
             fate, shown = self._fate(file, edit, variants)
             tried += 1
             counts[fate] += 1
+            fates[file.path, edit.line, "missed" if shown else fate] += 1
             if fate == "survived":
                 before = file.text.splitlines()[edit.line - 1].strip()
                 survivors.append(SurvivorRecord(file.path, edit.line, before, edit.text.strip(), shown))
         survivors.sort(key=lambda each: (not each.shown_by, each.file, each.line))
         names = tuple(sorted({PurePath(file.path).name for file, _ in edits}))
-        return KillRecord(names, known, tried, counts["caught"], counts["raised"], tuple(survivors), variants.names)
+        counted_of = (counts["caught"], counts["raised"], tuple(survivors), variants.names)
+        sources = self._sources({file.path: file for file, _ in edits}.values())
+        return KillRecord(names, known, tried, *counted_of, tuple(_lines(fates)), tuple(sources))
+
+    def _sources(self, files: Iterable[LiveFile]) -> Iterator[SourceText]:
+        if wants_details(self._item.config):
+            yield from (SourceText(file.path, 1, tuple(file.text.splitlines())) for file in files)
 
     def _fate(self, file: LiveFile, edit: LineEdit, variants: Variants) -> tuple[Fate, str]:
         """Return what becomes of a change; of one that survives, the variant that shows it."""
@@ -150,3 +157,10 @@ class _Certified:
         filled = 20 * number // count
         with capture.global_and_fixture_disabled():
             reporter.rewrite(f"certify [{'#' * filled}{'.' * (20 - filled)}] {number} of {count}", erase=True)
+
+
+def _lines(fates: Counter[tuple[str, int, str]]) -> Iterator[LineRecord]:
+    for file, line in sorted({(file, line) for file, line, _ in fates}):
+        found = LineRecord(file, line, *(fates[file, line, fate] for fate in ("caught", "missed", "survived")))
+        if found.caught or found.missed or found.same:  # what raises says nothing
+            yield found

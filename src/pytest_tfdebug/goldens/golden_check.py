@@ -27,6 +27,7 @@ from pytest_tfdebug.goldens.golden_file import load, part_of, recorded_blind_spo
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.place import missing, shown
 from pytest_tfdebug.goldens.recording import sharing_group
+from pytest_tfdebug.goldens.revisions import revisions
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.arrays.hold import LogprobsReport, hold_arrays, hold_logprobs
@@ -105,7 +106,8 @@ class GoldenCheck:
                 repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
                 facts=[*report.facts, f"Golden: {self._shown}"],
             )
-        return self._ended(report, class_name, in_detail=settings.in_detail, blind=blind)
+        exact = revisions(model, called.reference, golden) if settings.in_detail and group is None else ()
+        return self._ended(report, class_name, in_detail=settings.in_detail, blind=blind, revisions=tuple(exact))
 
     def dead_inputs(self, model: str) -> Iterator[TFDebugWarning]:
         """Yield a warning of inputs without effect, as the golden has them."""
@@ -178,10 +180,10 @@ class GoldenCheck:
         outcome = GoldenOutcome(str(self.place), self.item.nodeid, "checked" if is_ok else "failed", (), *known)
         GoldenSession.of(self.item.config).outcomes.append(outcome)
 
-    def _ended(self, report: ParityReport, model: str, *, in_detail: bool, blind: Any = ()) -> ParityReport:  # noqa: ANN401
+    def _ended(self, report: ParityReport, model: str, *, in_detail: bool, **known: Any) -> ParityReport:  # noqa: ANN401
         """Note the record of the check, and fail where it failed."""
         __tracebackhide__ = True
-        given = {"name": self.name or "", "model": model, "at": calling_line(), "golden": self._shown, "blind": blind}
+        given = {"name": self.name or "", "model": model, "at": calling_line(), "golden": self._shown, **known}
         record = parity_record(self.item.nodeid, report, in_detail=in_detail, **given)
         note(self.item, replace(record, text=str(report) if wants_details(self.item.config) else ""))
         if not report.ok:

@@ -40,6 +40,7 @@ KINDS = {
     "conformance": "Promise",
     "sweep": "Sweep",
     "triage": "Failure",
+    "certify": "Changes caught",
 }
 #: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
 _SIDES = {
@@ -54,7 +55,7 @@ _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "
 
 def card(check: CheckRecord) -> CheckRecord:
     """Return what the index shows of a check: its record without what fills its page."""
-    return replace(check, id=check.slug, forward=None, text="", headroom=(), loads=(), fields=(), blind=())
+    return replace(check, id=check.slug, forward=None, text="", headroom=(), loads=(), fields=(), blind=(), kills=None)
 
 
 def _title(check: CheckRecord) -> str:
