@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import huggingface_hub
+import numpy as np
+import torch
 
 import command
 
@@ -44,6 +46,11 @@ from fixes.fix import Fix
 from pytest_tfdebug.records import Culprit, SourceRange
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
+#: What older files import, and where it was.
+_GONE = (
+    (huggingface_hub, "cached_download", huggingface_hub.hf_hub_download),
+    (np, "VisibleDeprecationWarning", np.exceptions.VisibleDeprecationWarning),
+)
 
 
 def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
@@ -61,7 +68,8 @@ def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
         del sys.modules[name]
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder / root))
-    huggingface_hub.cached_download = None  # which older files import
+    for module, name, stand_in in _GONE:
+        setattr(module, name, stand_in)
     with stubbed():
         return importlib.import_module(package)
 
@@ -83,12 +91,13 @@ def pair_of(fix: Fix, clones: Path, folder: Path) -> Pair:
     models = {}
     for revision, place in places.items():
         package = _loaded(fix, revision, clones, place)
+        torch.manual_seed(0)  # of the tables that are drawn
         with stubbed():  # what a package imports late
             model, inputs = fix.build(package)
         models[revision] = pytest_tfdebug.fill(model.eval(), seed=0)
     port, reference = models.values()
-    own_shapes = {name: tensor.shape for name, tensor in port.state_dict().items()}
-    held = {name: tensor for name, tensor in reference.state_dict().items() if tensor.shape == own_shapes.get(name)}
+    own_shapes = {name: weight.shape for name, weight in port.named_parameters()}
+    held = {name: weight for name, weight in reference.named_parameters() if weight.shape == own_shapes.get(name)}
     port.load_state_dict(held, strict=False)
     own, other = (place / fix.file for place in places.values())
     lines, reference_lines = changed_lines(own.read_text(), other.read_text())

@@ -1,6 +1,18 @@
 """Fixes from the history of libraries: the table of ``utils/real_fixes.py``, one file a library."""
 
-from fixes import denoising_diffusion, diffusers, litgpt, timm, torchtune, x_transformers
+from fixes import (
+    asteroid,
+    bs_roformer,
+    denoising_diffusion,
+    diffusers,
+    litgpt,
+    open_clip,
+    speechbrain,
+    timm,
+    torchtune,
+    vit_pytorch,
+    x_transformers,
+)
 
 FIXES = (
     *x_transformers.FIXES,
@@ -9,4 +21,9 @@ FIXES = (
     *litgpt.FIXES,
     *torchtune.FIXES,
     *denoising_diffusion.FIXES,
+    *vit_pytorch.FIXES,
+    *open_clip.FIXES,
+    *bs_roformer.FIXES,
+    *asteroid.FIXES,
+    *speechbrain.FIXES,
 )

@@ -35,3 +35,20 @@ def numbers(*shape: int, seed: int = 3) -> torch.Tensor:
 def module_of(package: Any, name: str) -> Any:
     """Return a module of a package, which may have been imported from any revision."""
     return importlib.import_module(f"{package.__name__}.{name}")
+
+
+def made(module: str, name: str, inputs: dict[str, Any], *args: Any, **given: Any) -> Build:
+    """Return what builds one class of a package.
+
+    Args:
+        module: Module of the package that holds the class.
+        name: Name of the class.
+        inputs: What the model is called with.
+        *args: What the class is called with.
+        **given: What the class is called with by name.
+    """
+
+    def build(package: Any) -> Any:
+        return getattr(module_of(package, module), name)(*args, **given), inputs
+
+    return build
