@@ -78,7 +78,7 @@ from pytest_tfdebug.tracing.trace import in_float32
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
-#: Kinds that may be told instead: a wrong parameter as the code that uses it, and, where a golden has its hash, as itself.
+#: Kinds that may be told instead: a wrong parameter as the code that uses it; as itself, where a golden has its hash.
 _ALIKE = {("weights", "module"), ("weights", "glue"), ("module", "weights")}
 _NOISE = 0.1
 

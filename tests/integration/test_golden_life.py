@@ -255,6 +255,45 @@ def test_other_weights_are_told_apart_from_other_code(pytester, run):
     )
 
 
+def test_argument_that_an_upgrade_took_away_is_the_first_line(pytester):
+    """As ``head_mask``, which transformers 5 removed from the forward of BERT."""
+    model = """
+        import torch
+        from transformers import BertModel
+
+        class Bert(BertModel):
+            def forward(self, input_ids, {taken}**kwargs):
+                return super().forward(input_ids){scaled}
+    """
+    pytester.makepyfile(
+        bert=model.format(taken="head_mask=None, ", scaled="[0] * head_mask"),
+        test_bert="""
+            import pytest_tfdebug, torch
+            from bert import Bert
+            from transformers import BertConfig
+
+            def test_bert(tf_golden):
+                sizes = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=20)
+                model = pytest_tfdebug.fill(Bert(BertConfig(**sizes), add_pooling_layer=False).eval())
+                tf_golden.check(model, torch.arange(8).view(2, 4), head_mask=torch.linspace(0, 1, 8))
+        """,
+    )
+    pytester.syspathinsert()
+    pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=1)
+    pytester.makepyfile(bert=model.format(taken="", scaled=""))
+
+    result = pytester.runpytest_inprocess()
+
+    result.stdout.fnmatch_lines(
+        [
+            "E *GoldenError: The argument head_mask is gone: *test_bert.safetensors was recorded with it, and Bert no longer takes it.",
+            "E * It takes: input_ids",
+            "E *If that is meant, leave head_mask= out of the call. To record it again, run: pytest test_bert.py::test_bert *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*no option*")
+
+
 def test_off_skips_the_checks(run):
     result = run("--tf-golden=off")
 

@@ -167,9 +167,14 @@ class GoldenChecks:
         takes = reference if isinstance(reference, torch.nn.Module) else module
         others_may, port = is_built or method != "forward", None if takes is module else module
         hint = "Did you forget reference=?" if reference is None else ""
-        refuse_unknown_inputs(takes, kwargs, own, port=port, others_may=others_may, hint=hint)
-        settings = merged_settings(self._item, own, vars(self.options))
         mode = golden_mode(self._item.config)
+        try:
+            refuse_unknown_inputs(takes, kwargs, own, port=port, others_may=others_may, hint=hint)
+        except TFDebugError as error:
+            is_check = takes is module and mode == "check"
+            golden = GoldenCheck(self._item, self._place(module, name), name) if is_check else None
+            raise (golden and golden.gone_argument(module, kwargs)) or error from None
+        settings = merged_settings(self._item, own, vars(self.options))
         if mode == "off":
             pytest.skip("--tf-golden=off")
         place = self._claim(module, name, is_recorded=mode in RECORDING)
@@ -349,9 +354,7 @@ class GoldenChecks:
 
     def _claim(self, model: torch.nn.Module, name: str | None, *, is_recorded: bool) -> GoldenPlace:
         __tracebackhide__ = True
-        chosen = self.options.golden_variant
-        is_new = chosen is not None and is_recorded
-        place = self._session.place(self._item, name, variants(model, chosen), is_new=is_new)
+        place = self._place(model, name, is_recorded=is_recorded)
         clash = self._session.claim(str(place), self._item.nodeid)
         if name in self._names:
             which = f"name={name!r}" if name else "no name"
@@ -361,6 +364,11 @@ class GoldenChecks:
             raise GoldenError(clash)
         self._names.add(name)
         return place
+
+    def _place(self, model: torch.nn.Module, name: str | None, *, is_recorded: bool = False) -> GoldenPlace:
+        chosen = self.options.golden_variant
+        is_new = chosen is not None and is_recorded
+        return self._session.place(self._item, name, variants(model, chosen), is_new=is_new)
 
 
 def _refuse_itself(model: torch.nn.Module, reference: object) -> None:

@@ -8,7 +8,7 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -23,7 +23,7 @@ from pytest_tfdebug.errors import (
     TFDebugWarning,
     listed,
 )
-from pytest_tfdebug.goldens.golden_file import load, part_of, recorded_blind_spots
+from pytest_tfdebug.goldens.golden_file import changed_environment, load, part_of, provenance, recorded_blind_spots
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.place import missing, shown
 from pytest_tfdebug.goldens.recording import sharing_group
@@ -35,8 +35,9 @@ from pytest_tfdebug.parity.record import parity_record
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, paths_of, read_tolerance
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.repro import write_repro
-from pytest_tfdebug.tracing.record.modules import modules_of, root_name
+from pytest_tfdebug.tracing.record.modules import bare, modules_of, root_name
 from pytest_tfdebug.tracing.record.ranks import present_group
+from pytest_tfdebug.tracing.record.signatures import named_inputs, named_parameters
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
@@ -162,6 +163,26 @@ class GoldenCheck:
             return self.place.read(lambda file: load(file) if root is None else part_of(load(file), root))
         except GoldenError as error:
             raise GoldenError(f"{error}\n{self._again}") from error
+
+    def gone_argument(self, model: torch.nn.Module, given: Iterable[str]) -> GoldenError | None:
+        """Return the error of an argument that the golden was recorded with, and that a model no longer takes."""
+        __tracebackhide__ = True
+        if not self.place.exists():
+            return None
+        own = bare(model)
+        golden, name, taken = self._read(), type(own).__name__, named_parameters(cast("type", type(own)))
+        recorded = named_inputs(golden.trace.calls[0])
+        gone = next((each for each in given if each not in taken and each in recorded), None)
+        if gone is None:
+            return None
+        since = "; ".join(changed_environment(golden.extra["provenance"], provenance(model)))
+        told = [
+            f"The argument {gone} is gone: {self._shown} was recorded with it, and {name} no longer takes it.",
+            f"  It takes: {listed(taken) or 'nothing'}",
+            *([f"  Changed since it was recorded: {since}."] if since else []),
+            f"If that is meant, leave {gone}= out of the call. {self._again}",
+        ]
+        return GoldenError("\n".join(told))
 
     def _refuse_other(self, golden: TraceFile[Trace], settings: CheckSettings) -> None:
         """Refuse a golden that was recorded in another way than it is checked."""
