@@ -8,6 +8,7 @@ from torch import nn
 
 import llama_port
 from bugs import BUGS
+from injections import edit
 from models import build
 from pytest_tfdebug import Trace, compare, trace
 from pytest_tfdebug.invariance.api import CHECKS
@@ -77,6 +78,52 @@ def test_what_rounding_hides_is_named_under_names_of_its_own(break_it, dtype):
     assert report.culprit.path == where, str(report)
     name = str(dtype).removeprefix("torch.")
     assert f"Held in float32, where rounding to {name} hides nothing." in report.notes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
+@pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        (["blocks.1.mixer_norm"], ["blocks.1.mixer_norm"]),
+        (["norm"], ["norm"]),
+        (["blocks.0.attention_norm", "norm"], ["blocks.0.attention_norm", "norm"]),
+    ],
+    ids=["one", "the last", "several"],
+)
+def test_an_epsilon_that_no_output_shows_is_told_with_its_place(dtype, paths, told):
+    reference, port = llama(dtype)
+    for path in paths:
+        port.get_submodule(path).eps = 1.001e-6
+
+    report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
+
+    assert report.ok
+    listed = ", ".join(f"{path}.eps=1.001e-06 instead of 1e-06" for path in told)
+    assert report.unseen == [f"Modules hold other numbers, and no output shows more than rounding of them: {listed}."]
+
+
+def test_an_error_that_cancels_out_in_sums_is_named_by_its_elements():
+    reference, port = llama(torch.bfloat16)
+    edit("blocks.1.attention", "softmax(-1)", "half().softmax(-1).to(value.dtype)")(port)
+
+    report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
+
+    assert report.culprit.path == "blocks.1.attention", str(report)
+    assert not report.culprit.certain
+    assert report.culprit.why_certain == "modules were paired by what they hold and return, and may be others"
+
+
+def test_numbers_that_may_mean_something_else_are_not_told():
+    reference, port = llama(torch.bfloat16)
+    for block in port.blocks:  # what no partner holds, and what its class alone explains
+        block.attention.scale, block.mixer_norm.power = 8.5, 0.5
+    del port.norm.eps
+    port.norm.forward = reference.model.norm.forward
+
+    report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
+
+    assert report.ok
+    assert not report.unseen
 
 
 class Norm(nn.Module):

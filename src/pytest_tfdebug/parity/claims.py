@@ -57,6 +57,8 @@ class Evidence(Enum):
     VALUE = "the first value that the reference never computes"
     OTHER_CALL = "the reference calls a module that the port does not have"
     STEP = "the first step that only one side does"
+    FOUND_CALLS = "under names that were found the inputs of the module agree, and its output does not"
+    FAINT_VALUE = "the first value that the reference never computes is hardly further off than what it is made of"
     UNREADABLE = "no tensor can be found in what the model returns"
     UNNAMED_CALLS = "calls differ whose names do not pair"
     GRADIENT_PROOF = "one change of the backward mends every gradient"

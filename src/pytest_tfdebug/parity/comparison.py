@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.errors import TFDebugError, second_look
-from pytest_tfdebug.parity.calls.call_notes import called_otherwise, other_numbers
+from pytest_tfdebug.parity.calls.call_notes import called_otherwise
 from pytest_tfdebug.parity.calls.noise import (
     at_the_greatest_jump,
     has_value_jump,
@@ -16,6 +16,7 @@ from pytest_tfdebug.parity.calls.noise import (
     with_outputs_outside,
     without_jumps,
 )
+from pytest_tfdebug.parity.calls.other_numbers import other_numbers
 from pytest_tfdebug.parity.find.circumstances import of_circumstances
 from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads
@@ -164,7 +165,7 @@ def conclude(
         own, theirs = known.again
         unseen = list(told_unseen(compared, coverage))
         if own is not None and theirs is not None and not inside:
-            unseen += other_numbers(compared, own.attributes(), theirs.attributes())
+            unseen += other_numbers(compared, own, theirs)
     advice = "" if found.judged.fails is not None or is_final else what_to_write(compared)
     if culprit is not None and known.mask:
         advice = f"Leave these positions out: positions={known.mask}"

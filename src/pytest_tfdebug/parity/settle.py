@@ -72,6 +72,8 @@ POLICY = (
     Worth(Evidence.VALUE, UNSURE, "nothing was tried: the line is wrong, or what it takes is"),
     Worth(Evidence.OTHER_CALL, CERTAIN, "all that was computed before the call agrees"),
     Worth(Evidence.STEP, UNSURE, "nothing was tried: the step may be done elsewhere, in another way"),
+    Worth(Evidence.FOUND_CALLS, UNSURE, "modules were paired by what they hold and return, and may be others"),
+    Worth(Evidence.FAINT_VALUE, UNSURE, "nothing was tried, and what came before may have grown to that"),
     Worth(Evidence.UNREADABLE, UNSURE, "no tensor of the output was compared"),
     Worth(Evidence.UNNAMED_CALLS, UNSURE, "names that do not pair tell little"),
     Worth(Evidence.GRADIENT_PROOF, CERTAIN, "the change was tried: every gradient agrees"),

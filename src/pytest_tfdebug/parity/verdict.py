@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.parity.calls.noise import at_the_clearest_step
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.calls import Verdict, judge_calls
 from pytest_tfdebug.parity.find.finders import View, find
@@ -113,12 +114,15 @@ def decide(
     """
     verdict, compared, fails = judged.verdict, judged.compared, judged.fails
     look = look if judged.asks else None
-    inner = judge_calls(renamed) if renamed is not None and is_named(renamed) else Verdict()
-    if renamed is not None and inner.claim is not None and not _is_given_pieces(inner.claim, look):
+    is_found = renamed is not None and is_named(renamed)
+    inner = Verdict() if renamed is None else judge_calls(renamed if is_found else at_the_clearest_step(renamed))
+    if renamed is not None and is_found and inner.claim is not None and not _is_given_pieces(inner.claim, look):
         view = View(renamed, inner.claim, is_named=True, fails=fails, look=None if is_plain(inner) else look)
         return Decided(find(view), renamed, inner.divergences, inner.notes, inner.is_compared, dict(rules))
     has_names = judged.is_named or is_plain(verdict)
-    claims = find(View(compared, verdict.claim, has_names, fails, look)) if judged.asks or has_names else []
+    claims = (
+        find(View(compared, verdict.claim, has_names, fails, look, inner.claim)) if judged.asks or has_names else []
+    )
     if has_names:
         of_values = look if fails is None and uncompared(compared) and is_of_uncompared(verdict.claim) else None
         return Decided(claims, compared, verdict.divergences, verdict.notes, verdict.is_compared, look=of_values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
@@ -13,15 +12,11 @@ from pytest_tfdebug.records import FAILING, FORMS
 from pytest_tfdebug.tracing.record.modules import adapted_layer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from pytest_tfdebug.parity.calls.call_tree import CallTree
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import Call, CallComparison, LeafComparison
-
-
-#: A number with a fraction or an exponent, as text.
-_FRACTION = re.compile(r"-?\d+(\.\d*(e[+-]?\d+)?|e[+-]?\d+)")
 
 
 def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
@@ -86,28 +81,6 @@ def told_form(leaf: LeafComparison) -> str:
         return ""
     here, there = (leaf.dtype, was.dtype) if leaf.problem == "dtype" else (leaf.shape, was.shape)
     return f"an output has another {leaf.problem}: {name} is {here}, and was {there}"
-
-
-def other_numbers(
-    compared: Compared, own: Mapping[str, Mapping[str, str]], expected: Mapping[str, Mapping[str, str]]
-) -> Iterator[str]:
-    """Mention numbers that modules hold and that are not those of their partners, by path and name, and hide."""
-    found = {}
-    for item in (item for item in compared.calls if item.expected is not None and item.is_of_one_class):
-        assert item.expected is not None  # noqa: S101 - the others were left out
-        paths = ("", "") if item.call.parent is None else (item.call.path, item.expected.path)
-        mine, theirs = own.get(paths[0], {}), expected.get(paths[1], {})
-        for name in mine.keys() & theirs.keys():
-            if _is_fraction(name, mine[name], theirs[name]) and float(mine[name]) != float(theirs[name]):
-                found[f"{item.call.path}.{name}"] = f"{mine[name]} instead of {theirs[name]}"
-    if found:
-        told = listed([f"{name}={pair}" for name, pair in sorted(found.items())], 3)
-        yield f"Modules hold other numbers, and no output shows more than rounding of them: {told}."
-
-
-def _is_fraction(name: str, *texts: str) -> bool:
-    """Tell whether texts are numbers that a forward may compute with: no whole ones, and no rates of dropout."""
-    return "drop" not in name and all(map(_FRACTION.fullmatch, texts))
 
 
 def non_finite(compared: Compared) -> Iterator[str]:

@@ -211,6 +211,21 @@ def at_the_greatest_jump(compared: Compared) -> Compared:
     return _beginning_at(compared, jump.leaf, _is_no_rounding) if jump.roundings > first.roundings else compared
 
 
+def at_the_clearest_step(compared: Compared) -> Compared:
+    """Return a comparison that begins with the step that makes most of what it was given.
+
+    Where few modules have a partner, calls without one are part of a step.
+    """
+    tree = CallTree(compared)
+    places = {id(leaf): place for place, (_, leaves) in enumerate(tree.events()) for leaf in leaves}
+    failed = [places[id(leaf)] for item in compared.calls for leaf in item.outputs if leaf.problem]
+    found = [step for step in steps(compared, is_across=True) if step.after > _OWN * step.epsilon]
+    clearest = max(found, key=lambda step: step.roundings, default=None)
+    if not failed or clearest is None or places[id(clearest.leaf)] > min(failed):
+        return compared
+    return _beginning_at(compared, clearest.leaf, _is_no_rounding)
+
+
 def with_outputs_outside(compared: Compared) -> Compared:
     """Return a comparison in which the outputs that were excused are outside tolerance."""
     roots = [leaf for item, leaf in excused(compared) if item.call.parent is None and leaf.direction == "output"]
@@ -259,19 +274,21 @@ def _is_jump(step: ErrorStep, found: list[ErrorStep]) -> bool:
     return len(usual) >= _ENOUGH and step.roundings > _BEYOND_OTHERS * max(1.0, *usual)
 
 
-def steps(compared: Compared) -> Iterator[ErrorStep]:
+def steps(compared: Compared, *, is_across: bool = False) -> Iterator[ErrorStep]:
     """Yield what each call, and the lines between calls, made of a difference, in the order of the forward.
 
-    Where one side calls a module that the other does not, what is computed there is more than one step.
+    Where one side calls a module that the other does not, what is computed there is more than one step, and is left out
+    unless ``is_across``.
     """
     tree = CallTree(compared)
     callers = {call.parent for call in compared.expected}
     other = {call.parent for call in compared.unpaired_expected}
     for item in compared.calls:
         children = tree.children.get(item.call.index, [])
-        if item.expected is None or (item.expected.index in callers) != bool(children) or item.expected.index in other:
+        if item.expected is None or (item.expected.index in callers) != bool(children):
             continue
-        if any(child.expected is None for child in children):
+        is_open = item.expected.index in other or any(child.expected is None for child in children)
+        if is_open and not is_across:
             continue
         before = _greatest(item.inputs)
         for child in children:

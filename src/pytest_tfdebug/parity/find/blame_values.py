@@ -10,6 +10,7 @@ certain is tried (see :mod:`pytest_tfdebug.parity.proof`).
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import LADDER, ROUNDING, SAME
@@ -137,7 +138,7 @@ def _frames(side: Side, value: Value) -> Iterator[object]:
 
 
 #: Growth of a distance in one step that rounding does not make.
-_CLEAR = 30.0
+CLEAR = 30.0
 
 
 def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int]) -> Finding | None:
@@ -154,11 +155,11 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
         score = trial.jump()
         if best is None or score > best[0]:
             best = score, trial
-        if score >= _CLEAR:
+        if score >= CLEAR:
             break
     if best is None or best[0] < 1:  # what differs less than what it was computed from is rounding
         return unused
-    return best[1].finding()
+    return replace(best[1].finding(), growth=best[0])
 
 
 def _not_returned(pair: ForwardPair, results: list[int], expected: list[int]) -> Finding | None:

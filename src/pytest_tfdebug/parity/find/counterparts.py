@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -32,6 +33,8 @@ class Finding:
     reference_call: Call | None  # the call of the reference that holds its line
     weights: tuple[str, ...] = ()  # names of parameters that are wrong
     depth: int = 0  # which of a value's lines is meant: 0 for the innermost, 1 for its caller's
+    # how many times further the first value is from the reference's than what it is computed from
+    growth: float = math.inf
 
 
 #: Likeness from which a value stands for another.

@@ -43,6 +43,7 @@ class View:
     is_named: bool  # whether the two sides are the same code, under the same names
     fails: bool | None  # whether the roots' outputs differ; None if they could not be matched
     look: Explained | None = None  # what the values of both say; None where they were not asked
+    paired: Claim | None = None  # whom calls blame under names that were found; None where none were, or these agree
 
     @property
     def is_pointless(self) -> bool:
@@ -126,12 +127,26 @@ def values(view: View) -> Iterator[Claim]:
         yield view.look.claim
 
 
+def found_calls(view: View) -> Iterator[Claim]:
+    """Claim the module that calls blame under names that were found, where values blame nothing in it.
+
+    Calls compare elements, and values a few numbers of each tensor: errors of both signs, as rounding makes them, are
+    plain in elements and cancel out in sums.
+    """
+    claim, look = view.paired, view.look
+    if claim is None or look is None or look.claim is None or claim.evidence is not Evidence.CALLS:
+        return
+    is_inside = f"{look.claim.path}.".startswith(f"{claim.path}.")
+    if claim.kind in ("module", "glue") and not is_inside:
+        yield replace(claim, evidence=Evidence.FOUND_CALLS)
+
+
 def proofs(view: View) -> Iterator[Claim]:
     """Claim the lines of which a change was tried after which every output agrees."""
     yield from view.look.proofs if view.look is not None else ()
 
 
-FINDERS: tuple[Finder, ...] = (calls, weights, statements, values, proofs)
+FINDERS: tuple[Finder, ...] = (calls, weights, statements, values, found_calls, proofs)
 
 
 def find(view: View) -> list[Claim]:

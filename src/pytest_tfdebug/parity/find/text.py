@@ -370,7 +370,7 @@ class _StatementSearch:
 
 def _of_line(evidence: Evidence) -> Evidence:
     """Return what speaks for a line in a module that calls name, from what speaks for the value that is wrong there."""
-    suspects = Evidence.VALUE, Evidence.STEP, Evidence.ODD_WEIGHT
+    suspects = Evidence.VALUE, Evidence.FAINT_VALUE, Evidence.STEP, Evidence.ODD_WEIGHT
     return Evidence.LINE_OF_VALUE if evidence in suspects else evidence
 
 

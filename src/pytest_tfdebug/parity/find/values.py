@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.find.blame_values import find_fault
+from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.records import SourceRange
@@ -189,7 +189,7 @@ def _evidence(finding: Finding, pair: ForwardPair) -> Evidence:
     if _is_random(finding, pair.port.table):
         return Evidence.RANDOM
     by_fault = {"proved": Evidence.PROOF, "left-out": Evidence.STEP}
-    return by_fault.get(finding.fault, Evidence.VALUE)
+    return by_fault.get(finding.fault, Evidence.VALUE if finding.growth >= CLEAR else Evidence.FAINT_VALUE)
 
 
 def _kind(finding: Finding, call: Call, table: Values) -> Kind:

@@ -93,6 +93,10 @@ class Rerun:
         """Return what the modules hold that is no tensor, by module path and name."""
         return plain_attributes(self.model)
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter, by its name."""
+        return {name: tuple(parameter.shape) for name, parameter in self.model.named_parameters()}
+
     def values(
         self,
         outputs: Sequence[torch.Tensor | None] | None = None,
@@ -136,6 +140,10 @@ class Recorded:
     def attributes(self) -> dict[str, dict[str, str]]:
         """Return what the modules held that is no tensor, by module path and name."""
         return self._values.attributes
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter, by its name."""
+        return {name: tuple(shape) for name, (_, shape) in self._values.parameters.items()}
 
     def values(
         self,
