@@ -33,6 +33,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[Figure]]] = {
     "scanner": processes.measure_scanner,
     "growth": forwards.measure_growth,
     "memory": forwards.measure_memory,
+    "weights": forwards.measure_weights,
 }
 _MORE_ROUNDS, _THREADS = 3, 2
 _FACTS = ("python", "torch", "transformers", "safetensors", "pytest_tfdebug", "cpu", "threads")

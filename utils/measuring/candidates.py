@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +26,9 @@ from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+from pytest_tfdebug.tracing.record.modules import Selection
+from pytest_tfdebug.tracing.trace import in_float32, recorded_forward
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,14 @@ WORKS: dict[str, Callable[[], Work]] = {
     "llama": partial(llama, LLAMA, hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
     "minilm": lambda: Work("all-MiniLM-L6-v2", minilm()[0], minilm_inputs(2 * SENTENCES)),  # its real weights
 }
+
+
+def heavy() -> Work:
+    """Return a Llama in bfloat16 whose weights outweigh all that it computes of 16 tokens."""
+    work = llama("Llama in bfloat16, 4 layers", hidden=1024, layers=4, heads=8, vocabulary=2000, shape=(1, 16))
+    return replace(work, model=work.model.bfloat16())
+
+
 #: A Llama of any depth, for growth.
 growing = partial(llama, hidden=256, heads=4, vocabulary=2000)
 
@@ -104,6 +115,32 @@ def _check(work: Work, folder: Path, *, is_loaded: bool = False) -> Run:
         settings = CheckSettings(Tolerances(), None, (), (), "all")
         report = compare_with(loaded or load(path), work.model, PortCall((), dict(work.inputs)), settings)
         assert report.ok
+        assert report.tensors
+
+    return check
+
+
+def _record_in_half(work: Work, path: Path) -> None:
+    recorded = recorded_forward(work.model, (), dict(work.inputs), Selection(), is_sampled=True)
+    assert in_float32(recorded, is_sampled=True) is not None
+    save(path, recorded, work.model, "test_bench.py::test")
+
+
+def _update_in_half(work: Work, folder: Path) -> Run:
+    return lambda: _record_in_half(work, folder / "updated")
+
+
+def _check_in_half(work: Work, folder: Path, *, fails: bool) -> Run:
+    """Return the check of a model in half precision, or of one with a wrong weight, the reference at hand."""
+    _record_in_half(work, folder / "checked")
+    golden, port = load(folder / "checked"), copy.deepcopy(work.model)
+    if fails:
+        next(port.parameters()).data *= 1.05
+
+    def check() -> None:
+        call = PortCall((), dict(work.inputs), reference=lambda: Rerun(work.model, (), dict(work.inputs)))
+        report = compare_with(golden, port, call, CheckSettings(Tolerances()))
+        assert report.ok != fails
         assert report.tensors
 
     return check
@@ -212,6 +249,7 @@ _TRACED = "tensors are captured copy-on-write: nothing is copied"
 _READ = "each distinct tensor is read and written once, and a second forward is looked at operator by operator"
 _SEARCH = "a second forward, its operators, and the search among them"
 _LET_GO = "looks at a call's tensors and lets them go"
+_ONE_CAST = "a weight is cast where an operator uses it, and let go of"
 # fmt: off
 KINDS: tuple[Kind, ...] = (
     *(Kind(section, BARE, lambda work, _: work.forward) for section in ("core", "goldens", "explaining", "overflow")),
@@ -230,6 +268,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("overflow", "overflow_guard", _guard, 1.25, "each tensor is read once, where it is"),
     _Peer("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow),
     Kind("memory", "golden, check (the file apart)", partial(_check, is_loaded=True), 1.0, _LET_GO),
+    Kind("weights", "golden, update", _update_in_half, 2.0, _ONE_CAST),
+    Kind("weights", "golden, check", partial(_check_in_half, fails=False), 2.0, _ONE_CAST),
+    Kind("weights", "golden, check that fails", partial(_check_in_half, fails=True), 2.0, _ONE_CAST),
     Kind("memory", "overflow_guard", _guard, 1.0, _LET_GO),
     Kind("memory", "trace", _trace),
     _Peer("memory", "hooks that clone", partial(_hooks, keep=torch.clone)),

@@ -10,7 +10,7 @@ from statistics import median
 from time import perf_counter
 
 import pytest_tfdebug
-from measuring.candidates import KINDS, LLAMA, WORKS, Kind, Run, Work, growing, traced
+from measuring.candidates import KINDS, LLAMA, WORKS, Kind, Run, Work, growing, heavy, traced
 from measuring.figures import Figure, alternate, peak
 
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
@@ -97,3 +97,13 @@ def measure_memory(_rounds: int) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory() as folder:
             layers = (peak(kind.make(work, Path(folder))) - bare) / layer
         yield Figure("memory", work.name, kind.name, layers, "layers of tensors", kind.limit, kind.reason)
+
+
+def measure_weights(_rounds: int) -> Iterator[Figure]:
+    """Yield what is alive at most beyond a model in half precision, in what the weights of one of its layers take."""
+    work = heavy()
+    layer = sum(weight.nbytes for name, weight in work.model.named_parameters() if ".layers.0." in name)
+    for kind in (kind for kind in KINDS if kind.section == "weights"):
+        with tempfile.TemporaryDirectory() as folder:
+            layers = peak(kind.make(work, Path(folder))) / layer
+        yield Figure("weights", work.name, kind.name, layers, "layers of weights", kind.limit, kind.reason)
