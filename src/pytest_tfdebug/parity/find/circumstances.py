@@ -163,7 +163,7 @@ def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
 
 def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:
     theirs = {(call.path, call.call): call for call in expected.calls}
-    partners = _partners(again.model, expected)
+    partners = _partners(compared, again.model, expected)
     given = _arguments_of(again, partners) if partners else {}
     roots = [record for call in expected.calls[:1] for record in call.inputs]
     modules = modules_by_path(again.model) if given else {}
@@ -190,8 +190,12 @@ def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: 
     return alike[0].tensor if alike else None
 
 
-def _partners(model: torch.nn.Module, expected: Trace) -> dict[str, str]:
-    """Return the reference's path of each module of a port that has a class of it and, below some module, its path."""
+def _partners(compared: Compared, model: torch.nn.Module, expected: Trace) -> dict[str, str]:
+    """Return the reference's path of each module of a port that stands for one of the reference's of the same class.
+
+    That is the reference itself in a wrapper, or a module whose path ends as the reference's does. Of the rest those
+    are paired in the order of their calls of which both sides have as many of a class, whatever their names.
+    """
     classes = {call.path: call.class_name for call in expected.calls}
     root = expected.calls[0].path
     found: dict[str, str] = {}
@@ -207,6 +211,20 @@ def _partners(model: torch.nn.Module, expected: Trace) -> dict[str, str]:
         partner = next((end for end in ends if end and classes.get(end) == name), None)
         if partner is not None:
             found.setdefault(path, partner)
+    theirs, own = _by_class(expected.calls), _by_class(item.call for item in compared.calls)
+    for name, paths in own.items():
+        if len(paths) == len(theirs.get(name, ())):
+            for path, partner in zip(paths, theirs[name], strict=True):
+                found.setdefault(path, partner)
+    return found
+
+
+def _by_class(calls: Iterable[Call]) -> dict[str, list[str]]:
+    """Return the paths of the modules of each class in the order of their first calls, without the root."""
+    first = {call.path: call.class_name for call in calls if call.parent is not None}
+    found: dict[str, list[str]] = {}
+    for path, name in first.items():
+        found.setdefault(name, []).append(path)
     return found
 
 
