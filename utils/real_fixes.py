@@ -106,14 +106,27 @@ def pair_of(fix: Fix, clones: Path, folder: Path) -> Pair:
 
 
 def changed_lines(before: str, after: str) -> tuple[set[int], set[int]]:
-    """Return the numbers of the lines that differ on each side; of what one side lacks those around the place."""
+    """Return the numbers of the lines that differ on each side; of what one side lacks those around the place.
+
+    Blank lines do not count.
+    """
     one, other = before.splitlines(), after.splitlines()
     own, there = set[int](), set[int]()
     for tag, first, last, begin, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         if tag != "equal" and "".join([*one[first:last], *other[begin:end]]).strip():
-            own.update(range(first + 1, last + 1) if last > first else (first, first + 1))
-            there.update(range(begin + 1, end + 1) if end > begin else (begin, begin + 1))
+            own.update(range(first + 1, last + 1) if last > first else _around(one, first))
+            there.update(range(begin + 1, end + 1) if end > begin else _around(other, begin))
     return own, there
+
+
+def _around(lines: list[str], place: int) -> tuple[int, int]:
+    """Return the numbers of the last line before a place, and of the first behind it, that are not blank."""
+    before, after = place, place + 1
+    while before > 1 and not lines[before - 1].strip():
+        before -= 1
+    while after < len(lines) and not lines[after - 1].strip():
+        after += 1
+    return before, after
 
 
 def _classes(file: Path, lines: set[int]) -> Iterator[str]:

@@ -237,6 +237,85 @@ def test_of_two_statements_that_differ_the_one_that_computes_the_right_value_is_
     assert line_of(culprit.source) == "return weights @ v * 2"
 
 
+def test_of_statements_that_differ_the_one_that_ran_is_named(port_with):
+    culprit = port_with(
+        ("        return self.o(x)", "        if x is None:\n            x = x * 2\n        return self.o(x)"),
+        ("scores = scores + mask", "scores = (scores + mask).abs()"),
+    ).culprit
+
+    assert "(scores + mask).abs()" in line_of(culprit.source)
+
+
+_OF_SCALED = """
+import torch
+from scaled import Scaled
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.after = torch.nn.Sequential(torch.nn.Tanh(), Scaled(kind="twice"))
+
+    def forward(self, x):
+        return self.after(self.linear(x))
+"""
+_SCALED = """
+import torch
+
+class Scaled(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        return x.flip(0) * 3.0 if self.kind == "thrice" else x * 2.0
+"""
+
+
+def test_a_module_whose_file_both_sides_run_is_wrong_where_it_is_made(made, tmp_path):
+    (tmp_path / "scaled.py").write_text(_SCALED)
+    port = made("port", _OF_SCALED.replace("twice", "thrice"))
+
+    culprit = compare(trace(made("reference", _OF_SCALED), X), trace(port, X)).culprit
+
+    assert (culprit.path, culprit.certain) == ("after.1", True)
+    assert line_of(culprit.source) == 'self.after = torch.nn.Sequential(torch.nn.Tanh(), Scaled(kind="thrice"))'
+    assert "Scaled has kind 'thrice'; the reference has 'twice'." in culprit.explanation
+
+
+_OF_CHOICE = """
+import torch
+
+class Mean(torch.nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+class Most(torch.nn.Module):
+    def forward(self, x):
+        return x.amax(1)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.pool = Most()
+
+    def forward(self, x):
+        return self.pool(self.linear(x))
+"""
+
+
+def test_a_module_of_another_class_is_wrong_where_it_is_chosen(made):
+    port = made("port", _OF_CHOICE.replace("self.pool = Most()", "self.pool = Mean()"))
+
+    culprit = compare(trace(made("reference", _OF_CHOICE), X), trace(port, X)).culprit
+
+    assert (culprit.path, culprit.certain) == ("pool", True)
+    assert line_of(culprit.source) == "self.pool = Mean()"
+    assert line_of(culprit.reference) == "self.pool = Most()"
+    assert "Mean is made here; the reference makes a Most." in culprit.explanation
+
+
 def test_a_wrapper_in_front_of_a_copy_pairs_by_name(made):
     class Wrapper(torch.nn.Module):
         def __init__(self, module):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
+from pytest_tfdebug.parity.text.text_differences import aligned, on_disk, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.values.slicing import branch_begin, conditions_around, is_statement
 
@@ -121,6 +121,12 @@ def _source_there(item: CallComparison, recorded: Values | None) -> SourceRange 
     return next(filter(None, ran), expected.source)
 
 
+def _is_of_one_file(item: CallComparison, recorded: Values | None) -> bool:
+    """Tell whether a call and its expected one run one file: a library's, or theirs under two configurations."""
+    own, there = item.call.source, _source_there(item, recorded)
+    return own is not None and there is not None and on_disk(own.file) == on_disk(there.file)
+
+
 def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> bool:
     """Tell whether a file that was not read when its forward was recorded holds what it held then."""
     if file.path == name:
@@ -151,14 +157,20 @@ class _StatementSearch:
         around = _around(named, compared)
         recorded = look.pair.reference.table if look.pair is not None else None
         self._own = next((item for item in around if item.call.path == named.path), None)
-        self._item = next((item for item in around if item.call.source is not None), None)
+        with_text = [item for item in around if item.call.source is not None]
+        # what both run of one file is right: what was made of it may be wrong
+        with_text = [item for item in with_text if not _is_of_one_file(item, recorded)] or with_text
+        self._item = next(iter(with_text), None)
         self._texts = texts_of(self._item, recorded) if self._item is not None else None
-        outer = next((item for item in around if item.call.index < (self._own or around[0]).call.index), None)
+        outer = next((item for item in with_text if item.call.index < (self._own or around[0]).call.index), None)
         self._outer = texts_of(outer, recorded) if outer is not None else None
         self._name = named.path.removeprefix(f"{outer.call.path}." if outer and outer.call.parent is not None else "")
 
     def claim(self) -> Claim:
         """Return the claim with its statement, and with both sides' lines."""
+        chosen = self._by_choice()
+        if chosen is not None:
+            return chosen
         differences = self._texts.differences(self._lines) if self._texts is not None else []
         suspects = [each for each in differences if not self._is_right(each)]
         # of several lines that mend the port, the one that is not the reference's
@@ -202,6 +214,7 @@ class _StatementSearch:
         if not differences:
             return None
         before = [each for each in differences if self._seen is None or _is_not_after(each.own, self._seen.source)]
+        before = [each for each in before if each.is_left_out or self._values_of(each)] or before  # what ran
         first = before[-1] if before and self._seen is not None else differences[0]
         others = [each for each in differences if each is not first]
         does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
@@ -210,6 +223,17 @@ class _StatementSearch:
             why += f" So do {', '.join(str(each.own) for each in others)}: it is not known which of them is wrong."
         evidence = Evidence.STATEMENTS if others or self._is_right(first) else Evidence.STATEMENT
         return self._told(self._at(first, evidence), does, why)
+
+    def _by_choice(self) -> Claim | None:
+        """Blame where a module is made as one of another class, although the port has the reference's class too."""
+        own, outer = self._own, self._outer
+        if own is None or own.expected is None or outer is None or own.call.class_name == own.expected.class_name:
+            return None
+        made = outer.of_init(self._name.partition(".")[0]) if own.expected.class_name in outer.own.classes else []
+        if not made:
+            return None
+        at = self._at(made[0], Evidence.STATEMENT if len(made) == 1 else Evidence.STATEMENTS)
+        return self._told(at, "is made here", f"the reference makes a {own.expected.class_name}.")
 
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Claim | None:
         """Blame the attributes of the culprit that are not the reference's and that some lines read.

@@ -89,10 +89,16 @@ class SourceFile:
         self._lines = text.splitlines()
         self._functions: dict[str, _Function] = {}
         self._bases: dict[str, list[str]] = {}
+        #: Names of classes that the file defines, and of all that it imports.
+        self.classes: set[str] = set()
         tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, ast.arg):
                 node.annotation = None
+            elif isinstance(node, ast.ClassDef):
+                self.classes.add(node.name)
+            elif isinstance(node, ast.alias):
+                self.classes.add(node.asname or node.name)
         self._add(tree.body, "")
 
     def _add(self, body: list[ast.stmt], prefix: str) -> None:
