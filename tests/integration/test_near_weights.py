@@ -82,6 +82,81 @@ def test_a_fault_of_the_code_is_named_behind_quantised_weights(run, more):
     result.stdout.no_fnmatch_line("*All weights with matching names are the recorded ones*")
 
 
+OWN_NAMES = """
+import torch
+from llama_port import load_port, load_reference
+
+IDS = torch.arange(3, 19).view(2, 8)
+
+def rounded(model):
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2:
+                groups = weight.view(-1, 16)
+                step = groups.abs().amax(-1, keepdim=True) / 7
+                weight.copy_(((groups / step).round() * step).view_as(weight))
+    return model
+
+def test_it(tf_golden):
+    reference = load_reference()
+    port = rounded(load_port(reference))
+    {change}
+    tf_golden.check(port, reference=reference, input_ids=IDS)
+"""
+
+
+@pytest.fixture
+def run_own(pytester):
+    """Record a Llama's golden, and hold a quantised port to it that has names of its own and a fused projection."""
+
+    def run_pytest(change=""):
+        pytester.makepyfile(test_it=OWN_NAMES.format(change=change))
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
+
+    return run_pytest
+
+
+def test_right_code_with_quantised_weights_is_told_under_names_of_its_own(run_own):
+    result = run_own()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *in tokens (Embedding): has other weights: tokens.weight, and * parameters more",
+            "*Proved: with the reference's numbers in them every output agrees: the code is right.",
+        ]
+    )
+
+
+def test_fault_of_the_code_is_named_behind_quantised_weights_of_other_names(run_own):
+    result = run_own("port.blocks[1].mixer_norm.eps = 0.5")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *in blocks.1.mixer_norm (Norm): *", "* parameters differ from the reference's by *"]
+    )
+
+
+def test_parts_are_found_in_a_fused_and_in_a_transposed_matrix():
+    reference = torch.nn.ModuleDict(
+        {name: torch.nn.Linear(32, rows, bias=False) for name, rows in (("q", 8), ("k", 4))}
+    )
+    pytest_tfdebug.fill(reference)
+    port = torch.nn.ModuleDict(
+        {"qk": torch.nn.Linear(32, 12, bias=False), "turned": torch.nn.Linear(8, 32, bias=False)}
+    )
+    recorded = fingerprint(reference)
+    with torch.no_grad():
+        port["qk"].weight.copy_(torch.cat([reference["q"].weight, reference["k"].weight]) * 1.01)
+        port["turned"].weight.copy_(reference["q"].weight.T * 0.99)
+        near = near_weights(port, reference, None, recorded)
+        back = near_weights(reference, port, None, fingerprint(port))
+
+    assert list(near.distances) == ["qk.weight", "turned.weight"]
+    assert torch.equal(near.pairs["turned.weight"][1], reference["q"].weight.T)
+    assert list(back.distances) == ["q.weight", "k.weight"]
+
+
 def pair_of_norms():
     models = [pytest_tfdebug.fill(torch.nn.Sequential(torch.nn.LayerNorm(64), torch.nn.LayerNorm(64))) for _ in "ab"]
     return *models, fingerprint(models[1])

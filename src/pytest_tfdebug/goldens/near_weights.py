@@ -20,7 +20,7 @@ from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.records import CallComparison
 
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 _NEAR = 0.5
 #: Share of the numbers of a weight that differ where all were rounded; where fewer do, some were loaded otherwise.
 _ROUNDED = 0.5
+#: Elements of a row that tell which tensor begins there.
+_SAMPLED = 64
 
 
 @dataclass(frozen=True)
 class NearWeights:
-    """Parameters of a port that are near the reference's of their names, and not equal to them."""
+    """Parameters of a port that are near the reference's, and not equal to them."""
 
     pairs: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]]  # own name -> the port's, and the reference's numbers
     distances: Mapping[str, float]  # own name -> distance, see :func:`near_weights`
@@ -88,7 +90,8 @@ def near_weights(
     """Return the parameters of a port that are near the reference's, and not equal; None where there are none.
 
     The distance of two is the norm of their difference over that of the reference's spread around its mean, so that a
-    norm's weights, all of them near one, are not near those of another norm.
+    norm's weights, all of them near one, are not near those of another norm. Parameters that no name pairs are paired
+    by their numbers: one with one, transposed too, or one with several that stand in it row below row.
 
     Args:
         port: The model under test; it is not changed.
@@ -96,20 +99,99 @@ def near_weights(
         rename: Port path -> reference path.
         recorded: Hash of each parameter of the golden, by name; what the reference has otherwise by now is left out.
     """
-    own, theirs = (dict(model.named_parameters(remove_duplicate=False)) for model in (port, reference))
-    pairs, distances, seen = {}, {}, set[int]()
-    for name, there in renamed_tensors(rename, own).items():
-        one, other = own[name], theirs.get(there)
-        # packed and sharded ones are of other classes, whose numbers cannot be given to them
-        are_plain = {type(one), type(other)} == {torch.nn.Parameter}
-        is_alike = other is not None and are_plain and one.shape == other.shape and not (one.is_meta or other.is_meta)
-        if not is_alike or other is None or id(one) in seen or not one.is_floating_point():
+    own, theirs = _plain(port), _plain(reference)
+
+    def is_known(name: str) -> bool:
+        return recorded.get(name) == hash_of(theirs[name])
+
+    names = {name: there for name, there in renamed_tensors(rename, own).items() if there in theirs}
+    alike = {name: theirs[there] for name, there in names.items() if own[name].shape == theirs[there].shape}
+    given: dict[str, torch.Tensor] = {
+        name: it for name, it in alike.items() if torch.equal(own[name], it.to(own[name])) or is_known(names[name])
+    }
+    left = {name: each for name, each in own.items() if name not in names}
+    if left:
+        free = (name for name in theirs.keys() - set(names.values()) if is_known(name))
+        given |= _by_numbers(left, [theirs[name] for name in sorted(free)])
+    pairs, distances = {}, {}
+    for name, one in own.items():
+        if name not in given or torch.equal(one, other := given[name].to(one)):
             continue
-        seen.add(id(one))
-        if torch.equal(one, given := other.detach().to(one)) or recorded.get(there) != hash_of(other):
-            continue
-        spread = torch.linalg.vector_norm(other - other.mean(), dtype=torch.float64)
-        distance = float(torch.linalg.vector_norm((one - given), dtype=torch.float64) / spread)
-        if distance <= _NEAR and float((one != given).double().mean()) >= _ROUNDED:
-            pairs[name], distances[name] = (one, given), distance
+        distance = _distance(one, other)
+        if distance <= _NEAR and float((one != other).double().mean()) >= _ROUNDED:
+            pairs[name], distances[name] = (one, other), distance
     return NearWeights(pairs, distances) if pairs else None
+
+
+def _plain(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of floating point; not packed and sharded ones, whose numbers cannot be given to others."""
+    named = model.named_parameters()
+    return {
+        name: it for name, it in named if type(it) is torch.nn.Parameter and it.is_floating_point() and not it.is_meta
+    }
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    spread = torch.linalg.vector_norm(other - other.mean(), dtype=torch.float64)
+    return float(torch.linalg.vector_norm(one - other, dtype=torch.float64) / spread)
+
+
+def _by_numbers(own: Mapping[str, torch.Tensor], theirs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the reference's numbers for each of a port's parameters that is near some, in the port's layout."""
+    found: dict[str, torch.Tensor] = {}
+    layouts = [*theirs, *(each.T for each in theirs if each.dim() == 2)]  # noqa: PLR2004 - a matrix
+    stacks = _Stacks(layouts)
+    for name, whole in own.items():
+        parts = stacks.parts_of(whole)
+        if parts:
+            found[name] = torch.cat([_rows(part) for part in parts]).view_as(whole)
+    left = {name: each for name, each in own.items() if name not in found}
+    names, stacks = {id(each): name for name, each in left.items()}, _Stacks([*left.values()])
+    for whole in layouts if left else ():  # a projection that is fused in the reference alone
+        at = 0
+        for part in stacks.parts_of(whole):
+            rows = len(_rows(part))
+            found[names[id(part)]] = _rows(whole)[at : at + rows].reshape(part.shape)
+            at += rows
+    return found
+
+
+class _Stacks:
+    """Tensors that may stand in another one, row below row.
+
+    The first row of each tells which comes next: by up to 64 of its elements, then by all numbers of the tensor.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._by_width: dict[int, list[torch.Tensor]] = {}
+        for each in tensors:
+            self._by_width.setdefault(_rows(each).shape[1], []).append(each)
+        self._firsts = {
+            width: torch.stack([_rows(each)[0, _places(width)].double().cpu() for each in some])
+            for width, some in self._by_width.items()
+        }
+
+    def parts_of(self, whole: torch.Tensor) -> list[torch.Tensor]:
+        """Return which tensors stand in one, from its first row to its last; none where some rows are no one's."""
+        rows, found, at = _rows(whole), list[torch.Tensor](), 0
+        firsts = self._firsts.get(rows.shape[1])
+        while firsts is not None and at < len(rows):
+            first = rows[at, _places(rows.shape[1])].double().cpu()
+            apart = torch.linalg.vector_norm(firsts - first, dim=1) / torch.linalg.vector_norm(firsts, dim=1)
+            part = self._by_width[rows.shape[1]][int(apart.nan_to_num(torch.inf).argmin())]
+            there = _rows(part).to(rows)
+            here = rows[at : at + len(there)]
+            if here.shape != there.shape or not _distance(here, there) <= _NEAR:
+                return []
+            found.append(part)
+            at += len(there)
+        return found
+
+
+def _places(width: int) -> torch.Tensor:
+    return torch.linspace(0, width - 1, min(width, _SAMPLED)).long()
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a parameter as a matrix: a vector is one row, and all axes but the first of a larger one are one."""
+    return tensor.reshape(1, -1) if tensor.dim() < 2 else tensor.flatten(1)  # noqa: PLR2004
