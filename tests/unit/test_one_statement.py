@@ -379,6 +379,12 @@ def test_flag_that_decides_whether_a_call_is_made_is_told(tmp_path, monkeypatch,
     assert told in report.culprit.why
 
 
+def test_a_default_that_the_reference_was_not_made_with_explains_nothing(port_with):
+    culprit = port_with(("Norm(4, eps=1e-3)", "Norm(4)"), ("eps=1e-2", "eps=1e-1")).culprit
+
+    assert line_of(culprit.source) == "self.norm = Norm(4)"
+
+
 ELSEWHERE = dedent("""\
     import torch
     from torch import nn

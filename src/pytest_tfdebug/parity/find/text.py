@@ -326,13 +326,14 @@ class _StatementSearch:
         yield from (texts.of_init() for _, texts in islice(self._makers, 1))
 
     def _is_explained(self, attribute: str, made: TextDifference) -> bool:
-        """Tell whether a number of the reference's constructor can be what its module holds.
+        """Tell whether what a constructor does otherwise can be why an attribute is another one.
 
-        Another default that the module was not made with explains nothing: who made it has given the number.
+        Another default that the reference's module was not made with explains nothing: who made it gave the number.
         """
-        mine, theirs = (numbers_in(text_of(at.file, at.first, at.last)) for at in (made.own, made.reference))
-        held = self._attributes(self._own)[1].get(attribute, "")
-        return not theirs - mine or held in {str(number) for number in theirs}
+        mine, theirs = (text_of(at.file, at.first, at.last) for at in (made.own, made.reference))
+        defaults = numbers_in(theirs) - numbers_in(mine) if theirs.startswith("def ") else set()
+        held = numbers_in(self._attributes(self._own)[1].get(attribute, ""))
+        return not defaults or not held or not held.isdisjoint(numbers_in(theirs))
 
     def _by_values(self) -> Claim | None:
         """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
