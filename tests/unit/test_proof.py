@@ -186,7 +186,7 @@ def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     ]
 
 
-@pytest.mark.parametrize("eps", [0.03, 0.5])
+@pytest.mark.parametrize("eps", [0.001, 0.03, 0.5])
 def test_a_number_that_the_reference_has_is_tried_before_any_other(eps):
     def change(model):
         model.model.layers[1].post_attention_layernorm.variance_epsilon = eps

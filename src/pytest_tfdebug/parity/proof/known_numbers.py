@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How unlikely a number is: one that the other side alone has, and any other one that it has.
 _ALONE, _SHARED = 0.8, 1.3
+#: How unlikely an epsilon is that both sides have: less so than any other.
+_SHARED_EPSILON = 0.9
 #: Operators whose number may be the inverse, the root or the inverse root of one that is known.
 _SCALES = ("scale", "power")
 #: Numbers that every forward has say nothing.
@@ -88,8 +90,9 @@ class KnownNumbers:
                 if not any(math.isclose(new, each, rel_tol=1e-9) for each in seen):
                     seen.add(new)
                     is_shared = any(math.isclose(abs(new), each, rel_tol=1e-6) for each in self.shared)
-                    cost = _IDLE if kind in _SCALES and old == 1 else _SHARED if is_shared else _ALONE
-                    yield KnownNumber(new, how, cost)
+                    is_idle, is_epsilon = kind in _SCALES and old == 1, 0 < old < _TINY and 0 < new < _TINY
+                    shared = _SHARED_EPSILON if is_epsilon else _SHARED
+                    yield KnownNumber(new, how, _IDLE if is_idle else shared if is_shared else _ALONE)
 
     def _candidates(self, kind: str) -> Iterator[tuple[float, str]]:
         for number in sorted(self.applied.get(kind, ())):
