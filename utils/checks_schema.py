@@ -36,8 +36,7 @@ def checks_schema() -> dict[str, Any]:
     [check], definitions = msgspec.json.schema_components([CheckRecord], ref_template="#/$defs/{name}")
     definitions = {name: _written(form) for name, form in sorted(definitions.items())}
     culprit = definitions["CulpritRecord"]
-    culprit["properties"]["explanation"] = {"type": "string"}  # of its other texts
-    culprit["required"].append("explanation")
+    culprit["properties"]["explanation"] = {"type": "string"}  # of its other texts; of the first culprit alone
     definitions["SourceRange"]["required"].remove("code")  # where it is not known, it is left out
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

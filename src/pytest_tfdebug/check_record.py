@@ -311,12 +311,10 @@ class CheckRecord:
         return self.id or slug_of(self.test, self.check, self.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as JSON holds it, with its page's name and the culprit's explanation as keys."""
+        """Return the record as JSON holds it, with its page's name and the first culprit's explanation as keys."""
         record: dict[str, Any] = plain({**msgspec.to_builtins(self), "id": self.slug})
         if self.culprit is not None:
             record["culprit"]["explanation"] = self.culprit.explanation
-        for told, culprit in zip(record["culprits"], self.culprits, strict=True):
-            told["explanation"] = culprit.explanation
         return record
 
 

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Culprit
 
 
-def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
-    """Return a culprit without its tensor, which is told in text."""
+def culprit_record(culprit: Culprit | None, *, is_listed: bool = False) -> CulpritRecord | None:
+    """Return a culprit without its tensor, which is told in text; in a list without a sentence on its proof.
+
+    ``proved`` says that already, and a list of four faults would be half as long again.
+    """
     if culprit is None:
         return None
     given = {each.name: getattr(culprit, each.name) for each in fields(CulpritRecord)}
@@ -25,7 +28,7 @@ def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
     return CulpritRecord(
         **{
             **given,
-            "why": f"{culprit.why} {how_sure(culprit)}".strip(),
+            "why": culprit.why if is_listed and culprit.proved else f"{culprit.why} {how_sure(culprit)}".strip(),
             "tensor": tensor.strip().removeprefix("Tensor: "),
             "figures": tuple(figure.strip() for figure in figures),
         }
@@ -36,7 +39,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
     """Return what a comparison gives to the record of its check, whatever asked for it."""
     return {
         "culprit": culprit_record(report.culprit),
-        "culprits": tuple(filter(None, map(culprit_record, report.culprits))),
+        "culprits": tuple(filter(None, (culprit_record(each, is_listed=True) for each in report.culprits))),
         "coverage": report.coverage,
         "worst": report.worst,
         "search": report.search,
