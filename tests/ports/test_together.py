@@ -5,7 +5,7 @@ from corpus import all_ports
 from judging import compared, relative_l2
 from together import drawn, infected, judged_together
 
-from pytest_tfdebug.parity.proof import prove
+from pytest_tfdebug.parity.proof import budget, prove
 
 PORTS = {port.name: port for port in all_ports()}
 
@@ -16,14 +16,22 @@ def bugs_of(name, *names):
     return tuple(bug for bug in PORTS[name].bugs if bug.name in names)
 
 
-def test_both_of_two_bugs_in_one_layer_are_named_by_line(monkeypatch):
-    monkeypatch.setattr(prove, "SECONDS", 60.0)
-    bugs = bugs_of("rope-llama", "scale missing", "gate and value swapped")
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("rope-llama", "scale missing", "gate and value swapped"),
+        ("channels-first", "padding on one side", "norm over the image"),  # nothing that agrees lies between
+        ("sequence-first", "values rotated for keys", "last norm missing"),  # no single change mends the first
+    ],
+)
+def test_both_of_two_bugs_are_named_by_line(name, one, other, monkeypatch):
+    monkeypatch.setattr(budget, "WAITING", 100.0)
+    monkeypatch.setattr(prove, "SECONDS", 5.0)
 
-    found = judged_together(PORTS["rope-llama"], bugs, compared)
+    found = judged_together(PORTS[name], bugs_of(name, one, other), compared)
 
-    assert found.verdicts == ("line", "line")
-    assert (found.is_first, found.later, found.is_mended) == (True, 1, True)
+    assert (found.verdicts, found.entries) == (("line", "line"), ("line", "line")), found.text
+    assert found.agrees
 
 
 def test_a_bug_of_one_layer_is_not_in_others_beside_one_of_the_whole():

@@ -1,15 +1,18 @@
 """Several mistakes of one port are named in one run, each with what mends it."""
 
+import json
 import sys
 import types
 from pathlib import Path
 
 import pytest
 import torch
+from transformers.models.llama import modeling_llama
 
 import llama_port
 import pytest_tfdebug
 from pytest_tfdebug.parity.proof import prove
+from pytest_tfdebug.parity.record import parity_record
 
 EPS = ("mean(-1, keepdim=True) + self.eps", "mean(-1, keepdim=True) + 1e-2")
 SCALE = ("query.shape[-1] ** -0.5", "0.25")
@@ -20,7 +23,7 @@ NO_NORM = ("self.head(self.norm(hidden))", "self.head(hidden)")
 
 @pytest.fixture(autouse=True)
 def _as_long_as_it_takes(monkeypatch, one_thread):
-    monkeypatch.setattr(prove, "SECONDS", 60.0)
+    monkeypatch.setattr(prove, "SECONDS", 20.0)
 
 
 @pytest.fixture
@@ -103,3 +106,12 @@ def test_a_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):
     assert first.source.first == scale
     assert [(each.side, each.kind, each.old) for each in second.changes] == [("reference", "left out", "model.norm")]
     assert second.proved.startswith("your port lacks model.norm, called at modeling_llama.py:")
+
+
+def test_a_record_of_four_mistakes_is_six_thousand_characters_at_most(report_on, tmp_path):
+    report, _ = report_on(EPS, SCALE, SILU, NO_NORM)
+    told = json.dumps(parity_record("test_port.py::test_port", report, in_detail=False).to_dict())
+    folder = str(Path(modeling_llama.__file__).parent)  # where things are installed makes no difference
+
+    assert len(report.culprits) == 4
+    assert len(told.replace(str(tmp_path), "/home/me/port").replace(folder, "/home/me/transformers")) <= 6000

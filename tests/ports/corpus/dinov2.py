@@ -38,8 +38,7 @@ def build(load):
         reference,
         port.eval(),
         reference_kwargs={"pixel_values": images},
-        port_args=(images,),
-        port_kwargs={"is_training": True},
+        port_kwargs={"x": images, "is_training": True},
         outputs={"x_norm_clstoken": "last_hidden_state[:, 0]", "x_norm_patchtokens": "last_hidden_state[:, 1:]"},
         arranged=lambda pieces: torch.cat((pieces["x_norm_clstoken"][:, None], pieces["x_norm_patchtokens"]), 1),
     )

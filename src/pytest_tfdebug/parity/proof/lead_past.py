@@ -15,17 +15,18 @@ import torch
 from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.parity.proof.value_graph import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Edit
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair, ResultPairs
-    from pytest_tfdebug.parity.proof.search import Search
+    from pytest_tfdebug.parity.proof.prove import Searches
     from pytest_tfdebug.tracing.values.tape import Tape
     from pytest_tfdebug.values import Value
 
-#: Expected values that appear behind a value that leads past a fault; one is enough where it joins two of weights.
+#: Expected values that appear behind a change that mends a fault; one is enough where it joins two of weights.
 FEWEST = 3
 #: Fewer elements tell nothing.
 _ELEMENTS = 6
@@ -41,11 +42,8 @@ class Gain(NamedTuple):
     """What a run gives that the port does not."""
 
     found: dict[int, int]  # values of the reference that appear -> the values of the port that they are
-    lost: int  # values that were right and are wrong
-
-    def is_enough(self, joins: Callable[[int], bool]) -> bool:
-        """Tell whether it is no coincidence."""
-        return not self.lost and (len(self.found) >= FEWEST or any(map(joins, self.found)))
+    lost: int  # values that were right and appear nowhere any more, and the first wrong one where it stays so
+    joined: frozenset[int]  # those that appear and join what has changed with what has not, and comes of weights
 
 
 class Past(NamedTuple):
@@ -60,16 +58,46 @@ class Past(NamedTuple):
 class Round:
     """Both forwards at one fault: those before it are mended, or led past."""
 
-    def __init__(self, pair: ForwardPair, pairs: ResultPairs, search: Search, reference: Tape) -> None:
-        self.pair, self.pairs, self.search, self.reference = pair, pairs, search, reference
+    def __init__(self, pair: ForwardPair, pairs: ResultPairs, searches: Searches, reference: Tape) -> None:
+        if searches.port is None:
+            raise ValueError("The port cannot be run.")
+        self.pair, self.pairs, self.searches, self.reference = pair, pairs, searches, reference
+        self.search = searches.port
         begins = [theirs for _, theirs in (*pairs.differing, *pairs.agreeing, *pairs.guessed)]
         self._missing = OpenValues(pair.reference, pair.back_matches, SAME, begins, known=pair.back.known)
         self._orders: dict[tuple[torch.Size, torch.Size], tuple[int, ...]] | None = None
 
-    def joins(self, place: int) -> bool:
-        """Tell whether a value of the reference was computed from two that both come of weights."""
-        side = self.pair.reference
-        return sum(side.weighted[made] for made in set(side.values[place].producers)) > 1
+    def _joins(self, place: int, changed: Collection[int], edits: Collection[int]) -> bool:
+        """Tell whether a value of the port was computed from what has changed and one of weights that has not.
+
+        What an operator gives beside its result, such as the mean of a layer norm, comes of the first operand alone.
+        """
+        side, tape = self.pair.port, self.search.forward.tape
+        step = tape.maker.get(place)
+        made = {each for each in side.values[place].producers if side.weighted[each]}
+        if step is None or tape.steps[step].outs[0] != place or len(made) < 2:  # noqa: PLR2004 - it joins two
+            return False
+        return not made.issubset(changed) and (step in edits or not made.isdisjoint(changed))
+
+    def _are_counterparts(self, own: int, other: int) -> bool:
+        """Tell whether two values are results of one kind of operator that is given the same parameters."""
+        mine, theirs = self.pair.port.values[own], self.pair.reference.values[other]
+        names = {name for name in self.pair.port.parameters_of(mine) if name}
+        partners = [self.pair.back.partners.get(name, ()) for name in self.pair.reference.parameters_of(theirs) if name]
+        is_alike = bool(names) and len(names) == len(partners) and kind_of(mine) == kind_of(theirs)
+        return is_alike and all(not names.isdisjoint(each) for each in partners)
+
+    def has_same_weights(self, own: int, other: int) -> bool:
+        """Tell whether a value of the port comes of the same parameters as one of the reference."""
+        port, reference, pair = self.pair.port, self.pair.reference, self.pair
+        mine = {name for index in port.ancestors(own) if (name := port.parameter(index))}
+        theirs = {name for index in reference.ancestors(other) if (name := reference.parameter(index))}
+        return _are_partners(mine, theirs, pair.weights.partners) and _are_partners(theirs, mine, pair.back.partners)
+
+    def skipped(self, other: int) -> Collection[int]:
+        """Return what the reference alone computes on the way to a value from what both do."""
+        side, made = self.pair.reference, self.pair.reference.values[other].producers
+        return OpenValues(side, self.pair.back_matches, SAME, made, known=self.pair.back.known).open
 
     def gain(
         self,
@@ -81,27 +109,36 @@ class Round:
         """Run the port with some changes; None where these cannot be computed."""
         search, side = self.search, self.pair.port
         found: dict[int, int] = {}
-        lost = foreign = 0
+        left: set[int] = set()  # what was right and has changed
+        kept: set[int] = set()  # what the reference has of all that has changed
+        foreign = wrong = 0
+        first = next(iter(search.firsts()), None)
 
         def look(index: int, tensor: torch.Tensor) -> bool:
-            nonlocal lost, foreign
+            nonlocal foreign, wrong
             if index < 0 or tensor.numel() < _ELEMENTS or not tensor.is_floating_point():
                 return False
+            value = side.values[index]
+            is_made = side.weighted[index] and value.tells and not value.is_moved and index not in instead
+            if is_made and search.is_known[index]:
+                left.add(index)
             there = search.find(tensor)
             if there is not None:
+                kept.add(there)
                 if search.is_missing[there] and there not in skip:
                     found.setdefault(there, index)
                 return False
             foreign += 1
-            is_right = search.is_known[index] and side.weighted[index] and side.values[index].tells
-            lost += is_right and index not in instead
+            wrong += first is not None and first.index == index
             return foreign > patience and not found
 
         try:
-            search.forward.replay.run(edits, instead, look)
+            changed = search.forward.replay.run(edits, instead, look)
         except NOT_COMPUTED:
             return None
-        return Gain(found, lost)
+        lost = wrong + sum(kept.isdisjoint(self.pair.matches.within(index, search.same)) for index in left)
+        joined = frozenset(there for there, own in found.items() if self._joins(own, changed, edits))
+        return Gain(found, lost, joined)
 
     def agrees_after(self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor]) -> bool:
         """Tell whether every output agrees after some changes."""
@@ -111,7 +148,10 @@ class Round:
             return False
 
     def lead_past(self, is_over: Callable[[], bool]) -> Past | None:
-        """Return the first value of the reference that leads past the next fault; None where none does."""
+        """Return the first value of the reference that leads past the next fault; None where none does.
+
+        What both sides compute with the same parameter is one, even if another fault is right behind it.
+        """
         mine = self._mine()
         for other in self._theirs():
             best: Past | None = None
@@ -120,13 +160,24 @@ class Round:
                     if is_over():
                         return best
                     gain = self.gain({}, {own: laid}, self._same_as(other), _PATIENCE)
-                    if gain is not None and gain.is_enough(self.joins):
-                        if best is None or len(gain.found) > len(best.gained):
-                            best = Past(own, other, laid, frozenset(gain.found))
+                    if gain is None or gain.lost:
+                        continue
+                    leads = self._leads_on(gain, {own: laid})
+                    if leads or (self._is_layout_known(own, other) and self._are_counterparts(own, other)):
+                        gained = frozenset(gain.found if leads else (*gain.found, other))
+                        if best is None or len(gained) > len(best.gained):
+                            best = Past(own, other, laid, gained)
                         break
             if best is not None:
                 return best
         return None
+
+    def _leads_on(self, gain: Gain, instead: Mapping[int, torch.Tensor]) -> bool:
+        """Tell whether a value leads to one that joins it with another of weights, or to all outputs.
+
+        What was computed from it alone says nothing of where it belongs: another layer does the same with its own.
+        """
+        return bool(gain.joined) or (bool(gain.found) and self.agrees_after({}, instead))
 
     def _same_as(self, other: int) -> set[int]:
         """Return the values of the reference that are one that is given."""
@@ -189,6 +240,10 @@ class Round:
         else:
             yield from (laid for _, laid in _layouts(tensor, alike.shape))
 
+    def _is_layout_known(self, own: int, other: int) -> bool:
+        tensors = self.search.forward.tape.tensors
+        return (self.reference.tensors[other].shape, tensors[own].shape) in self.orders
+
     @property
     def orders(self) -> dict[tuple[torch.Size, torch.Size], tuple[int, ...]]:
         """In which order the port has the axes of each shape of the reference, as far as values that both have tell."""
@@ -211,6 +266,11 @@ class Round:
             order = next(alike, None)
             if order is not None:
                 orders[other.shape, own.shape] = order
+
+
+def _are_partners(names: Collection[str], others: Collection[str], partners: Mapping[str, Collection[str]]) -> bool:
+    """Tell whether each of some parameters that has partners has one among others."""
+    return all(not partners.get(name) or not set(others).isdisjoint(partners[name]) for name in names)
 
 
 def _layouts(tensor: torch.Tensor, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:

@@ -53,6 +53,13 @@ class Trial(NamedTuple):
     again: tuple[Rerun, Rerun] | None = None
 
 
+class Searches(NamedTuple):
+    """The searches in both forwards; None for one that cannot be run."""
+
+    port: Search | None
+    reference: Search | None
+
+
 @dataclass(frozen=True)
 class Proof:
     """What makes the outputs of one forward those of the other."""
@@ -79,7 +86,9 @@ class Searched(NamedTuple):
 def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
     """Search for the change of one place of a port after which its outputs are those of the reference."""
     seconds = seconds_of(trial)
-    return OneChange(pair, pairs, trial).run(Budget(seconds, trial.begun)) if seconds else Searched()
+    return (
+        OneChange(searches_of(pair, pairs, trial), trial).run(Budget(seconds, trial.begun)) if seconds else Searched()
+    )
 
 
 class OneChange:
@@ -89,8 +98,8 @@ class OneChange:
     changes of both come first.
     """
 
-    def __init__(self, pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> None:
-        self._searches = searches_of(pair, pairs, trial) or (None, None)
+    def __init__(self, searches: Searches, trial: Trial) -> None:
+        self._searches = searches
         self._other = _OtherInputs(trial)
         self._narrow: Proof | None = None  # a change that holds for these inputs alone
 
@@ -162,14 +171,14 @@ def seconds_of(trial: Trial) -> float:
     return SECONDS and max(SECONDS, FORWARDS * work_of_forward(trial.port.tape))
 
 
-def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> tuple[Search | None, Search | None] | None:
+def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches:
     """Return the searches in the port and in the reference; None for one that cannot be run, or where nothing is held.
 
     The outputs of the port are held to those of the reference that they are paired with.
     """
     held = list(_held(pair, pairs))
     if not held:
-        return None
+        return Searches(None, None)
     used_alone = [
         _used_alone(*each)
         for each in ((pair.port, pair.weights, pair.reference), (pair.reference, pair.back, pair.port))
@@ -181,7 +190,7 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> tuple[Se
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
-    return (
+    return Searches(
         _search(port, reference, held, [mine for mine, _ in begins], others),
         _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
     )

@@ -106,7 +106,9 @@ class Search:
     known: KnownNumbers = NONE_KNOWN  # the numbers that the other side has
 
     def __post_init__(self) -> None:
+        self._all: list[Change] | None = None
         self._left: list[Change] | None = None
+        self._reached: dict[int, Reached] = {}  # of changes that were tried, by their ``id``
         self._prints = 0.0  # seconds of work that fingerprints have taken so far
         self._missing = self.forward.places_with(self.used_alone)
         firsts = {self.forward.lines_of(place): place for place in sorted(self._missing, reverse=True)}
@@ -141,7 +143,7 @@ class Search:
             if self._left is None:
                 prints = [each.print for held in self.expected for each in held.given]
                 has_numbers = any(each.finite and each.rms for each in prints)
-                self._left = self.all_changes() if has_numbers else []  # many changes give zeros or nan
+                self._left = [*self.all_changes()] if has_numbers else []  # many changes give zeros or nan
             while self._left and budget.spent() < share:
                 least = found[0].change.cost + _BEYOND if found else most
                 if self._left[-1].cost > least:
@@ -155,8 +157,13 @@ class Search:
 
     # --- where
 
-    def all_changes(self) -> list[Change]:
+    def all_changes(self) -> Sequence[Change]:
         """Return all changes near where the forwards part, the most likely last."""
+        if self._all is None:
+            self._all = self._ordered_changes()
+        return self._all
+
+    def _ordered_changes(self) -> list[Change]:
         order, more = self._order(), self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += changes_of_calls(self.forward, order)
@@ -210,7 +217,7 @@ class Search:
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached, is_evident = self.reach(change), self.is_evident(change)
+        reached, is_evident = self.reach_of_one(change), self.is_evident(change)
         if reached.value is None and not reached.is_at_end and not is_evident:
             return None
         alone = self._mend([change], reached)
@@ -293,6 +300,17 @@ class Search:
                     if distance(scaled_up, other) <= self.same:
                         found.add(float(f"{factor:.6g}"))
         return found
+
+    def reach_of_one(self, change: Change) -> Reached:
+        """Return what one of all changes leads to, see :meth:`reach`: it is tried once."""
+        if id(change) not in self._reached:
+            self._reached[id(change)] = self.reach(change)
+        return self._reached[id(change)]
+
+    def leading(self) -> list[tuple[Change, int]]:
+        """Return the changes that were tried and lead to an expected value, each with the first such value."""
+        tried = ((change, self._reached.get(id(change))) for change in reversed(self.all_changes()))
+        return [(change, made.value) for change, made in tried if made is not None and made.value is not None]
 
     def reach(self, change: Change) -> Reached:
         """Return the first expected value that a change leads to."""

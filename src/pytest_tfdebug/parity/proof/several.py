@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
-from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, prove, searches_of, seconds_of
+from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, searches_of, seconds_of
 from pytest_tfdebug.parity.proof.search import Mend, Reached
 
 if TYPE_CHECKING:
@@ -33,10 +33,15 @@ _BEYOND = 0.6
 _ALIKE = 0.9
 #: Places at which a forward is changed, at most.
 _MOST = 24
-#: Share of what is left of the budget for one change that makes all outputs agree, before several are looked for.
-_TO_ONE = 0.5
+#: Budgets that all faults have together, one each, at most.
+_BUDGETS = 3
+#: Shares of what is left of the budget for one change that makes all outputs agree, before several are looked for:
+#: where one value of the reference does, and where that leads to another difference.
+_TO_ONE, _TO_ONE_OF_SEVERAL = 0.5, 0.3
 #: Shares of what is left of the budget for the value that leads past a fault, and with the changes that mend it.
 _TO_PAST, _TO_CHANGES = 0.3, 0.6
+#: Share of what is left of it for one change that mends the last fault, before one that mends a part is looked for.
+_TO_LAST = 0.7
 #: What comes first: a change that mended the same in another layer.
 _AGAIN = -1.0
 
@@ -107,7 +112,7 @@ class _FaultSearch:
 
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
-        self._budget = Budget(seconds_of(trial), trial.begun)
+        self._budget, self._budgets = Budget(seconds_of(trial), trial.begun), 1
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._led: set[Hashable] = set()  # the lines that were led past
 
@@ -121,34 +126,46 @@ class _FaultSearch:
         if at is None or at.search.before <= AGREE:
             return Fronts((), "exhausted" if at is None else "agrees")
         past, is_last = self._past(at)
-        one = OneChange(at.pair, at.pairs, self._trial)
-        searched = self._one(one, 1.0 if is_last else _TO_ONE)
-        if is_last or (searched.proof is not None and searched.proof.holds is not False):
+        one = OneChange(at.searches, self._trial)
+        searched = self._one(one, _TO_ONE if is_last else _TO_ONE_OF_SEVERAL)
+        if searched.proof is not None and searched.proof.holds is not False:
             return Fronts((), "agrees", searched)
-        found, end = self._from(at, past)
-        fronts = Fronts(tuple(found), end)
-        if not fronts.is_mended and searched.end == "cut":
+        found, end = self._from(at, past, is_last=is_last)
+        fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end)
+        if not (len(found) > 1 and fronts.is_mended) and searched.end == "cut":
             searched = self._one(one, 1.0)
         return replace(fronts, one=searched)
 
-    def _from(self, at: Round, past: Past | None) -> tuple[list[Front], End]:
-        """Return the faults from one that is not the last on, in their order, and how the search ended."""
+    def _from(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[list[Front], End]:
+        """Return the faults from one on that no change mends alone, in their order, and how the search ended."""
         found: list[Front] = []
-        is_last = False
-        for _ in range(_MOST):
+        begun: int | None = None
+        for count in range(_MOST):
             with torch.no_grad():
-                front, is_known = self._last(at, past) if is_last else self._next(at, past)
+                last, is_known = self._last(at, past) if is_last and count else (None, False)
+                front, is_known = (last, is_known) if last else self._next(at, past, is_last=is_last)
             if front is None:
                 return found, "cut" if self._budget.spent() >= 1 else "exhausted"
+            first = next(iter(at.search.firsts()), None)
+            if found and first is not None and first.index == begun and found[-1].proof is None:
+                found.pop()  # what led past it did not mend all that is computed of it
+            begun = None if first is None else first.index
             if not is_known:
                 found.append(front)
-            if is_last:
+            if last or (is_last and front.proof is None):
                 return found, "agrees"
             behind = self._round()
             if behind is None or behind.search.before <= AGREE:
                 return found, "exhausted" if behind is None else "agrees"
+            if not is_known:
+                self._go_on()
             at, (past, is_last) = behind, self._past(behind)
         return found, "cut"
+
+    def _go_on(self) -> None:
+        """Begin the search for the next fault with a budget of its own."""
+        if self._budgets < _BUDGETS:
+            self._budgets, self._budget = self._budgets + 1, Budget(self._budget.seconds)
 
     def _past(self, at: Round) -> tuple[Past | None, bool]:
         """Return the reference's value that leads past a fault, and whether every output agrees behind it."""
@@ -167,25 +184,29 @@ class _FaultSearch:
         pair = ForwardPair(self._port, self._reference)
         pairs = pair.pair_results(AGREE)
         searches = searches_of(pair, pairs, self._trial)
-        search = None if searches is None else searches[0]
-        return None if search is None else Round(pair, pairs, search, self._trial.reference.tape)
+        return None if searches.port is None else Round(pair, pairs, searches, self._trial.reference.tape)
 
-    def _last(self, at: Round, past: Past | None) -> tuple[Front, bool]:
-        """Return the last fault, and whether it was found in another layer: as if it were the only one."""
-        left = self._budget.seconds * max(0.0, 1 - self._budget.spent())
-        proof = prove(at.pair, at.pairs, self._trial._replace(seconds=left, begun=None, again=None)).proof
-        keys = set() if proof is None else {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
-        is_led = proof is None and past is not None and _way(at, past) in self._led
-        return self._front(at, past, proof), is_led or not keys.isdisjoint(self._accepted)
+    def _last(self, at: Round, past: Past | None) -> tuple[Front | None, bool]:
+        """Return the last fault as if it were the only one, and whether it was found in another layer."""
+        one = OneChange(at.searches, self._trial._replace(again=None))
+        proof = self._one(one, _TO_LAST).proof
+        if proof is None:
+            return None, False
+        keys = {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
+        return self._front(at, past, proof), not keys.isdisjoint(self._accepted)
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
         return Front(at.pair, at.pairs, proof, past, past is None or past.own in at.search.opened.open)
 
-    def _next(self, at: Round, past: Past | None) -> tuple[Front | None, bool]:
-        """Mend the next fault or lead past it; return it, and whether it is one that was found in another layer."""
+    def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[Front | None, bool]:
+        """Mend the next fault or lead past it; return it, and whether it is one that was found in another layer.
+
+        Of the last, of which no change alone was found to mend it, a part may be mended.
+        """
         way = None if past is None else _way(at, past)
         again = way is not None and way in self._led
-        options = _Changes(at, past, self._accepted, is_again=again).best(self._until(at, _TO_CHANGES))
+        changes, until = _Changes(at, past, self._accepted, is_again=again), self._until(at, _TO_CHANGES)
+        options = changes.inside(until) if is_last else changes.best(until)
         if options:
             best = options[0]
             keys = {_key(at, change) for option in options for change in option.changes}
@@ -241,7 +262,7 @@ class _Changes:
             option = self._tried(change)
             if option is not None:
                 found.append(option)
-        return _most(found) or self._inside()
+        return _most(found) or self.inside(is_over)
 
     def _ordered(self) -> list[Change]:
         """Return the changes, the likeliest last: those that mended another layer before all others."""
@@ -252,7 +273,7 @@ class _Changes:
         return sorted(changes, key=lambda change: -change.cost)
 
     def _tried(self, change: Change) -> _Option | None:
-        reached = self._search.reach(change)
+        reached = self._search.reach_of_one(change)
         if reached.value is None and not reached.is_at_end and not self._search.is_evident(change):
             return None
         options = []
@@ -287,25 +308,38 @@ class _Changes:
         is_joined = bool(self._need) and self._joins_behind(option)
         return not gain.lost and hit >= _SHARE * len(self._need) and (len(gain.found) >= FEWEST or is_joined)
 
+    def _joins_inside(self, option: _Option, within: Collection[int]) -> bool:
+        """Tell whether a value among some appears behind changes, joins them, and comes of the same weights."""
+        found = option.gain.found
+        same = {
+            there for there in option.gain.joined.intersection(within) if self._at.has_same_weights(found[there], there)
+        }
+        return self._joins_behind(option, same)
+
     def _joins_behind(self, option: _Option, among: Collection[int] | None = None) -> bool:
-        """Tell whether a value appears behind changes that joins two that come of weights."""
-        changed = {out for change in option.changes for out in self._outs(change)}
-        found = option.gain.found.items()
-        return any(
-            self._at.joins(there) and own not in changed and (among is None or there in among) for there, own in found
-        )
+        """Tell whether a value appears behind changes that joins them with what has not changed."""
+        made = {out for change in option.changes for out in self._outs(change)}
+        joined = option.gain.joined if among is None else option.gain.joined.intersection(among)
+        return any(option.gain.found[there] not in made for there in joined)
 
     def _outs(self, change: Change) -> list[int]:
         """Return the values that a change makes by itself: of its own operands none is a coincidence."""
         is_of_form = change.kind in (*LENGTHENED, *SHORTENED) and change.place >= 0
         return self._search.forward.outs_of(change.place) if is_of_form else []
 
-    def _inside(self) -> list[_Option]:
-        """Return the changes that make a joined value appear in what would be led past: one fault of several there."""
+    def inside(self, is_over: Callable[[], bool]) -> list[_Option]:
+        """Return the changes that make a joined value appear in what would be led past: one fault of several there.
+
+        Those are looked at that were tried already.
+        """
         if self._past is None:
             return []
-        within = self._at.pair.reference.ancestors(self._past.other) - {self._past.other}
-        return _most([option for option in self._weak if self._joins_behind(option, within)])
+        within = self._at.skipped(self._past.other)
+        seen = {id(change) for option in self._weak for change in option.changes}
+        for change, reached in self._search.leading():
+            if reached in within and id(change) not in seen and not is_over():
+                self._tried(change)
+        return _most([option for option in self._weak if self._joins_inside(option, within)])
 
 
 def _most(found: Sequence[_Option]) -> list[_Option]:
