@@ -22,6 +22,7 @@ STUBBED = (
     "base58",
     "benchpots",
     "bettermap",
+    "Bio",
     "blobfile",
     "boto3",
     "botocore",
@@ -36,6 +37,7 @@ STUBBED = (
     "dill",
     "dora",
     "ema_pytorch",
+    "en_transformer",
     "encodec",
     "entmax",
     "fairscale",
@@ -55,6 +57,7 @@ STUBBED = (
     "h5py",
     "hydra",
     "hyperpyyaml",
+    "invariant_point_attention",
     "IPython",
     "jsonargparse",
     "julius",
@@ -78,6 +81,7 @@ STUBBED = (
     "mmcv.ops",
     "modelindex",
     "more_itertools",
+    "mp_nerf",
     "num2words",
     "numba",
     "omegaconf",
@@ -88,6 +92,7 @@ STUBBED = (
     "pygrinder",
     "pyonmttok",
     "pypdfium2",
+    "pytorch3d",
     "pytorch_fid",
     "pytorch_lightning",
     "randomname",
@@ -97,8 +102,10 @@ STUBBED = (
     "rich",
     "ruamel",
     "sacremoses",
+    "se3_transformer_pytorch",
     "sentencepiece",
     "shapely",
+    "sidechainnet",
     "simple_parsing",
     "soundfile",
     "spacy",
@@ -149,6 +156,14 @@ class _Inert(type):
     def __add__(cls, other):
         return other
 
+    __radd__ = __add__
+
+    def __len__(cls):
+        return 0
+
+    def __bool__(cls):
+        return True
+
 
 def _inert(name):
     if name.endswith("Warning"):  # what a filter of warnings takes
@@ -160,7 +175,11 @@ def _inert(name):
     def constructed(cls, *args, **kwargs):
         return object.__new__(cls)
 
-    return _Inert(name, (), {"__new__": constructed, "__call__": called, "__bool__": lambda self: False})
+    return _Inert(
+        name,
+        (),
+        {"__new__": constructed, "__call__": called, "__bool__": lambda self: False, "__iter__": lambda self: iter(())},
+    )
 
 
 class _StubModule(ModuleType):

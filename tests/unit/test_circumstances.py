@@ -1,6 +1,7 @@
 """A port that is right, and was run or called otherwise than its reference: that is told, and no line is blamed."""
 
 import copy
+import linecache
 
 import pytest
 import torch
@@ -185,6 +186,24 @@ def test_positions_that_a_wrapper_drops_are_told():
     report = report_on(model, WrapLM(model), given, outputs={"": "logits"})
 
     assert "'inner' takes position_ids and was given none; the reference had one" in first_line(report)
+
+
+class Unpacks(WrapLM):
+    def forward(self, input_ids, attention_mask=None, position_ids=None):
+        given = {"input_ids": input_ids}
+        given["attention_mask"] = attention_mask  # HERE
+        return self.inner(**given).logits
+
+
+def test_an_argument_that_an_unpacked_mapping_lacks_is_told_where_that_is_made():
+    model = pytest_tfdebug.fill(LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), seed=0)
+    positions = torch.tensor([[0, 1, 4, 9], [0, 1, 0, 0]])
+    given = {"input_ids": IDS, "attention_mask": MASK, "position_ids": positions}
+
+    culprit = report_on(model, Unpacks(model), given, outputs={"": "logits"}).culprit
+
+    assert linecache.getline(culprit.source.file, culprit.source.first).rstrip().endswith("# HERE")
+    assert "takes position_ids and was given none" in culprit.explanation
 
 
 class CrossBlind(nn.Module):

@@ -377,3 +377,89 @@ def test_flag_that_decides_whether_a_call_is_made_is_told(tmp_path, monkeypatch,
     assert report.culprit.kind == ("not-called" if is_normed else "extra-call")
     told = f"The condition reads self.is_normed, which is {not is_normed} here and {is_normed} in the reference."
     assert told in report.culprit.why
+
+
+def test_a_default_that_the_reference_was_not_made_with_explains_nothing(port_with):
+    culprit = port_with(("Norm(4, eps=1e-3)", "Norm(4)"), ("eps=1e-2", "eps=1e-1")).culprit
+
+    assert line_of(culprit.source) == "self.norm = Norm(4)"
+
+
+ELSEWHERE = dedent("""\
+    import torch
+    from torch import nn
+
+
+    class Processor:
+        def __call__(self, module, x):
+            q = module.norm_q(module.q(x))
+            k = module.norm_k(module.k(x))
+            held = torch.zeros_like(q)
+            for at in range(0, 6, 2):
+                held[:, at : at + 2] = q[:, at : at + 2] * k[:, at : at + 2]
+            return module.o(held)
+
+
+    class Attention(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.q, self.k, self.o = (nn.Linear(size, size) for _ in range(3))
+            self.norm_q, self.norm_k = nn.LayerNorm(size), nn.LayerNorm(size)
+            nn.init.normal_(self.norm_q.weight)
+            self.processor = Processor()
+
+        def forward(self, x):
+            return self.processor(self, x)
+
+
+    class Block(nn.Module):
+        def __init__(self, size, groups=1):
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(size, size), nn.GroupNorm(groups, 6))
+
+        def forward(self, x):
+            return self.block(x)
+
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = Attention(4)
+            self.blocks = nn.ModuleList([Block(4, groups=2)])
+            self.act = nn.SiLU()
+
+        def forward(self, x):
+            x = self.attention(x)
+            for block in self.blocks:
+                x = block(x)
+            gate = x.flip(1) + 1
+            y = self.mixed(x, gate)
+            states = [x, y]
+            return states
+
+        def mixed(self, x, gate):
+            return x * self.act(gate)
+""")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("module.norm_k(module.k(x))", "module.norm_q(module.k(x))"),
+        ("range(0, 6, 2)", "range(0, 4, 2)"),
+        ("Block(4, groups=2)", "Block(4)"),
+        ("self.act = nn.SiLU()", "self.act = nn.ReLU()"),
+        ("self.mixed(x, gate)", "self.mixed(gate, x)"),
+        ("states = [x, y]", "states = [x]"),
+    ],
+)
+def test_the_line_that_chose_is_named_far_from_what_came_of_it(made, old, new):
+    assert ELSEWHERE.count(old) == 1
+
+    culprit = compare(
+        trace(made("reference", ELSEWHERE), X), trace(made("port", ELSEWHERE.replace(old, new)), X)
+    ).culprit
+
+    assert culprit.certain
+    assert new in line_of(culprit.source)
+    assert old in line_of(culprit.reference)

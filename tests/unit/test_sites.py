@@ -70,6 +70,16 @@ class Helped(Base):
         return self.b(x)  # helped b
 
 
+def processed(module, x):
+    x = module.a(x)  # processed a
+    return module.b(x)
+
+
+class Processed(Base):
+    def forward(self, x):
+        return processed(self, x)  # processed call
+
+
 class Inherited(Plain):
     def __init__(self):
         super().__init__()
@@ -125,6 +135,12 @@ def test_a_call_in_a_helper_has_both_lines():
 
     assert (call.site.line, call.inner_site.line) == tuple(lines_of("helped help", "helped a"))
     assert call.inner_site.function in ("Helped.help", "help")
+
+
+def test_a_call_in_a_function_that_is_given_the_module_has_both_lines():
+    call = trace(Processed(), X)["a"]
+
+    assert (call.site.line, call.inner_site.line) == tuple(lines_of("processed call", "processed a"))
 
 
 def test_a_call_in_an_inherited_forward_has_both_lines():

@@ -1,6 +1,7 @@
 """Fixes from the history of libraries: the table of ``utils/real_fixes.py``, one file a library."""
 
 from fixes import (
+    alphafold2,
     asteroid,
     bs_roformer,
     denoising_diffusion,
@@ -26,4 +27,5 @@ FIXES = (
     *bs_roformer.FIXES,
     *asteroid.FIXES,
     *speechbrain.FIXES,
+    *alphafold2.FIXES,
 )

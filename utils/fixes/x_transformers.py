@@ -61,7 +61,7 @@ FIXES = (
     _fix("b8a9add", _decoder(use_dynamic_tanh=True, dynamic_tanh_init_alpha=1.5)),
     _fix("b720245", _decoder(rotary_pos_emb=True, attn_dim_head=48)),
     _fix("90a7454", _decoder(attn_qk_norm=True, attn_qk_norm_dim_scale=True)),
-    _fix("6d0c641", _decoder(rel_pos_bias=True, heads=8)),
+    _fix("6d0c641", _decoder({"x": torch.arange(2, 34).view(2, 16)}, rel_pos_bias=True, heads=8)),
     _fix("acb4c65", _decoder(residual_attn=True, depth=3)),
     _fix("9cf7001", _decoder(ff_glu=True)),
 )

@@ -188,7 +188,7 @@ def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
     is given and returns, the proof what comes of a change, and neither is inferred from the other.
     """
     proof = next(each for each in proofs if each.path == claim.path)
-    is_text = claim.source is not None and is_statement(claim.source)
+    is_text = claim.source is not None and (is_statement(claim.source) or _is_told_by_text(claim, proof))
     worths = [_worth(proof), *([_worth(claim)] if is_text else [])]
     if proof.evidence in _HOLDING and _named_by_calls(claim):
         worths.append(Worth(proof.evidence, CERTAIN, "calls name the module too, and the change was tried"))
@@ -201,6 +201,13 @@ def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
         why=best.why,
         **_mend(proof),
     )
+
+
+def _is_told_by_text(claim: Claim, proof: Claim) -> bool:
+    """Tell whether texts name lines, of several statements, in which the proof's are not."""
+    at, own = proof.source, claim.source
+    is_within = own is not None and at is not None and own.holds(at.file, at.first)
+    return claim.evidence in (Evidence.STATEMENT, Evidence.ATTRIBUTE) and not is_within
 
 
 #: Proofs of which the place alone is open: a change that was tried mends every output.

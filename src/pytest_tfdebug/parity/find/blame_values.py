@@ -319,7 +319,8 @@ class _AtTolerance:
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame the lines of a value, unless they do right elsewhere: then how they are used."""
-        if self._counterparts.agrees_elsewhere(first):
+        pair = self._counterparts
+        if pair.agrees_elsewhere(first) or any(pair.right_in_other_calls(first)):
             return self._of_use(fault, first, other)
         shown = [first] if fault == "replaced" else self._counterparts.open_around(first)
         return self._counterparts.found(fault, self._port.call_of(first), shown, other)
@@ -327,7 +328,7 @@ class _AtTolerance:
     def _of_use(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame how a line that does right elsewhere is used here."""
         pair, call = self._counterparts, self._port.call_of(first)
-        is_in_other_call = any(
+        is_in_other_call = any(pair.right_in_other_calls(first)) or any(
             value.call != first.call and self._port.call_of(value).path == call.path
             for value in pair.alike_elsewhere(first)
         )

@@ -7,6 +7,7 @@ what it was given, or how it was run, is not.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.records import FAILING
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, uncompiled
 from pytest_tfdebug.tracing.record.signatures import input_name, named_inputs, parameters_by_path
+from pytest_tfdebug.tracing.values.slicing import text_of, unpacked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.parity.tensors.compared import Compared
-    from pytest_tfdebug.records import Call, CallComparison, TensorRecord
+    from pytest_tfdebug.records import Call, CallComparison, SourceRange, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -142,6 +144,7 @@ class _Lacking:
 
     module: torch.nn.Module
     call: Call  # the port's
+    partner: Call  # the reference's
     tensor: torch.Tensor
 
 
@@ -156,9 +159,20 @@ def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
         parent = next(item.call for item in compared.calls if item.call.index == first.parent)
         told = f"{first.name!r} takes {listed(some)} and was given none; the reference had one"
         why = "With it every output agrees."
-        at = first.called_at
+        at = _left_out_at(lacking[some[0]][0], some[0])
         claim = Claim(parent.path, "glue", Evidence.ARGUMENT, parent.class_name, why, told, at)
         yield Circumstance(claim, lambda some=some: _given({name: lacking[name] for name in some}))  # type: ignore[misc]
+
+
+def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
+    """Return the lines that should give an argument: the call, or what makes the mapping that it unpacks.
+
+    Where the reference's call names the argument, so should the port's.
+    """
+    own, there = lacking.call.called_at, lacking.partner.called_at
+    text = "" if there is None else there.code or text_of(there.file, there.first, there.last)
+    is_named = re.search(rf"\b{re.escape(name)}\s*=", text) is not None
+    return own if own is None or is_named else unpacked_at(own) or own
 
 
 def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:
@@ -176,7 +190,7 @@ def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tupl
             if name in taken[call.path] and name not in given[call.path, call.call]:
                 tensor = _whole(record, name, roots, partner)
                 if tensor is not None:
-                    yield _Lacking(modules[call.path], call, tensor), name
+                    yield _Lacking(modules[call.path], call, partner, tensor), name
 
 
 def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: Call) -> torch.Tensor | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 
@@ -148,6 +149,24 @@ class Counterparts:
                 and other.index != value.index
                 and other.print.elements
                 and not self.port.leads_to(other.index, self.port_open.open)
+            ):
+                yield other
+
+    def right_in_other_calls(self, value: Value) -> Iterator[Value]:
+        """Yield values of the reference that a line gave in other calls of the same module.
+
+        Its code, its numbers and its parameters are right, whatever comes of what it gave then.
+        """
+        path = self.port.call_of(value).path
+        for other in map(self.port.values.__getitem__, self._explained):
+            if (
+                other.call != value.call
+                and other.lines == value.lines[: len(other.lines)]
+                and other.operator == value.operator
+                and self.port.call_of(other).path == path
+                and other.tells
+                and not other.is_moved
+                and self.matches.within(other.index, SAME)
             ):
                 yield other
 

@@ -78,7 +78,7 @@ def calls(view: View) -> Iterator[Claim]:
     if view.is_named:
         if claim is not None:
             is_of_nothing = look is not None and view.fails is None and is_of_uncompared(claim)
-            yield replace(claim, evidence=Evidence.NOT_COMPARED) if is_of_nothing else claim
+            yield _gone(view, replace(claim, evidence=Evidence.NOT_COMPARED)) if is_of_nothing else claim
     elif look is not None and look.claim is not None:
         return
     elif has_nothing:
@@ -87,6 +87,15 @@ def calls(view: View) -> Iterator[Claim]:
         yield claim
     elif claim is not None and view.fails:
         yield replace(claim, evidence=Evidence.UNNAMED_CALLS)
+
+
+def _gone(view: View, claim: Claim) -> Claim:
+    """Return a claim on an output that was not compared, at the statement of the port that is not the reference's."""
+    item, look = view.item, view.look
+    if item is None or look is None or not item.is_of_one_class:
+        return claim
+    found = one_statement(claim, view.compared, look)
+    return replace(found, evidence=claim.evidence, narrows=None) if found.source != claim.source else claim
 
 
 def weights(view: View) -> Iterator[Claim]:

@@ -174,7 +174,8 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
     elif mend.change.other is not None:
         meant = changed.index if mend.change.operand is None else mend.change.operand
         here = pair.back_matches.within(meant, AGREE)
-        call = _chooser(first, pair.back_matches.within(mend.change.other, AGREE), here, port)
+        wrong = pair.back_matches.within(mend.change.other, AGREE)
+        call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
         fault = "operand" if here or mend.change.kind not in SHORTENED else "left-out"
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
         return named
@@ -204,10 +205,23 @@ def _is_unused(step: Value, pair: ForwardPair) -> bool:
     return bool(names) and all(pair.port.used.isdisjoint(pair.back.partners.get(name, ())) for name in names)
 
 
-def _chooser(first: Value, wrong: Collection[int], meant: Collection[int], port: Side) -> Call:
+def _chooser(first: Value, wrong: Collection[int], meant: Collection[int], calls: Sequence[Call], port: Side) -> Call:
     """Return the call that chose an operand of a value of the port, which is another than is meant."""
     taken = {each for made in first.producers for each in (made, port.computed(port.values[made]).index)}
-    return chooser(port, port.with_code(first.call), taken.intersection(wrong), meant)
+    return chooser(port, calls, taken.intersection(wrong), meant)
+
+
+def _calls_to_ask(first: Value, wrong: int, meant: int, pair: ForwardPair) -> list[Call]:
+    """Return the calls around a value that can have chosen its operand, innermost first.
+
+    A module that uses its own parameter did not choose another module's: who called it took it for the other one.
+    """
+    port, reference = pair.port, pair.reference
+    own, due = (pair.back.partners.get(reference.parameter(each), ()) for each in (wrong, meant))
+    calls = port.with_code(first.call)
+    has_own = (each for each in calls if own and due and any(port.holds(each, name) for name in own))
+    first_of_both = next((each for each in has_own if any(port.holds(each, name) for name in due)), calls[0])
+    return calls[calls.index(first_of_both) :]
 
 
 def _move_of(first: Value, changed: Value, proof: Proof, pair: ForwardPair) -> Value:

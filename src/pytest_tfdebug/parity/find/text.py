@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,17 @@ from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.text.text_differences import aligned, on_disk, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.values.slicing import branch_begin, conditions_around, is_statement
+from pytest_tfdebug.tracing.values.slicing import branch_begin, conditions_around, is_statement, numbers_in, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.text.text_differences import SourceFile, TextDifference
-    from pytest_tfdebug.records import CallComparison
+    from pytest_tfdebug.records import Call, CallComparison
     from pytest_tfdebug.values import Value, Values
 
 
@@ -42,8 +43,20 @@ class ModuleTexts:
     counterpart: str  # name of the reference's
 
     def differences(self, lines: SourceRange) -> list[TextDifference]:
-        """Return where some lines of the port, and the functions that they use, are not the reference's."""
-        return self._of(self.own.around(lines), lines)
+        """Return where some lines of the port, and the functions that they use, are not the reference's.
+
+        Where all these are, the statements by which the forward comes to them may be given other values.
+        """
+        name = self.own.around(lines)
+        found = self._of(name, lines)
+        for caller in () if found or not name else self._leading_to(name):
+            found = found or self._of(self.own.around(caller), caller)
+        return found
+
+    def _leading_to(self, name: str) -> tuple[SourceRange, ...]:
+        """Return the statements by which the forward comes to a function that it uses, innermost first."""
+        reached = self.own.reached(self.forward, self.own.whole(self.forward))
+        return next((callers for used, _, callers in reached if used == name), ())
 
     def of_init(self, attribute: str = "") -> list[TextDifference]:
         """Return likewise where the constructors differ, or their statements that name an attribute of ``self``."""
@@ -94,6 +107,8 @@ class ModuleTexts:
         path, _, last = name.rpartition(".")
         if not path:
             return name if name in self.reference else ""
+        if path != self.forward.rpartition(".")[0] and name in self.reference:  # of a class that does the module's work
+            return name
         return self.reference.method(self.counterpart.rpartition(".")[0], last)
 
 
@@ -162,9 +177,8 @@ class _StatementSearch:
         with_text = [item for item in with_text if not _is_of_one_file(item, recorded)] or with_text
         self._item = next(iter(with_text), None)
         self._texts = texts_of(self._item, recorded) if self._item is not None else None
-        outer = next((item for item in with_text if item.call.index < (self._own or around[0]).call.index), None)
-        self._outer = texts_of(outer, recorded) if outer is not None else None
-        self._name = named.path.removeprefix(f"{outer.call.path}." if outer and outer.call.parent is not None else "")
+        outer = (item for item in with_text if item.call.index < (self._own or around[0]).call.index)
+        self._makers = [(item.call, texts) for item in outer if (texts := texts_of(item, recorded)) is not None]
 
     def claim(self) -> Claim:
         """Return the claim with its statement, and with both sides' lines."""
@@ -181,7 +195,8 @@ class _StatementSearch:
             return self._told(self._at(at_value[0], Evidence.STATEMENT), seen.wrong, seen.why)
         read = self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
         leading = [each for each in suspects if self._leads_to_seen(each)]
-        is_of_one_class = self._own is None or self._own.is_of_one_class
+        own = self._own
+        is_of_one_class = own is None or own.is_of_one_class or own.call.source is None  # torch is right: it was chosen
         # of a module of another class the constructor differs as it is, and tells nothing where values do
         constructors = self._constructors() if self._seen is None or is_of_one_class else []
         made = constructors if len(constructors) == 1 else []
@@ -226,10 +241,11 @@ class _StatementSearch:
 
     def _by_choice(self) -> Claim | None:
         """Blame where a module is made as one of another class, although the port has the reference's class too."""
-        own, outer = self._own, self._outer
-        if own is None or own.expected is None or outer is None or own.call.class_name == own.expected.class_name:
+        own = self._own
+        if own is None or own.expected is None or own.call.class_name == own.expected.class_name:
             return None
-        made = outer.of_init(self._name.partition(".")[0]) if own.expected.class_name in outer.own.classes else []
+        is_there = any(own.expected.class_name in texts.own.classes for _, texts in self._makers[:1])
+        made = next(filter(None, self._of_makers()), []) if is_there else []
         if not made:
             return None
         at = self._at(made[0], Evidence.STATEMENT if len(made) == 1 else Evidence.STATEMENTS)
@@ -297,7 +313,27 @@ class _StatementSearch:
     def _constructors(self, attribute: str = "") -> list[TextDifference]:
         """Return where the constructors of the culprit, and the one that makes it, are not the reference's."""
         own = self._texts.of_init(attribute) if self._texts is not None and self._own is self._item else []
-        return own or (self._outer.of_init(self._name.partition(".")[0]) if self._outer is not None else [])
+        if attribute:
+            own = [each for each in own if self._is_explained(attribute, each)]
+        return own or next(filter(None, self._of_makers()), [])
+
+    def _of_makers(self) -> Iterator[list[TextDifference]]:
+        """Yield where the statements that made what holds the culprit are not the reference's, the innermost first."""
+        for call, texts in self._makers:
+            around = f"{call.path}." if call.parent is not None else ""
+            name = self._named.path.removeprefix(around).partition(".")[0]
+            yield [each for each in texts.of_init(name) if f"self.{name}" in texts.own.code(each.own)]
+        yield from (texts.of_init() for _, texts in islice(self._makers, 1))
+
+    def _is_explained(self, attribute: str, made: TextDifference) -> bool:
+        """Tell whether what a constructor does otherwise can be why an attribute is another one.
+
+        Another default that the reference's module was not made with explains nothing: who made it gave the number.
+        """
+        mine, theirs = (text_of(at.file, at.first, at.last) for at in (made.own, made.reference))
+        defaults = numbers_in(theirs) - numbers_in(mine) if theirs.startswith("def ") else set()
+        held = numbers_in(self._attributes(self._own)[1].get(attribute, ""))
+        return not defaults or not held or not held.isdisjoint(numbers_in(theirs))
 
     def _by_values(self) -> Claim | None:
         """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
@@ -378,7 +414,7 @@ class _StatementSearch:
         return any(value.index in before for value, _ in values)
 
     def _values_of(self, difference: TextDifference) -> list[tuple[Value, float]]:
-        """Return what a statement computed in the call that is to blame, and how far the reference's is."""
+        """Return what a statement and its calls computed in the call to blame, and how far the reference's is."""
         item, pair = self._item, self._look.pair
         if item is None or pair is None:
             return []
@@ -388,8 +424,13 @@ class _StatementSearch:
             (value, pair.matches.distance(value.index))
             for value in port.values
             if port.is_within(value.call, call)
-            and any(difference.own.holds(line.file, line.line) for line in value.lines)
+            and any(difference.own.holds(at.file, at.line) for at in port.places(value, _below(port, value, call)))
         ]
+
+
+def _below(port: Side, value: Value, call: Call) -> Iterator[Call]:
+    """Yield the calls around a value that were made under another one."""
+    return takewhile(lambda each: each.index != call.index, port.around(value.call))
 
 
 def _of_line(evidence: Evidence) -> Evidence:

@@ -79,6 +79,7 @@ class _Hooked(NamedTuple):
     """What is the same in every call of a module."""
 
     call: Call  # its calls, but for their numbers and where they stand
+    module: torch.nn.Module
     codes: dict[int, CodeType]
 
 
@@ -178,7 +179,7 @@ class Recorder:
         call = Call(-1, path, class_of(own).__name__, -1, None, 0, source=forward_source(own), training=own.training)
         call.parameters = positional_parameters(cast("type", type(own)))
         call.has_children = next(own.children(), None) is not None
-        hooked = _Hooked(call, codes_of(own))
+        hooked = _Hooked(call, own, codes_of(own))
         if is_compiled_in_place(module):  # torch would compile its hooks
             compiled = module.__dict__["_compiled_call_impl"]
             module.__dict__["_compiled_call_impl"] = self._around(hooked, compiled)
@@ -220,7 +221,7 @@ class Recorder:
             return self.model(*args, **kwargs)
         own, function = bare(self.model), method_of(self.model, method)
         call = Call(-1, self.root_name, self.root_name, -1, None, 0, source=source_of(function), has_children=True)
-        hooked = _Hooked(replace(call, parameters=parameters_of(function), training=own.training), codes_of(own))
+        hooked = _Hooked(replace(call, parameters=parameters_of(function), training=own.training), own, codes_of(own))
         self._is_in_method = True
         try:
             return self._around(hooked, function)(*args, **kwargs)
@@ -253,7 +254,7 @@ class Recorder:
             self._thread.watch = CacheWatch()
         else:
             call.parent, call.depth = caller.call.index, caller.call.depth + 1
-            call.site, call.inner_site = locate_call(caller.hooked.codes)
+            call.site, call.inner_site = locate_call(caller.hooked.module, caller.hooked.codes)
         caches = caches_among(args, kwargs) if self._on_write is not None else ()
         stack.append(_CallUnderWay(call, hooked, sys.exc_info()[1], caches))
         leaves = self._seen(walk_inputs(args, kwargs, into_caches=len(stack) == 1))

@@ -27,22 +27,38 @@ _TORCH_FOLDER = torch.__file__.rpartition("__init__")[0]
 _SHARDING = "transformers.distributed."
 
 
-def locate_call(codes: Mapping[int, CodeType]) -> tuple[Site | None, Site | None]:
+def locate_call(parent: torch.nn.Module, codes: Mapping[int, CodeType]) -> tuple[Site | None, Site | None]:
     """Return where the running forward of the parent calls the module whose hook is running now.
 
-    The line in the forward, None for a root; and that in a method of the parent, where the call stands in one.
+    The line in the forward, None for a root; and that in a method of the parent, where the call stands in one, or in a
+    function that is given the parent and does its work, as attention processors are.
     """
     fallback: FrameType | None = None
     own: list[FrameType] = []
+    given: list[
+        FrameType
+    ] = []  # further in than the next method of the parent: a decorator of the forward is given it too
     for frame in _frames_of_caller():
         code = frame.f_code
         if id(code) in codes:
-            own.append(frame)
+            own += [*given, frame]
+            given = []
+        elif _is_given(frame, parent):
+            given.append(frame)
         elif fallback is None and code.co_name != "__call__" and not is_library(code.co_filename):
             fallback = frame
     if not own:
         return _site(fallback) if fallback else None, None
     return _site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None
+
+
+def _is_given(frame: FrameType, module: torch.nn.Module) -> bool:
+    """Tell whether a function of the user's was given a module as one of its arguments."""
+    code = frame.f_code
+    if is_library(code.co_filename):
+        return False
+    names, held = code.co_varnames[: code.co_argcount], frame.f_locals
+    return any(held.get(name) is module for name in names)
 
 
 def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:

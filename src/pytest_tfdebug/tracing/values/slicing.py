@@ -7,7 +7,9 @@ errs it names a line too many.
 from __future__ import annotations
 
 import ast
+import io
 import linecache
+import tokenize
 from dataclasses import dataclass
 from functools import lru_cache
 from textwrap import dedent
@@ -26,6 +28,7 @@ _LONGEST = 12
 #: Lines between a condition and what it leads to.
 _NEAR = 8
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Attributes and methods that tell of a tensor's form, not of its values.
 _FORM = frozenset({"shape", "size", "dim", "ndim", "device", "dtype"})
 
@@ -84,7 +87,7 @@ def function_at(site: Site) -> Function | None:
     """Return the function that a call site stands in; None where its source cannot be read."""
     tree = _parse(site.file)
     for node in ast.walk(tree) if tree else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, _FUNCTIONS):
             decorated = min((item.lineno for item in node.decorator_list), default=node.lineno)
             if site.first_line in (decorated, node.lineno) and site.line <= (node.end_lineno or 0):
                 return Function(tree, node) if tree else None
@@ -123,9 +126,46 @@ def conditions_around(file: str, line: int) -> list[str]:
     return [ast.unparse(node.test) for node in nodes if node.lineno < line <= (node.end_lineno or 0)]
 
 
+def unpacked_at(call: SourceRange) -> SourceRange | None:
+    """Return the last statement that makes a mapping which a call unpacks, ``**kwargs``.
+
+    None where the function of the call makes none: it hands on what it was given.
+    """
+    tree = _parse(call.file)
+    nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")] if tree else []
+    around = [node for node in nodes if isinstance(node, _FUNCTIONS) and node.lineno < call.first <= _end(node)]
+    if not around:
+        return None
+    unpacked = {
+        keyword.value.id
+        for node in nodes
+        if isinstance(node, ast.Call) and call.first <= node.lineno and _end(node) <= call.last
+        for keyword in node.keywords
+        if keyword.arg is None and isinstance(keyword.value, ast.Name)
+    }
+    own = (node for node in ast.walk(around[-1]) if isinstance(node, _SIMPLE) and node.lineno < call.first)
+    made = [(node.lineno, _end(node)) for node in own if _written(node) & unpacked]
+    return SourceRange(call.file, *max(made)) if made else None
+
+
+def _end(node: ast.expr | ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
 def text_of(file: str, first: int, last: int) -> str:
     """Return the text of some lines of a file without their common indentation; empty where it cannot be read."""
     return dedent("".join(linecache.getline(file, number) for number in range(first, last + 1))).rstrip()
+
+
+def numbers_in(code: str) -> set[float]:
+    """Return the numbers that are written in some lines of Python."""
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    try:
+        return {
+            float(ast.literal_eval(it.string)) for it in tokens if it.type == tokenize.NUMBER and "j" not in it.string
+        }
+    except (tokenize.TokenError, SyntaxError):  # a part of a statement
+        return set()
 
 
 def innermost_loop(tree: ast.Module, first: int, last: int) -> tuple[int, int] | None:
