@@ -283,6 +283,46 @@ def test_a_module_whose_file_both_sides_run_is_wrong_where_it_is_made(made, tmp_
     assert "Scaled has kind 'thrice'; the reference has 'twice'." in culprit.explanation
 
 
+_OF_GIVEN = """
+import torch
+
+class Inner(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.act = torch.nn.GELU(approximate=kind)
+
+    def forward(self, x):
+        return self.act(x)
+
+class Middle(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.inner = Inner(kind)
+
+    def forward(self, x):
+        return self.inner(x)
+
+class Model(torch.nn.Module):
+    def __init__(self, kind=None):
+        super().__init__()
+        kind = kind or "tanh"
+        self.middle = Middle(kind)
+
+    def forward(self, x):
+        return self.middle(x)
+"""
+
+
+def test_what_a_module_is_given_from_far_out_is_wrong_where_it_is_written(made):
+    port = made("port", _OF_GIVEN.replace('"tanh"', '"none"'))
+
+    culprit = compare(trace(made("reference", _OF_GIVEN), X), trace(port, X)).culprit
+
+    assert (culprit.path, culprit.certain) == ("middle.inner.act", True)
+    assert line_of(culprit.source) == 'kind = kind or "none"'
+    assert "GELU has approximate 'none'; the reference has 'tanh'." in culprit.explanation
+
+
 _OF_CHOICE = """
 import torch
 

@@ -244,8 +244,7 @@ class _StatementSearch:
         own = self._own
         if own is None or own.expected is None or own.call.class_name == own.expected.class_name:
             return None
-        is_there = any(own.expected.class_name in texts.own.classes for _, texts in self._makers[:1])
-        made = next(filter(None, self._of_makers()), []) if is_there else []
+        made = self._made_by() if any(own.expected.class_name in each.own.classes for _, each in self._makers) else []
         if not made:
             return None
         at = self._at(made[0], Evidence.STATEMENT if len(made) == 1 else Evidence.STATEMENTS)
@@ -266,7 +265,7 @@ class _StatementSearch:
         if not read:
             return None
         first = next(iter(read.values()))
-        made = [each for name in read for each in self._constructors(name)]
+        made = [each for name in read for each in self._constructors(name)] or self._made_by()
         beside = texts.beside(first) if texts is not None else None
         evidence = Evidence.ATTRIBUTE if len(read) == 1 else Evidence.ATTRIBUTES
         at = replace(self._named, source=first, reference=beside, evidence=evidence)
@@ -334,6 +333,14 @@ class _StatementSearch:
         defaults = numbers_in(theirs) - numbers_in(mine) if theirs.startswith("def ") else set()
         held = numbers_in(self._attributes(self._own)[1].get(attribute, ""))
         return not defaults or not held or not held.isdisjoint(numbers_in(theirs))
+
+    def _made_by(self) -> list[TextDifference]:
+        """Return where what made the culprit is not the reference's, or the one place of a constructor further out.
+
+        What a module is given goes through the constructors of all that hold it.
+        """
+        far = (texts.of_init() for _, texts in self._makers[1:])
+        return next(filter(None, self._of_makers()), []) or next((found for found in far if len(found) == 1), [])
 
     def _by_values(self) -> Claim | None:
         """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
