@@ -276,3 +276,32 @@ def test_attention_without_dropout_draws_nothing():
 
     assert report.culprit.kind != "random"
     assert "random numbers" not in str(report)
+
+
+class Hands(nn.Module):
+    def __init__(self, model, *, is_masked):
+        super().__init__()
+        self.model, self.is_masked = model, is_masked
+
+    def forward(self, x):
+        mask = torch.ones(4, 4).triu(1).bool() if self.is_masked else None
+        return self.model(x, mask=mask)
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x, mask=None):
+        return self.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+def test_an_argument_that_a_caller_had_none_of_itself_is_told_where_that_was_called():
+    model, x = pytest_tfdebug.fill(Layer().eval(), seed=0), torch.randn(2, 4, 8)
+
+    report = report_on(Hands(model, is_masked=True), Hands(model, is_masked=False), {"x": x})
+
+    line = Hands.forward.__code__.co_firstlineno + 2
+    told = "'model' takes mask and was given none; the reference had one"
+    assert first_line(report) == f"test_circumstances.py:{line} in Hands (Hands): {told}"

@@ -345,15 +345,18 @@ class Model(torch.nn.Module):
 """
 
 
-def test_a_module_of_another_class_is_wrong_where_it_is_chosen(made):
-    port = made("port", _OF_CHOICE.replace("self.pool = Most()", "self.pool = Mean()"))
+@pytest.mark.parametrize(("own", "there"), [("Mean", "Most"), ("torch.nn.Tanh", "torch.nn.Sigmoid")])
+def test_a_module_of_another_class_is_wrong_where_it_is_chosen(made, own, there):
+    reference = _OF_CHOICE.replace("self.pool = Most", f"self.pool = {there}")
+    port = made("port", reference.replace(f"self.pool = {there}", f"self.pool = {own}"))
 
-    culprit = compare(trace(made("reference", _OF_CHOICE), X), trace(port, X)).culprit
+    culprit = compare(trace(made("reference", reference), X), trace(port, X)).culprit
 
     assert (culprit.path, culprit.certain) == ("pool", True)
-    assert line_of(culprit.source) == "self.pool = Mean()"
-    assert line_of(culprit.reference) == "self.pool = Most()"
-    assert "Mean is made here; the reference makes a Most." in culprit.explanation
+    assert line_of(culprit.source) == f"self.pool = {own}()"
+    assert line_of(culprit.reference) == f"self.pool = {there}()"
+    names = [each.rpartition(".")[2] for each in (own, there)]
+    assert "{} is made here; the reference makes a {}.".format(*names) in culprit.explanation
 
 
 def test_a_wrapper_in_front_of_a_copy_pairs_by_name(made):

@@ -155,11 +155,12 @@ def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
         lacking.setdefault(name, []).append(each)
     chosen = [(name,) for name in lacking] + ([tuple(lacking)] if len(lacking) > 1 else [])
     for some in chosen:
-        first = lacking[some[0]][0].call
+        outermost, taken = _outermost(lacking[some[0]][0], lacking)
+        first = outermost.call
         parent = next(item.call for item in compared.calls if item.call.index == first.parent)
-        told = f"{first.name!r} takes {listed(some)} and was given none; the reference had one"
+        told = f"{first.name!r} takes {listed([taken, *some[1:]])} and was given none; the reference had one"
         why = "With it every output agrees."
-        at = _left_out_at(lacking[some[0]][0], some[0])
+        at = _left_out_at(outermost, taken)
         claim = Claim(parent.path, "glue", Evidence.ARGUMENT, parent.class_name, why, told, at)
         yield Circumstance(claim, lambda some=some: _given({name: lacking[name] for name in some}))  # type: ignore[misc]
 
@@ -173,6 +174,22 @@ def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
     text = "" if there is None else there.code or text_of(there.file, there.first, there.last)
     is_named = re.search(rf"\b{re.escape(name)}\s*=", text) is not None
     return own if own is None or is_named else unpacked_at(own) or own
+
+
+def _outermost(first: _Lacking, lacking: Mapping[str, list[_Lacking]]) -> tuple[_Lacking, str]:
+    """Return the outermost call that lacks what a call lacks, and as which argument: it had none to hand on."""
+    every = [(name, each) for name, some in lacking.items() for each in some]
+    name, at = next((name, each) for name, each in every if each is first)
+    while True:
+        around = (it for it in every if it[1].call.index == at.call.parent and _is_same(it[1].tensor, first.tensor))
+        found = next(around, None)
+        if found is None:
+            return at, name
+        name, at = found
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
 
 
 def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:

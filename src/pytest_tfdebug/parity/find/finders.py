@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pytest_tfdebug.parity.calls.call_notes import told_adapters
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.claims import Evidence
+from pytest_tfdebug.parity.find.returned import where_returned
 from pytest_tfdebug.parity.find.text import one_statement
 from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_of_uncompared, uncompared
 
@@ -71,8 +72,20 @@ Finder: TypeAlias = "Callable[[View], Iterator[Claim]]"
 def calls(view: View) -> Iterator[Claim]:
     """Claim the module, or the lines between two calls, where the first output outside tolerance arose.
 
-    Names that do not pair tell little: then it claims only what values do not tell.
+    Names that do not pair tell little: then it claims only what values do not tell. Of an output that is gone it claims
+    the statement that should return it.
     """
+    pair = view.look.pair if view.look is not None else None
+    for claim in _of_calls(view):
+        is_gone = claim.evidence is Evidence.NOT_COMPARED
+        yield (
+            where_returned(claim, view.compared, pair.reference.table if pair is not None else None)
+            if is_gone
+            else claim
+        )
+
+
+def _of_calls(view: View) -> Iterator[Claim]:
     claim, look = view.called, view.look
     has_nothing = view.fails is None and bool(uncompared(view.compared))
     if view.is_named:

@@ -240,11 +240,14 @@ class _StatementSearch:
         return self._told(self._at(first, evidence), does, why)
 
     def _by_choice(self) -> Claim | None:
-        """Blame where a module is made as one of another class, although the port has the reference's class too."""
+        """Blame where a module is made as one of another class, although both sides have both classes."""
         own = self._own
         if own is None or own.expected is None or own.call.class_name == own.expected.class_name:
             return None
-        made = self._made_by() if any(own.expected.class_name in each.own.classes for _, each in self._makers) else []
+        classes = {own.call.class_name, own.expected.class_name}
+        is_of_torch = own.call.source is None and own.expected.source is None
+        is_choice = is_of_torch or any(classes <= at.own.classes & at.reference.classes for _, at in self._makers)
+        made = self._made_by() if is_choice else []
         if not made:
             return None
         at = self._at(made[0], Evidence.STATEMENT if len(made) == 1 else Evidence.STATEMENTS)

@@ -65,8 +65,9 @@ def on_disk(file: str) -> str:
     return next((str(path.absolute()) for path in folders if path.is_file()), file)
 
 
-#: Share of the statements of two functions from which they are one but for the rest, and places in which they differ.
-_ALIKE, _FEW = 0.5, 3
+#: Share of the statements of two functions from which they are one but for the rest, and places in which they differ;
+#: and the share from which they are one in however many places they differ.
+_ALIKE, _FEW, _ONE = 0.5, 3, 0.85
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -228,7 +229,7 @@ def text_differences(
     mine, theirs = own.units(name), reference.units(other)
     matcher = _matcher(mine, theirs)
     changes = [places for tag, *places in matcher.get_opcodes() if tag != "equal"]
-    if matcher.ratio() < _ALIKE or len(changes) > _FEW:
+    if matcher.ratio() < (_ALIKE if len(changes) <= _FEW else _ONE):
         return
     for first, last, begin, end in (each for change in changes for each in _one_by_one(*change)):
         here, there = _shown(mine, first, last), _shown(theirs, begin, end)
