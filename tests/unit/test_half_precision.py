@@ -11,10 +11,17 @@ from bugs import BUGS
 from injections import edit
 from models import build
 from pytest_tfdebug import Trace, compare, trace
+from pytest_tfdebug.goldens.golden_file import load, save
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.port_call import PortCall
+from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.base import Settings
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.trace import in_float32
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 IDS = torch.randint(3, 60, (2, 16), generator=torch.Generator().manual_seed(0))
 HALF = [torch.bfloat16, torch.float16]
@@ -253,3 +260,23 @@ def test_a_golden_of_half_precision_keeps_its_forward_in_float32(architecture, t
     assert golden.wide is not None
     assert compare(golden, trace(copy.deepcopy(model), **inputs)).ok
     assert compare(golden, trace(port, **inputs)).culprit.path == bug.culprit
+
+
+def held_to_its_golden(port, model, inputs, path):
+    recorded = trace(model, **inputs)
+    in_float32(recorded)
+    save(path, recorded, model, "test_port")
+    call = PortCall((), dict(inputs), reference=lambda: Rerun(model, (), dict(inputs)))
+    return compare_with(load(path), port, call, CheckSettings(Tolerances(), explain_seconds=0))
+
+
+def test_a_golden_of_half_precision_is_run_once_more_in_float32_too(tmp_path):
+    model, inputs = build("gpt2")
+    model = copy.deepcopy(model).bfloat16()
+    in_training, of_another_kind = copy.deepcopy(model).train(), copy.deepcopy(model)
+    of_another_kind.transformer.h[0].mlp.act = nn.SiLU()  # new, so in training mode, which changes nothing
+
+    reports = [held_to_its_golden(port, model, inputs, tmp_path / "it") for port in (in_training, of_another_kind)]
+
+    assert [report.culprit.kind for report in reports] == ["mode", "module"]
+    assert "In eval mode every output agrees." in str(reports[0])

@@ -218,8 +218,8 @@ class _HeldModel(Comparison):
     def once_more(self) -> ParityReport:
         """Run the model once more and hold it to the golden."""
         args, kwargs = self._rerun.inputs()
-        called = replace(self.called, args=args, kwargs=kwargs)
-        return compare_with(self.golden, self.model, called, replace(self.settings, is_explained=False))
+        called, settings = replace(self.called, args=args, kwargs=kwargs), replace(self.settings, is_explained=False)
+        return _HeldModel(self.golden, self.model, called, settings, None, None, self._wider).checked()
 
     def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
         """Hold the model to what the reference gives on a part of its inputs; None if one of them has none."""
