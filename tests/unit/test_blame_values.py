@@ -382,6 +382,25 @@ def test_a_value_that_is_computed_and_not_returned_is_named():
     assert "uses the wrong operand here; the port computes the right one too" in culprit.explanation
 
 
+class ReboundInput(Block):
+    def forward(self, h):
+        h = self.n1(h)
+        h = h + self.att(h)  # BUG: the sum takes the normed input
+        return h + self.ffn(self.n2(h))
+
+
+def test_sum_that_takes_the_normed_input_is_named_though_a_layer_without_norm_is_right():
+    """As in a port of ModernBERT, whose first layer has no norm: there the line does right, for another reason."""
+    reference, port = Reference(), Port(ReboundInput)
+    port.blocks[0] = ReboundInput()
+    reference.layers[0].before, port.blocks[0].n1 = nn.Identity(), nn.Identity()
+
+    culprit = report_of(reference, port).culprit
+
+    assert culprit.path == "blocks.1"
+    assert ["# BUG" in line for line in shown_of(culprit)] == [True]
+
+
 class TakesTheFirst(nn.Module):
     """Takes another than the last of what its trunk made."""
 

@@ -222,6 +222,10 @@ def _is_final(claim: Claim, _proofs: Sequence[Claim]) -> bool:
     return claim.kind in FINAL
 
 
+def _is_of_found_names(claim: Claim, _proofs: Sequence[Claim]) -> bool:
+    return claim.evidence is Evidence.FOUND_CALLS
+
+
 def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
     return claim.kind not in _PLAIN and any(each.path == claim.path for each in proofs)
 
@@ -260,6 +264,9 @@ def _always(_claim: Claim, _proofs: Sequence[Claim]) -> bool:
 #: What becomes of the best claim where changes were tried that mend every output; the first that applies.
 MEETINGS = (
     Meeting("With other inputs, or in another dtype, any change may seem to mend.", _is_final, _believed),
+    Meeting(
+        "Which module is which was found, not given: what was tried tells more.", _is_of_found_names, _proof_believed
+    ),
     Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
     Meeting("The caller gave the number; the proof changed where it is used.", _was_given, _with_change),
     Meeting("Other code does here what a module does there.", _is_other_code, _proof_believed),

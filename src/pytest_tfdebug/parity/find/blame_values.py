@@ -302,7 +302,7 @@ class _AtTolerance:
         meant = {own for made in theirs for own in pair.back_matches.within(made, pair.tolerance)}
         if not mine or not meant:
             return None
-        return pair.found("operand", chooser(self._port, self._around(first), mine[:1], meant), [first], other)
+        return pair.found("operand", chooser(self._port, self._around(first, mine[0]), mine[:1], meant), [first], other)
 
     def _left_out(self, first: Value | None, origin: Value) -> Finding:
         """Blame the innermost call, around where a step is missed, that has all it takes."""
@@ -311,10 +311,20 @@ class _AtTolerance:
         around = call_of_missing(pair.pair, origin, pair.tolerance)
         return Finding("left-out", call, [] if beside is None else [beside], origin, around)
 
-    def _around(self, first: Value) -> list[Call]:
-        """Return the calls around a value, innermost first, without one whose line does right elsewhere."""
-        calls = self._port.with_code(first.call)
-        is_right = calls[0].index == first.call and self._counterparts.agrees_elsewhere(first)
+    def _around(self, first: Value, wrong: int) -> list[Call]:
+        """Return the calls around a value, innermost first, without one whose line takes the right operand elsewhere.
+
+        It shows nothing of that choice where the operand comes from somewhere else: ``x = x + self.attend(x)`` is right
+        in a first layer without a norm, where ``x`` is what the layer was given, and wrong where it is the norm's.
+        """
+        port, calls = self._port, self._port.with_code(first.call)
+        is_given, place = port.is_given(calls[0], wrong), [*first.producers, wrong].index(wrong)
+        alike = (
+            port.is_given(port.call_of(value), made) == is_given
+            for value in self._counterparts.alike_elsewhere(first)
+            for made in value.producers[place : place + 1]
+        )
+        is_right = calls[0].index == first.call and any(alike)
         return calls[1:] or calls if is_right else calls
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:

@@ -136,10 +136,12 @@ def _source_there(item: CallComparison, recorded: Values | None) -> SourceRange 
     return next(filter(None, ran), expected.source)
 
 
-def _is_of_one_file(item: CallComparison, recorded: Values | None) -> bool:
-    """Tell whether a call and its expected one run one file: a library's, or theirs under two configurations."""
+def _is_of_one_forward(item: CallComparison, recorded: Values | None) -> bool:
+    """Tell whether a call and its expected one run the same lines: a library's, or theirs under two configurations."""
     own, there = item.call.source, _source_there(item, recorded)
-    return own is not None and there is not None and on_disk(own.file) == on_disk(there.file)
+    if own is None or there is None or item.expected is None:
+        return False
+    return on_disk(own.file) == on_disk(there.file) and item.call.class_name == item.expected.class_name
 
 
 def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> bool:
@@ -174,7 +176,7 @@ class _StatementSearch:
         self._own = next((item for item in around if item.call.path == named.path), None)
         with_text = [item for item in around if item.call.source is not None]
         # what both run of one file is right: what was made of it may be wrong
-        with_text = [item for item in with_text if not _is_of_one_file(item, recorded)] or with_text
+        with_text = [item for item in with_text if not _is_of_one_forward(item, recorded)] or with_text
         self._item = next(iter(with_text), None)
         self._texts = texts_of(self._item, recorded) if self._item is not None else None
         outer = (item for item in with_text if item.call.index < (self._own or around[0]).call.index)
