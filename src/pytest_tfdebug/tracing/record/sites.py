@@ -33,23 +33,16 @@ def locate_call(parent: torch.nn.Module, codes: Mapping[int, CodeType]) -> tuple
     The line in the forward, None for a root; and that in a method of the parent, where the call stands in one, or in a
     function that is given the parent and does its work, as attention processors are.
     """
-    fallback: FrameType | None = None
-    own: list[FrameType] = []
-    given: list[
-        FrameType
-    ] = []  # further in than the next method of the parent: a decorator of the forward is given it too
-    for frame in _frames_of_caller():
-        code = frame.f_code
-        if id(code) in codes:
-            own += [*given, frame]
-            given = []
-        elif _is_given(frame, parent):
-            given.append(frame)
-        elif fallback is None and code.co_name != "__call__" and not is_library(code.co_filename):
-            fallback = frame
+    frames = _frames_of_caller()
+    own = [place for place, frame in enumerate(frames) if id(frame.f_code) in codes]
     if not own:
+        users = (each for each in frames if not is_library(each.f_code.co_filename))
+        fallback = next((each for each in users if each.f_code.co_name != "__call__"), None)
         return _site(fallback) if fallback else None, None
-    return _site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None
+    within = frames[: own[-1]]  # a decorator around the forward is given the parent too
+    inner = next((each for each in within if id(each.f_code) in codes or _is_given(each, parent)), None)
+    outer = frames[own[-1]]
+    return _site(outer), _site(inner) if inner is not None and inner.f_code is not outer.f_code else None
 
 
 def _is_given(frame: FrameType, module: torch.nn.Module) -> bool:
