@@ -410,12 +410,13 @@ class _StatementSearch:
         return replace(named, reference=beside, why=f"{named.why} {why}")
 
     def _is_right(self, difference: TextDifference) -> bool:
-        """Tell whether what a statement computes is what the reference computes too.
+        """Tell whether what a statement computes, itself and by its calls, is what the reference computes too.
 
         Numbers, flags and masks are not known to be, nor is the order of elements.
         """
-        values = [] if difference.is_left_out else self._values_of(difference)
-        return bool(values) and all(_is_known(*each) for each in values)
+        if difference.is_left_out or not self._values_of(difference):
+            return False
+        return all(_is_known(*each) for each in self._values_of(difference, by_calls=True))
 
     def _leads_to_seen(self, difference: TextDifference) -> bool:
         """Tell whether the value that is wrong was computed from what a statement computed, if that is any value."""
@@ -425,8 +426,11 @@ class _StatementSearch:
         before = pair.port.ancestors(*(value.index for value in finding.values[:1]))
         return any(value.index in before for value, _ in values)
 
-    def _values_of(self, difference: TextDifference) -> list[tuple[Value, float]]:
-        """Return what a statement and its calls computed in the call to blame, and how far the reference's is."""
+    def _values_of(self, difference: TextDifference, *, by_calls: bool = False) -> list[tuple[Value, float]]:
+        """Return what a statement computed in the call that is to blame, and how far the reference's is.
+
+        With ``by_calls`` what was computed in the calls that it made counts too.
+        """
         item, pair = self._item, self._look.pair
         if item is None or pair is None:
             return []
@@ -436,7 +440,10 @@ class _StatementSearch:
             (value, pair.matches.distance(value.index))
             for value in port.values
             if port.is_within(value.call, call)
-            and any(difference.own.holds(at.file, at.line) for at in port.places(value, _below(port, value, call)))
+            and any(
+                difference.own.holds(at.file, at.line)
+                for at in port.places(value, _below(port, value, call) if by_calls else ())
+            )
         ]
 
 
