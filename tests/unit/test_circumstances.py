@@ -1,6 +1,7 @@
 """A port that is right, and was run or called otherwise than its reference: that is told, and no line is blamed."""
 
 import copy
+import importlib
 import linecache
 
 import pytest
@@ -279,13 +280,14 @@ def test_attention_without_dropout_draws_nothing():
 
 
 class Hands(nn.Module):
-    def __init__(self, model, *, is_masked):
+    def __init__(self, model, other, *, is_masked):
         super().__init__()
-        self.model, self.is_masked = model, is_masked
+        self.model, self.other, self.is_masked = model, other, is_masked
 
     def forward(self, x):
         mask = torch.ones(4, 4).triu(1).bool() if self.is_masked else None
-        return self.model(x, mask=mask)
+        x = self.model(x, mask=mask)
+        return self.other(x, memory_mask=mask)
 
 
 class Layer(nn.Module):
@@ -293,15 +295,51 @@ class Layer(nn.Module):
         super().__init__()
         self.inner = nn.MultiheadAttention(8, 2, batch_first=True)
 
-    def forward(self, x, mask=None):
+    def forward(self, x, mask=None, memory_mask=None):
+        mask = memory_mask if mask is None else mask
         return self.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
 def test_an_argument_that_a_caller_had_none_of_itself_is_told_where_that_was_called():
-    model, x = pytest_tfdebug.fill(Layer().eval(), seed=0), torch.randn(2, 4, 8)
+    layers, x = [pytest_tfdebug.fill(Layer().eval(), seed=seed) for seed in (0, 1)], torch.randn(2, 4, 8)
 
-    report = report_on(Hands(model, is_masked=True), Hands(model, is_masked=False), {"x": x})
+    report = report_on(Hands(*layers, is_masked=True), Hands(*layers, is_masked=False), {"x": x})
 
     line = Hands.forward.__code__.co_firstlineno + 2
     told = "'model' takes mask and was given none; the reference had one"
     assert first_line(report) == f"test_circumstances.py:{line} in Hands (Hands): {told}"
+
+
+_MASKS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        mask = self.made(x)
+        return self.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+    def made(self, x):
+        mask = None
+        if x.ndim == 3:
+            mask = torch.ones(4, 4).triu(1).bool()
+        return mask
+"""
+
+
+def test_an_argument_that_a_helper_no_longer_makes_is_told_there(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    made = {"with_mask": _MASKS, "without_mask": _MASKS.replace("x.ndim == 3", "x.ndim == 2")}
+    models = []
+    for name, text in made.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        models.append(pytest_tfdebug.fill(importlib.import_module(name).Model().eval(), seed=0))
+
+    culprit = report_on(*models, {"x": torch.randn(2, 4, 8)}).culprit
+
+    assert culprit.wrong == "'inner' takes attn_mask and was given none; the reference had one"
+    assert (culprit.source.first, culprit.reference.first, culprit.function) == (16, 16, "made")

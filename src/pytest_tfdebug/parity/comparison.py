@@ -17,7 +17,7 @@ from pytest_tfdebug.parity.calls.noise import (
     without_jumps,
 )
 from pytest_tfdebug.parity.calls.other_numbers import other_numbers
-from pytest_tfdebug.parity.find.circumstances import of_circumstances
+from pytest_tfdebug.parity.find.circumstances import of_circumstances, where_made
 from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads
 from pytest_tfdebug.parity.find.several import faults_beside
@@ -254,7 +254,9 @@ class Comparison(ABC):
     def _explained(self, found: Ended) -> ParityReport:
         mask, own = "", self.again[0]
         if self.asks(found) and found.fails is not False and isinstance(own, Rerun):
-            claim = of_circumstances(found.judged.compared, self.expected, own, self.once_more)
+            claim, expected = of_circumstances(found.judged.compared, self.expected, own, self.once_more), self.again[1]
+            if claim is not None and isinstance(expected, Rerun):
+                claim = where_made(claim, found.judged.compared, expected)
             found = replace(found, circumstance=claim)
         if self.asks(found):
             beside, mask = self._beside_pads() if found.fails else (None, "")

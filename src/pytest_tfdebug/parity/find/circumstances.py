@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.parity.claims import Claim, Evidence
-from pytest_tfdebug.records import FAILING
+from pytest_tfdebug.parity.find.text import texts_of
+from pytest_tfdebug.records import FAILING, SourceRange
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, uncompiled
 from pytest_tfdebug.tracing.record.signatures import input_name, named_inputs, parameters_by_path
+from pytest_tfdebug.tracing.record.sites import forward_source
 from pytest_tfdebug.tracing.values.slicing import text_of, unpacked_at
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.parity.tensors.compared import Compared
-    from pytest_tfdebug.records import Call, CallComparison, SourceRange, TensorRecord
+    from pytest_tfdebug.records import Call, CallComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -174,6 +176,24 @@ def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
     text = "" if there is None else there.code or text_of(there.file, there.first, there.last)
     is_named = re.search(rf"\b{re.escape(name)}\s*=", text) is not None
     return own if own is None or is_named else unpacked_at(own) or own
+
+
+def where_made(claim: Claim, compared: Compared, reference: Rerun) -> Claim:
+    """Return a claim on an argument with the statement that made none, if that alone is not the reference's."""
+    item = next((each for each in compared.calls if each.call.path == claim.path), None)
+    if claim.evidence is not Evidence.ARGUMENT or item is None or item.expected is None:
+        return claim
+    path = "" if item.expected.parent is None else item.expected.path
+    module = modules_by_path(reference.model).get(path)
+    lines, at, ran = item.call.source, claim.source, None if module is None else forward_source(module)
+    texts = None if ran is None else texts_of(item, None, ran)
+    if lines is None or at is None or texts is None or not lines.holds(at.file, at.first):
+        return claim
+    differences = texts.differences(SourceRange(lines.file, lines.first, at.last))
+    if len(differences) != 1:
+        return claim
+    own, there, name, _, callers = differences[0]
+    return replace(claim, source=own, reference=there, function=name if callers else "", callers=callers)
 
 
 def _outermost(first: _Lacking, lacking: Mapping[str, list[_Lacking]]) -> tuple[_Lacking, str]:

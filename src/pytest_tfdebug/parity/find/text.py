@@ -112,9 +112,12 @@ class ModuleTexts:
         return self.reference.method(self.counterpart.rpartition(".")[0], last)
 
 
-def texts_of(item: CallComparison, recorded: Values | None) -> ModuleTexts | None:
-    """Return the texts of a call and of its expected one; None where one cannot be read, or is not as recorded."""
-    there = _source_there(item, recorded)
+def texts_of(item: CallComparison, recorded: Values | None, ran: SourceRange | None = None) -> ModuleTexts | None:
+    """Return the texts of a call and of its expected one; None where one cannot be read, or is not as recorded.
+
+    ``ran`` are the lines of the expected one's forward, where its module is at hand.
+    """
+    there = ran or _source_there(item, recorded)
     if item.call.source is None or there is None:
         return None
     own, reference = source_file(item.call.source.file), source_file(there.file)
