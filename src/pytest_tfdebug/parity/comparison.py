@@ -254,9 +254,9 @@ class Comparison(ABC):
     def _explained(self, found: Ended) -> ParityReport:
         mask, own = "", self.again[0]
         if self.asks(found) and found.fails is not False and isinstance(own, Rerun):
-            claim, expected = of_circumstances(found.judged.compared, self.expected, own, self.once_more), self.again[1]
-            if claim is not None and isinstance(expected, Rerun):
-                claim = where_made(claim, found.judged.compared, expected)
+            claim = of_circumstances(found.judged.compared, self.expected, own, self.once_more)
+            if claim is not None and self.reference is not None:
+                claim = where_made(claim, found.judged.compared, self.reference)
             found = replace(found, circumstance=claim)
         if self.asks(found):
             beside, mask = self._beside_pads() if found.fails else (None, "")

@@ -178,13 +178,13 @@ def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
     return own if own is None or is_named else unpacked_at(own) or own
 
 
-def where_made(claim: Claim, compared: Compared, reference: Rerun) -> Claim:
+def where_made(claim: Claim, compared: Compared, reference: Callable[[], Rerun]) -> Claim:
     """Return a claim on an argument with the statement that made none, if that alone is not the reference's."""
     item = next((each for each in compared.calls if each.call.path == claim.path), None)
     if claim.evidence is not Evidence.ARGUMENT or item is None or item.expected is None:
         return claim
     path = "" if item.expected.parent is None else item.expected.path
-    module = modules_by_path(reference.model).get(path)
+    module = modules_by_path(reference().model).get(path)
     lines, at, ran = item.call.source, claim.source, None if module is None else forward_source(module)
     texts = None if ran is None else texts_of(item, None, ran)
     if lines is None or at is None or texts is None or not lines.holds(at.file, at.first):
