@@ -42,7 +42,8 @@ class Gain(NamedTuple):
     """What a run gives that the port does not."""
 
     found: dict[int, int]  # values of the reference that appear -> the values of the port that they are
-    lost: int  # values that were right and appear nowhere any more, and the first wrong one where it stays so
+    # values that were right and appear nowhere any more, and the first wrong one if it and an output of it stay so
+    lost: int
     joined: frozenset[int]  # those that appear and join what has changed with what has not, and comes of weights
 
 
@@ -79,6 +80,19 @@ class Round:
             return False
         return not made.issubset(changed) and (step in edits or not made.isdisjoint(changed))
 
+    def _reaches_output(self, place: int, right: Collection[int]) -> bool:
+        """Tell whether an output is computed from a value of the port by a way on which nothing is right."""
+        side = self.pair.port
+        results, seen, todo = {index for _, index in side.table.results}, {place}, [place]
+        while todo:
+            at = todo.pop()
+            if at in results:
+                return True
+            new = [user for user in side.users.get(at, ()) if user not in right and user not in seen]
+            seen.update(new)
+            todo += new
+        return False
+
     def _are_counterparts(self, own: int, other: int) -> bool:
         """Tell whether two values are results of one kind of operator that is given the same parameters."""
         mine, theirs = self.pair.port.values[own], self.pair.reference.values[other]
@@ -111,7 +125,8 @@ class Round:
         found: dict[int, int] = {}
         left: set[int] = set()  # what was right and has changed
         kept: set[int] = set()  # what the reference has of all that has changed
-        foreign = wrong = 0
+        right: set[int] = set()  # which values of the port that is
+        foreign, wrong = 0, False
         first = next(iter(search.firsts()), None)
 
         def look(index: int, tensor: torch.Tensor) -> bool:
@@ -125,18 +140,20 @@ class Round:
             there = search.find(tensor)
             if there is not None:
                 kept.add(there)
+                right.add(index)
                 if search.is_missing[there] and there not in skip:
                     found.setdefault(there, index)
                 return False
             foreign += 1
-            wrong += first is not None and first.index == index
+            wrong = wrong or (first is not None and first.index == index)
             return foreign > patience and not found
 
         try:
             changed = search.forward.replay.run(edits, instead, look)
         except NOT_COMPUTED:
             return None
-        lost = wrong + sum(kept.isdisjoint(self.pair.matches.within(index, search.same)) for index in left)
+        lost = int(wrong and first is not None and self._reaches_output(first.index, right))
+        lost += sum(kept.isdisjoint(self.pair.matches.within(index, search.same)) for index in left)
         joined = frozenset(there for there, own in found.items() if self._joins(own, changed, edits))
         return Gain(found, lost, joined)
 

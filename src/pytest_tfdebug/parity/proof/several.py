@@ -37,7 +37,7 @@ _MOST = 24
 _BUDGETS = 3
 #: Shares of what is left of the budget for one change that makes all outputs agree, before several are looked for:
 #: where one value of the reference does, and where that leads to another difference.
-_TO_ONE, _TO_ONE_OF_SEVERAL = 0.5, 0.3
+_TO_ONE, _TO_ONE_OF_SEVERAL = 0.9, 0.3
 #: Shares of what is left of the budget for the value that leads past a fault, and with the changes that mend it.
 _TO_PAST, _TO_CHANGES = 0.3, 0.6
 #: Share of what is left of it for one change that mends the last fault, before one that mends a part is looked for.
@@ -334,7 +334,7 @@ class _Changes:
         """
         if self._past is None:
             return []
-        within = self._at.skipped(self._past.other)
+        within = {*self._at.skipped(self._past.other), self._past.other}
         seen = {id(change) for option in self._weak for change in option.changes}
         for change, reached in self._search.leading():
             if reached in within and id(change) not in seen and not is_over():
