@@ -38,7 +38,7 @@ def test_every_public_name_resolves():
         assert getattr(pytest_tfdebug, name) is not None
 
 
-def test_the_plugin_imports_no_heavy_module():
+def test_plugin_imports_no_heavy_module():
     code = "import sys, pytest_tfdebug.plugin; print(*{name.partition('.')[0] for name in sys.modules})"
 
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
@@ -46,7 +46,7 @@ def test_the_plugin_imports_no_heavy_module():
     assert not HEAVY & set(loaded)
 
 
-def test_a_model_that_is_not_of_transformers_is_traced_and_compared_without_it():
+def test_model_that_is_not_of_transformers_is_traced_and_compared_without_it():
     done = subprocess.run([sys.executable, "-c", UNUSED], check=False, capture_output=True, text=True)
 
     assert (done.stdout, done.stderr) == ("True\n", "")

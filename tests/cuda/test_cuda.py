@@ -45,7 +45,7 @@ def wrong():
     return model
 
 
-def test_a_trace_of_the_cpu_holds_the_device_and_the_reverse(tmp_path):
+def test_trace_of_the_cpu_holds_the_device_and_the_reverse(tmp_path):
     here, there = trace(llama(), IDS), trace(on_device(llama()), IDS.to(DEVICE))
     here.save(tmp_path / "cpu.safetensors")
     there.save(tmp_path / "device.safetensors")
@@ -57,7 +57,7 @@ def test_a_trace_of_the_cpu_holds_the_device_and_the_reverse(tmp_path):
             assert report.coverage.compared == report.coverage.expected
 
 
-def test_a_bug_on_the_device_is_named():
+def test_bug_on_the_device_is_named():
     expected = trace(llama(), IDS)
 
     report = compare(expected, trace(on_device(wrong()), IDS.to(DEVICE)))

@@ -68,7 +68,7 @@ def test_goldens_hold_the_bare_model_and_the_wrapped_one_alike(run, way):
     run().assert_outcomes(passed=2)
 
 
-def test_a_bug_behind_a_method_and_a_wrapper_is_named(run):
+def test_bug_behind_a_method_and_a_wrapper_is_named(run):
     run("--tf-golden=update").assert_outcomes(passed=2)
 
     result = run(WAY="averaged", WRONG="1")
@@ -77,7 +77,7 @@ def test_a_bug_behind_a_method_and_a_wrapper_is_named(run):
     result.stdout.fnmatch_lines_random(["*act (GELU)*"])
 
 
-def test_a_bug_in_a_compiled_model_fails_by_its_output(run):
+def test_bug_in_a_compiled_model_fails_by_its_output(run):
     run("--tf-golden=update").assert_outcomes(passed=2)
 
     result = run("-k", "forward", WAY="compiled", WRONG="1")
@@ -86,7 +86,7 @@ def test_a_bug_in_a_compiled_model_fails_by_its_output(run):
     result.stdout.fnmatch_lines(["*The model is compiled: only its own inputs and outputs can be seen.*"])
 
 
-def test_an_unknown_method_is_refused(run, pytester):
+def test_unknown_method_is_refused(run, pytester):
     pytester.makepyfile(
         test_model="from model import X, model\ndef test_it(tf_golden):\n    tf_golden.check(model.encod, X)\n"
     )

@@ -51,11 +51,11 @@ def run(request, pytester, tmp_path):
 
 
 @pytest.mark.as_run("offloaded", works="Weights may be on the CPU or on disk.")
-def test_an_offloaded_model_is_held_to_the_golden_of_the_whole_one(run):
+def test_offloaded_model_is_held_to_the_golden_of_the_whole_one(run):
     run(Model()).assert_outcomes(passed=1)
 
 
-def test_a_bug_in_an_offloaded_model_is_named_and_its_weights_are_the_recorded_ones(run):
+def test_bug_in_an_offloaded_model_is_named_and_its_weights_are_the_recorded_ones(run):
     wrong = Model()
     wrong.act = nn.GELU()
 

@@ -51,17 +51,17 @@ def model_that_returns(how, *, is_stale=False):
 
 
 @pytest.mark.parametrize("how", RETURNED)
-def test_a_cache_is_found_where_it_is_returned(how):
+def test_cache_is_found_where_it_is_returned(how):
     pytest_tfdebug.assert_invariant(*model_that_returns(how), "cache")
 
 
 @pytest.mark.parametrize("how", RETURNED)
-def test_a_stale_cache_fails_wherever_it_is_returned(how):
+def test_stale_cache_fails_wherever_it_is_returned(how):
     with pytest.raises(InvarianceError, match="gives another answer with its cache"):
         pytest_tfdebug.assert_invariant(*model_that_returns(how, is_stale=True), "cache")
 
 
-def test_a_forward_that_returns_no_cache_has_not_been_checked(monkeypatch):
+def test_forward_that_returns_no_cache_has_not_been_checked(monkeypatch):
     monkeypatch.setitem(RETURNED, "not at all", lambda output: {"logits": output.logits})
 
     with pytest.raises(InvarianceError, match=r"invariant\('cache'\) checked nothing") as caught:

@@ -36,7 +36,7 @@ def catalogue():
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tolerance", ["dtype", "fp64"])
-def test_a_copy_of_a_model_agrees_with_it_in_every_tensor(architecture, tolerance):
+def test_copy_of_a_model_agrees_with_it_in_every_tensor(architecture, tolerance):
     model, inputs, expected = reference(architecture)
 
     actual = pytest_tfdebug.trace(copy.deepcopy(model), **inputs)
@@ -61,7 +61,7 @@ def test_floors_name_the_culprit_too(architecture):
 
 
 @pytest.mark.parametrize("bug", list(catalogue()))
-def test_the_culprit_of_an_injected_bug_is_named(bug: Bug):
+def test_culprit_of_an_injected_bug_is_named(bug: Bug):
     model, inputs, expected = reference(bug.architecture)
     port = copy.deepcopy(model)
     bug.inject(port)

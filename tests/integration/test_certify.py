@@ -64,7 +64,7 @@ def kills(pytester):
     return next(check["kills"] for check in checks if check["check"] == "certify")
 
 
-def test_a_window_that_no_input_reaches_is_named(certified, pytester):
+def test_window_that_no_input_reaches_is_named(certified, pytester):
     result = certified(10, "--tf-json=checks.json")
 
     result.assert_outcomes(passed=1)
@@ -85,13 +85,13 @@ def test_a_window_that_no_input_reaches_is_named(certified, pytester):
     assert found["tried"] == found["caught"] + found["raised"] + len(found["survivors"]) <= 40
 
 
-def test_an_input_beyond_the_window_catches_them(certified, pytester):
+def test_input_beyond_the_window_catches_them(certified, pytester):
     certified(80, "--tf-json=checks.json").assert_outcomes(passed=1)
 
     assert not [each for each in kills(pytester)["survivors"] if each["shown_by"]]
 
 
-def test_a_certified_port_is_as_it_was(certified, pytester):
+def test_certified_port_is_as_it_was(certified, pytester):
     certified(10).assert_outcomes(passed=1)
 
     import windowed

@@ -30,7 +30,7 @@ def _with_a_search(monkeypatch):
     monkeypatch.setattr("pytest_tfdebug.parity.proof.prove.SECONDS", 5.0)
 
 
-def test_a_golden_is_recorded_then_held_then_names_what_differs(pytester):
+def test_golden_is_recorded_then_held_then_names_what_differs(pytester):
     pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.0"))
 
     missing = pytester.runpytest_inprocess()
@@ -53,7 +53,7 @@ def test_a_golden_is_recorded_then_held_then_names_what_differs(pytester):
     )
 
 
-def test_the_change_of_the_reference_that_gives_the_arrays_is_proved(pytester):
+def test_change_of_the_reference_that_gives_the_arrays_is_proved(pytester):
     pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.0"))
     pytester.runpytest_inprocess("--tf-golden=update")
     pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.0").replace("gelu(", "silu("))

@@ -86,7 +86,7 @@ def edit(file, old, new):
     file.write_text(text.replace(old, new))
 
 
-def test_the_workflow_passes_and_then_shows_a_changed_model_and_a_new_skip(repository):
+def test_workflow_passes_and_then_shows_a_changed_model_and_a_new_skip(repository):
     assert shell("pytest -q tests/test_guard.py --tf-golden=update -p no:cacheprovider").returncode == 0
     clean = workflow()
     assert {name: step.returncode for name, step in clean.items()} == dict.fromkeys(clean, 0), clean
@@ -102,7 +102,7 @@ def test_the_workflow_passes_and_then_shows_a_changed_model_and_a_new_skip(repos
     assert re.search(r"^::error file=tests/models/alpha/test_modeling_alpha.py", skips.stdout, re.MULTILINE)
 
 
-def test_the_tutorial_on_skips_goes_as_it_says(repository):
+def test_tutorial_on_skips_goes_as_it_says(repository):
     page = (ROOT / "docs/tutorials/skips-in-ci.md").read_text(encoding="utf-8")
     one, clean, new, stale, run = re.findall(r"```console\n\$ (.*?)\n```", page)
     shown = [text.splitlines() for text in re.findall(r"```text\n(.*?)```", page, re.DOTALL)]
@@ -116,7 +116,7 @@ def test_the_tutorial_on_skips_goes_as_it_says(repository):
         assert [line for line in expected if line not in step.stdout.splitlines()] == []
 
 
-def test_the_hook_fails_on_a_new_skip_alone(repository):
+def test_hook_fails_on_a_new_skip_alone(repository):
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     command = " ".join([hook["entry"], *hook["args"]])
     file = "tests/models/alpha/test_modeling_alpha.py"
@@ -131,7 +131,7 @@ def test_the_hook_fails_on_a_new_skip_alone(repository):
     assert shell("git status --porcelain").stdout.split() == ["M", file]
 
 
-def test_the_entry_for_checkers_of_transformers_fails_on_a_new_skip_and_looks_at_the_files_that_make_one(repository):
+def test_entry_for_checkers_of_transformers_fails_on_a_new_skip(repository):
     page = (ROOT / "docs/how-to/unittest.md").read_text(encoding="utf-8")
     (script,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CHECKER_CONFIG" in text)
     (config,) = (node.value for node in ast.parse(script).body if isinstance(node, ast.Assign))

@@ -58,7 +58,7 @@ def test_random_weights_fail_a_test_that_passes(run, bert):
     )
 
 
-def test_a_silenced_log_hides_nothing(run):
+def test_silenced_log_hides_nothing(run):
     result = run(
         """
         import pytest
@@ -244,7 +244,7 @@ def test_wrong_marker_arguments_are_named(run):
     ("allow", "told"),
     [("['classifier(']", "'classifier(' is not a regular expression (missing ), *"), ("[3]", "3 is not a regular *")],
 )
-def test_an_allowed_key_that_is_no_regular_expression_is_a_usage_error(run, allow, told):
+def test_allowed_key_that_is_no_regular_expression_is_a_usage_error(run, allow, told):
     result = run(f"import pytest\n\n@pytest.mark.invariant('clean_load', allow={allow})\ndef test_it():\n    pass\n")
 
     result.assert_outcomes(errors=1)

@@ -92,7 +92,7 @@ class NeedsFullPrecision(LlamaForCausalLM):
         return output
 
 
-def test_a_weight_that_is_not_saved_is_found():
+def test_weight_that_is_not_saved_is_found():
     class LosesAWeight(LlamaForCausalLM):
         def save_pretrained(self, folder):
             kept = {key: value for key, value in self.state_dict().items() if key != "model.norm.weight"}
@@ -113,26 +113,26 @@ def test_parameters_that_matter_and_have_no_gradient_are_found():
     assert "lm_head.weight" not in finding.failure
 
 
-def test_the_module_that_cuts_the_graph_is_named():
+def test_module_that_cuts_the_graph_is_named():
     finding = found(CutsInsideOfALayer, "gradients")
 
     assert "model.layers.1.mlp.inner.down_proj.weight" in finding.failure
     assert (finding.culprit.path, finding.culprit.class_name) == ("model.layers.1.mlp", "DetachedMLP")
 
 
-def test_a_parameter_without_effect_is_a_note():
+def test_parameter_without_effect_is_a_note():
     finding = found(HasASpareToken, "gradients")
 
     assert not finding.failure
     assert finding.note.endswith("mask_token")
 
 
-def test_an_answer_that_depends_on_use_cache_is_found():
+def test_answer_that_depends_on_use_cache_is_found():
     assert "use_cache=True against use_cache=False" in found(DropsTheCache, "use_cache").failure
     assert found(LlamaForCausalLM, "use_cache") == found(LlamaForCausalLM, "overflow")
 
 
-def test_a_model_that_raises_in_another_dtype_breaks_that_promise_at_a_line():
+def test_model_that_raises_in_another_dtype_breaks_that_promise_at_a_line():
     finding = found(NeedsFullPrecision, "dtype")
 
     assert re.match(r"test_conformance.py:\d+ in .*: raises where the plain call does not\n", finding.failure)
@@ -153,7 +153,7 @@ class Careless(LlamaForCausalLM):
         return super().forward(self.clamps(input_ids), **kwargs)
 
 
-def test_a_model_that_writes_into_its_inputs_is_found_with_the_module():
+def test_model_that_writes_into_its_inputs_is_found_with_the_module():
     finding = found(Careless, "inputs")
 
     assert finding.failure.splitlines()[0] == "Careless changes its inputs: ['input_ids'], in clamps (Clamps)."
@@ -165,7 +165,7 @@ class ClampsFirst(LlamaForCausalLM):
         return super().forward(input_ids.clamp_(max=7), **kwargs)
 
 
-def test_a_model_that_writes_before_it_calls_a_module_is_found_itself():
+def test_model_that_writes_before_it_calls_a_module_is_found_itself():
     finding = found(ClampsFirst, "inputs")
 
     told = "ClampsFirst changes its inputs: ['input_ids'], in its own forward (ClampsFirst)."
@@ -180,7 +180,7 @@ class PutsIntoADict(LlamaForCausalLM):
         return super().forward(input_ids, **kwargs)
 
 
-def test_a_model_that_puts_tensors_into_a_dict_it_was_given_is_found():
+def test_model_that_puts_tensors_into_a_dict_it_was_given_is_found():
     finding = found(PutsIntoADict, "inputs", input_ids=IDS, features={"mask": torch.ones_like(IDS)})
 
     told = "PutsIntoADict changes its inputs: ['features']['embeddings'], ['features']['mask'], in its own forward"
@@ -195,7 +195,7 @@ class OneStepBack(LlamaForCausalLM):
         return super().forward(input_ids, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
 
 
-def test_a_cache_that_is_off_by_one_position_says_position():
+def test_cache_that_is_off_by_one_position_says_position():
     finding = found(OneStepBack, "cache")
 
     assert finding.diagnosis == (
@@ -208,7 +208,7 @@ class DropsItsMask(LlamaForCausalLM):
         return super().forward(input_ids, **kwargs)
 
 
-def test_a_mask_that_never_arrives_is_placed_once():
+def test_mask_that_never_arrives_is_placed_once():
     broken = {
         promise.name: finding
         for promise in PROMISES
@@ -221,7 +221,7 @@ def test_a_mask_that_never_arrives_is_placed_once():
     assert "the mask has no effect on it" in found(DropsItsMask, "cache").note
 
 
-def test_a_model_that_cannot_be_built_is_told_in_a_line():
+def test_model_that_cannot_be_built_is_told_in_a_line():
     class Unbuilt(LlamaForCausalLM):
         def __init__(self, config):
             raise ValueError(f"no such width: {config.hidden_size}")
@@ -232,7 +232,7 @@ def test_a_model_that_cannot_be_built_is_told_in_a_line():
     assert str(caught.value) == "Unbuilt cannot be built from its configuration: ValueError: no such width: 16"
 
 
-def test_a_model_that_cannot_be_called_is_an_error_and_no_verdict():
+def test_model_that_cannot_be_called_is_an_error_and_no_verdict():
     with pytest.raises(pytest_tfdebug.TFDebugError, match=r"cannot be called with pixels: .*\nGive inputs="):
         judge(Subject(LlamaForCausalLM, LLAMA, {"pixels": IDS}), BY_NAME["batch"])
 
@@ -304,7 +304,7 @@ def test_what_is_declared_to_vary_has_to_vary():
         ({"padding": " "}, "say why it varies by design"),
     ],
 )
-def test_a_declaration_that_makes_no_sense_is_refused(varies, told):
+def test_declaration_that_makes_no_sense_is_refused(varies, told):
     with pytest.raises(pytest_tfdebug.TFDebugError, match=told):
         pytest_tfdebug.conformance(LlamaForCausalLM, LLAMA, varies=varies)
 
@@ -381,7 +381,7 @@ def test_each_class_of_a_test_suite_is_held_to_each_promise(suite):
     assert result.parseoutcomes()["skipped"] == 1  # no golden for any class
 
 
-def test_a_golden_that_exists_is_one_promise_more(suite):
+def test_golden_that_exists_is_one_promise_more(suite):
     recorded = run(suite, "--tf-golden=missing", "-k", "golden")
     checked = run(suite, "-k", "golden")
 
@@ -389,7 +389,7 @@ def test_a_golden_that_exists_is_one_promise_more(suite):
     checked.stdout.fnmatch_lines(["2 models: 2 promises kept*"])
 
 
-def test_the_tests_run_without_pytest_too():
+def test_tests_run_without_pytest_too():
     result = unittest.TestResult()
 
     unittest.defaultTestLoader.loadTestsFromName("test_conformance_batch", TestLlama).run(result)
@@ -398,7 +398,7 @@ def test_the_tests_run_without_pytest_too():
     assert result.wasSuccessful()
 
 
-def test_a_controller_reads_verdicts_without_heavy_modules():
+def test_controller_reads_verdicts_without_heavy_modules():
     code = (
         "import sys, pytest_tfdebug.check_record, pytest_tfdebug.report.tables\n"
         "sys.exit(', '.join({'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules)) or None)"
@@ -499,7 +499,7 @@ def test_inputs_themselves_are_given_beside_named_ones():
     assert subject.call.inputs["tokens"].shape == (2, 9)
 
 
-def test_a_name_that_the_forward_does_not_take_is_refused():
+def test_name_that_the_forward_does_not_take_is_refused():
     case = pytest_tfdebug.conformance(OwnNames, LLAMA, inputs={"token": "input_ids"})("test_conformance_batch")
 
     with pytest.raises(pytest_tfdebug.TFDebugError) as error:
@@ -509,7 +509,7 @@ def test_a_name_that_the_forward_does_not_take_is_refused():
     assert str(error.value) == told
 
 
-def test_a_missing_argument_is_told_without_a_traceback_into_the_plugin(pytester):
+def test_missing_argument_is_told_without_a_traceback_into_the_plugin(pytester):
     pytester.makepyfile(
         test_it="""
         import pytest_tfdebug

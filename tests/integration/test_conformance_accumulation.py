@@ -153,7 +153,7 @@ def test_micro_batches_give_the_gradients_of_the_whole(model_class, config):
     assert finding.repeats == 1
 
 
-def test_a_loss_by_tokens_keeps_the_promise_with_hidden_labels():
+def test_loss_by_tokens_keeps_the_promise_with_hidden_labels():
     labels = IDS.clone()
     labels[0, 2:] = -100
     labels[3, 1:4] = -100
@@ -161,13 +161,13 @@ def test_a_loss_by_tokens_keeps_the_promise_with_hidden_labels():
     assert found(CountsTokens, input_ids=IDS, labels=labels).repeats == 1
 
 
-def test_an_encoder_decoder_keeps_the_promise():
+def test_encoder_decoder_keeps_the_promise():
     config = T5Config(vocab_size=64, d_model=16, d_ff=24, num_layers=2, num_heads=2, d_kv=8, decoder_start_token_id=0)
 
     assert found(T5ForConditionalGeneration, config, input_ids=IDS, decoder_input_ids=IDS[:, :5]).repeats == 1
 
 
-def test_a_backward_that_averages_over_its_batch_is_found_at_its_module():
+def test_backward_that_averages_over_its_batch_is_found_at_its_module():
     finding = found(HasAnAveragingLayer)
 
     assert finding.failure.startswith("HasAnAveragingLayer gets other gradients from two micro-batches than from the")
@@ -178,7 +178,7 @@ def test_a_backward_that_averages_over_its_batch_is_found_at_its_module():
     assert (finding.culprit.source.file, finding.culprit.source.first) == (__file__, lines)
 
 
-def test_a_gradient_that_is_scaled_between_calls_is_found_at_the_module_of_the_lines():
+def test_gradient_that_is_scaled_between_calls_is_found_at_the_module_of_the_lines():
     finding = found(HasScaledAttention)
 
     assert finding.culprit.path == "model.layers.0.self_attn"
@@ -197,14 +197,14 @@ def test_gradients_that_are_emptied_between_micro_batches_are_told_as_that():
     assert finding.culprit is None
 
 
-def test_a_hook_that_clips_each_gradient_is_found_at_its_parameter():
+def test_hook_that_clips_each_gradient_is_found_at_its_parameter():
     finding = found(ClipsEachGradient)
 
     assert "than from the whole: 1 of 20.\n  first in model.norm (LlamaRMSNorm), " in finding.failure
     assert "\n  model.norm.weight\n" in finding.failure
 
 
-def test_a_loss_with_a_wrong_count_is_told_with_its_numbers():
+def test_loss_with_a_wrong_count_is_told_with_its_numbers():
     finding = found(CountsSquares)
 
     assert finding.failure.startswith("CountsSquares has a loss of 0.")
@@ -212,7 +212,7 @@ def test_a_loss_with_a_wrong_count_is_told_with_its_numbers():
     assert finding.diagnosis == "the loss is divided by something else than the labels of its batch."
 
 
-def test_a_model_that_keeps_state_between_its_calls_is_found():
+def test_model_that_keeps_state_between_its_calls_is_found():
     finding = found(KeepsState)
 
     assert finding.failure.startswith("KeepsState gives another answer to a micro-batch after another one than alone")

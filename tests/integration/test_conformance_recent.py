@@ -53,7 +53,7 @@ def test_frames_that_a_test_pads_itself_are_no_leak():
     assert_padding_invariant(encoder(config_class(**ENCODER)).eval(), SOUND)
 
 
-def test_a_table_of_distances_is_not_taken_for_shifted_positions():
+def test_table_of_distances_is_not_taken_for_shifted_positions():
     encoder, config_class = classes("ParakeetEncoder", "ParakeetEncoderConfig")
     model = encoder(config_class(**ENCODER)).eval()
     conv = model.layers[0].conv
@@ -67,7 +67,7 @@ def test_a_table_of_distances_is_not_taken_for_shifted_positions():
     assert "position ids" not in str(caught.value)
 
 
-def test_a_parameter_that_acts_by_a_choice_and_shows_in_the_cache_needs_no_gradient():
+def test_parameter_that_acts_by_a_choice_and_shows_in_the_cache_needs_no_gradient():
     model, config_class = classes("DeepseekV32ForCausalLM", "DeepseekV32Config")
 
     finding = found(model, "gradients", config_class(**DEEPSEEK), {"input_ids": IDS})
@@ -76,7 +76,7 @@ def test_a_parameter_that_acts_by_a_choice_and_shows_in_the_cache_needs_no_gradi
     assert "indexer.wk.weight" in finding.note
 
 
-def test_a_mask_of_truth_values_is_not_blamed_for_what_attention_makes_of_it():
+def test_mask_of_truth_values_is_not_blamed_for_what_attention_makes_of_it():
     encoder, config_class = classes("NemotronAsrStreamingEncoder", "NemotronAsrStreamingEncoderConfig")
     config = config_class(**ENCODER)
 
@@ -98,7 +98,7 @@ class Sums(torch.nn.Module):
         return self.last(self.first(hidden_states) * self.factor)
 
 
-def test_a_value_that_overflows_between_two_modules_is_placed_there():
+def test_value_that_overflows_between_two_modules_is_placed_there():
     with pytest.raises(InvarianceError) as caught:
         assert_invariant(Sums(1e6), {"hidden_states": torch.ones(2, 4)}, "dtype", dtypes="float16")
 

@@ -205,13 +205,13 @@ IMAGE = torch.linspace(-1, 1, 384).view(2, 3, 8, 8)
         (OverwritesItsState, "gradients"),
     ],
 )
-def test_a_sound_model_keeps_the_promise(model_class, promise):
+def test_sound_model_keeps_the_promise(model_class, promise):
     finding = found(model_class, promise)
 
     assert (finding.failure, finding.absent) == ("", "")
 
 
-def test_the_output_of_an_encoder_has_its_name():
+def test_output_of_an_encoder_has_its_name():
     finding = found(ReadsItsEncoderByName, "cache", T5, input_ids=IDS, decoder_input_ids=IDS[:, :6])
 
     assert (finding.failure, finding.absent) == ("", "")
@@ -241,7 +241,7 @@ def test_parts_keep_their_attention_when_a_model_is_loaded():
     assert not found(HasPartsOfTheirOwn, "save_load", config, input_ids=ids, pixel_values=IMAGE).failure
 
 
-def test_a_choice_between_close_numbers_is_rounding():
+def test_choice_between_close_numbers_is_rounding():
     finding = found(Quantizes, "dtype")
 
     assert not finding.failure
@@ -250,18 +250,18 @@ def test_a_choice_between_close_numbers_is_rounding():
         pytest_tfdebug.assert_invariant(Quantizes(LLAMA).eval(), {"input_ids": IDS}, "dtype", bound=0.05)
 
 
-def test_an_operator_that_torch_lacks_is_no_fault():
+def test_operator_that_torch_lacks_is_no_fault():
     assert "torch has no such operator here (Unsupported dtype" in found(TransformsFrequencies, "dtype").absent
 
 
-def test_a_parameter_that_only_decides_between_codes_has_no_gradient_to_give():
+def test_parameter_that_only_decides_between_codes_has_no_gradient_to_give():
     finding = found(LooksUpCodes, "gradients")
 
     assert not finding.failure
     assert finding.note.startswith("without effect in this call, and without gradient: model.embed_tokens.weight")
 
 
-def test_a_model_none_of_whose_outputs_has_a_gradient_is_told_so():
+def test_model_none_of_whose_outputs_has_a_gradient_is_told_so():
     class Detached(LlamaForCausalLM):
         def forward(self, input_ids, **more):
             return super().forward(input_ids, **more).logits.detach()
@@ -272,13 +272,13 @@ def test_a_model_none_of_whose_outputs_has_a_gradient_is_told_so():
     assert finding.culprit.class_name == "Detached"
 
 
-def test_a_model_that_is_not_configured_for_training_has_no_gradients_to_give():
+def test_model_that_is_not_configured_for_training_has_no_gradients_to_give():
     finding = found(WantsAnotherConfigurationForTraining, "gradients")
 
     assert finding.absent == "it cannot be run that way (set num_buckets to train)"
 
 
-def test_an_answer_whose_length_hangs_on_rounding_is_no_fault():
+def test_answer_whose_length_hangs_on_rounding_is_no_fault():
     finding = found(SaysHowLongItsAnswerIs, "dtype")
 
     assert not finding.failure
@@ -286,7 +286,7 @@ def test_an_answer_whose_length_hangs_on_rounding_is_no_fault():
 
 
 @pytest.mark.parametrize("promise", ["padding", "batch", "cache"])
-def test_an_error_while_no_module_runs_is_not_a_refusal_of_the_model(promise, monkeypatch):
+def test_error_while_no_module_runs_is_not_a_refusal_of_the_model(promise, monkeypatch):
     def broken(self):
         raise IndexError("of the check")
 
@@ -296,7 +296,7 @@ def test_an_error_while_no_module_runs_is_not_a_refusal_of_the_model(promise, mo
         found(LlamaForCausalLM, promise)
 
 
-def test_the_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_pad():
+def test_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_pad():
     class LlamaForConditionalGeneration(LlamaForCausalLM):
         pass
 
@@ -370,7 +370,7 @@ def test_keys_that_left_pads_rotate_further_are_no_leak():
     assert not finding.absent
 
 
-def test_a_model_that_raises_with_other_weights_has_its_own():
+def test_model_that_raises_with_other_weights_has_its_own():
     finding = found(RaisesWithOtherWeights, "batch")
 
     assert not finding.failure

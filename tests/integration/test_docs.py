@@ -44,7 +44,7 @@ def places(lines, files):
 
 
 @pytest.mark.parametrize(("name", "source"), EXAMPLES)
-def test_an_example_runs(pytester, name, source):
+def test_example_runs(pytester, name, source):
     pytester.makepyfile(**{name.removesuffix(".py"): source})
 
     recorded = pytester.runpytest_inprocess("--tf-golden=update")
@@ -54,12 +54,12 @@ def test_an_example_runs(pytester, name, source):
     assert checked.ret == 0
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= 6000
 
 
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it shows lines of transformers 5")
-def test_the_failure_of_the_readme_is_that_of_the_demonstration(pytester, monkeypatch):
+def test_failure_of_the_readme_is_that_of_the_demonstration(pytester, monkeypatch):
     shown = OUTPUT.search((ROOT / "README.md").read_text(encoding="utf-8"))[1].splitlines()
     pytester.makepyfile(test_llama_port=(ROOT / "fixtures/demo/test_llama_port.py").read_text(encoding="utf-8"))
     pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=1)
@@ -71,7 +71,7 @@ def test_the_failure_of_the_readme_is_that_of_the_demonstration(pytester, monkey
 
 
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it edits lines of transformers 5")
-def test_the_padding_report_is_that_of_its_example(pytester, monkeypatch):
+def test_padding_report_is_that_of_its_example(pytester, monkeypatch):
     page = (ROOT / "docs/padding.md").read_text(encoding="utf-8")
     leak = next(leak for leak in LEAKS if leak.name == "bert-mask-ignored-in-one-layer")
     source = dict(BLOCK.findall(page))["test_padding.py"]
@@ -92,7 +92,7 @@ def test_the_padding_report_is_that_of_its_example(pytester, monkeypatch):
 
 
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it shows lines of transformers 5")
-def test_the_tutorial_goes_as_it_says(pytester):
+def test_tutorial_goes_as_it_says(pytester):
     page = TUTORIAL.read_text(encoding="utf-8")
     files = dict(BLOCK.findall(page))
     first, second, last = (text.splitlines() for text in OUTPUT.findall(page))
@@ -121,7 +121,7 @@ def test_the_tutorial_goes_as_it_says(pytester):
 
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it shows lines of transformers 5")
 @pytest.mark.parametrize("name", ["guard-a-model", "padding", "float16"])
-def test_a_tutorial_fails_as_it_shows(pytester, name):
+def test_tutorial_fails_as_it_shows(pytester, name):
     page = (ROOT / f"docs/tutorials/{name}.md").read_text(encoding="utf-8")
     ((file, source),) = BLOCK.findall(page)
     edit = re.search(r"```diff\n(.*?)```", page, re.DOTALL)[1].splitlines()

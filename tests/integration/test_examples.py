@@ -36,7 +36,7 @@ def example(request, pytester):
     return request.param
 
 
-def test_an_example_passes_and_fails_with_a_bug_in_it(example, pytester, monkeypatch):
+def test_example_passes_and_fails_with_a_bug_in_it(example, pytester, monkeypatch):
     if (pytester.path / "goldens").exists():
         monkeypatch.setenv("CI", "true")
     else:
@@ -53,7 +53,7 @@ def test_an_example_passes_and_fails_with_a_bug_in_it(example, pytester, monkeyp
     assert told in result.stdout.str()
 
 
-def test_the_ratchet_passes_and_fails_with_one_more_skip(tmp_path):
+def test_ratchet_passes_and_fails_with_one_more_skip(tmp_path):
     shutil.copytree(EXAMPLES / "skip_ratchet", tmp_path, dirs_exist_ok=True)
     scan = [sys.executable, "-m", "pytest_tfdebug", "scan", "--no-cache", "--baseline", "skips.json"]
     before = subprocess.run(scan, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -46,7 +46,7 @@ def checked(pytester):
     return check
 
 
-def test_the_first_lines_name_the_line_of_the_port_and_of_the_reference(checked):
+def test_first_lines_name_the_line_of_the_port_and_of_the_reference(checked):
     result = checked(SCALE)
 
     result.stdout.fnmatch_lines(
@@ -107,7 +107,7 @@ def test_port(tf_golden):
 """
 
 
-def test_the_references_text_is_that_of_the_golden_and_not_of_what_is_installed(pytester):
+def test_references_text_is_that_of_the_golden_and_not_of_what_is_installed(pytester):
     pytester.syspathinsert()
     pytester.makepyfile(here=REFERENCE.format(gate="torch.tanh(wide)"), test_it=PORT)
     pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(failed=1)
@@ -128,7 +128,7 @@ def test_the_references_text_is_that_of_the_golden_and_not_of_what_is_installed(
     result.stdout.no_fnmatch_line("*torch.sigmoid*")
 
 
-def test_an_unknown_choice_is_refused(pytester):
+def test_unknown_choice_is_refused(pytester):
     result = pytester.runpytest("--tf-explain=perhaps")
 
     result.stderr.fnmatch_lines(["*--tf-explain*invalid choice: 'perhaps'*"])
@@ -159,7 +159,7 @@ def test_port(tf_golden):
 """
 
 
-def test_a_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(pytester):
+def test_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(pytester):
     pytester.makeini("[pytest]\ntf_explain_seconds = 60")
     pytester.makepyfile(test_it=SKIPS.format(is_other=False))
     pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
@@ -172,7 +172,7 @@ def test_a_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(py
     assert "Proved: your port lacks embeddings.LayerNorm, called at modeling_bert.py:" in told
 
 
-def test_a_reference_that_gives_something_else_by_now_proves_nothing(pytester):
+def test_reference_that_gives_something_else_by_now_proves_nothing(pytester):
     pytester.makeini("[pytest]\ntf_explain_seconds = 60")
     pytester.makepyfile(test_it=SKIPS.format(is_other=False))
     pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)

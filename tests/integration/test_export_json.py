@@ -13,7 +13,7 @@ from pytest_tfdebug import TFDebugError, Trace, trace
 
 @pytest.mark.skipif(not IS_V5, reason="compared with the debugger of transformers 5")
 @pytest.mark.parametrize("architecture", ["llama", "t5", "bert"])
-def test_the_files_equal_those_of_the_transformers_debugger(architecture, tmp_path):
+def test_files_equal_those_of_the_transformers_debugger(architecture, tmp_path):
     model, inputs = build(architecture)
     inputs["use_cache"] = False
 
@@ -32,7 +32,7 @@ def test_the_files_equal_those_of_the_transformers_debugger(architecture, tmp_pa
         assert filecmp.cmp(path, tmp_path / "ours" / path.name, shallow=False), f"{path.name} differs"
 
 
-def test_a_stored_trace_is_exported_as_the_one_in_memory(tmp_path):
+def test_stored_trace_is_exported_as_the_one_in_memory(tmp_path):
     model, inputs = build("llama")
     recorded = trace(model, **inputs)
     recorded.save(tmp_path / "t")
@@ -73,7 +73,7 @@ def test_tensors_of_every_kind_are_exported(tensor, tmp_path):
     assert str(tensor.dtype) in Path(full).read_text()
 
 
-def test_an_empty_trace_and_an_unwritable_directory_are_told(tmp_path):
+def test_empty_trace_and_an_unwritable_directory_are_told(tmp_path):
     with pytest.raises(TFDebugError, match=r"^The trace has no calls: there is nothing to export.$"):
         Trace("Model").export_json(tmp_path)
     (tmp_path / "file").write_text("")

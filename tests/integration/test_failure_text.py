@@ -127,7 +127,7 @@ def body(text, name):
     return re.split(r"\n(?:_{3,} test_|={3,} )", shown)[0].splitlines()[1:]
 
 
-def test_the_first_line_of_every_check_is_the_answer(run):
+def test_first_line_of_every_check_is_the_answer(run):
     text = run()
 
     for name in ("padding", "overflow", "load"):
@@ -156,7 +156,7 @@ def test_the_first_line_of_every_check_is_the_answer(run):
         ("load", ["LlamaForCausalLM loaded from", "Next", "missing, random now", "unexpected, left out"]),
     ],
 )
-def test_every_check_says_why_then_what_to_do_then_figures_then_drift_then_what_differs_around_it(run, name, parts):
+def test_every_check_tells_its_parts_in_one_order(run, name, parts):
     lines = body(run(), name)
 
     places = [next(place for place, line in enumerate(lines) if line.startswith(f"  {part}")) for part in parts]
@@ -165,7 +165,7 @@ def test_every_check_says_why_then_what_to_do_then_figures_then_drift_then_what_
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_the_summary_of_80_columns_shows_file_line_and_module(run, name):
+def test_summary_of_80_columns_shows_file_line_and_module(run, name):
     summary = run().partition(" short test summary info ")[2]
 
     [line] = re.findall(rf"FAILED test_it\.py::test_{name} - (.*)", summary)
@@ -180,7 +180,7 @@ def _plain(answer, line):
 
 
 @pytest.mark.parametrize(("arguments", "columns"), [((), 80), (("-n", "1"), 100), (("-q",), 80)])
-def test_a_table_at_the_end_has_what_pytests_summary_does_not_say(run, arguments, columns):
+def test_table_at_the_end_has_what_pytests_summary_does_not_say(run, arguments, columns):
     text = run(*arguments, columns=columns)
 
     table = text.partition(" tfdebug diagnoses =")[2].partition("\n====")[0].splitlines()[1:]
@@ -189,7 +189,7 @@ def test_a_table_at_the_end_has_what_pytests_summary_does_not_say(run, arguments
     assert all(re.fullmatch(ANSWERS[name], answer) for name, answer in found.items())
 
 
-def test_a_line_is_all_that_tb_line_shows(run):
+def test_line_is_all_that_tb_line_shows(run):
     text = run("--tb=line", "--show-capture=no")
 
     lines = text.partition(" FAILURES =")[2].partition("\n====")[0].splitlines()[1:]
@@ -234,7 +234,7 @@ def test_triage_stands_before_the_traceback(run):
     assert ">       torch.nn.Linear(65, 3)(torch.ones(2, 64))" in lines[2:]
 
 
-def test_a_failure_that_nothing_explains_is_as_pytest_shows_it(run):
+def test_failure_that_nothing_explains_is_as_pytest_shows_it(run):
     lines = body(run(), "ordinary")
 
     assert [line for line in lines if line] == [
@@ -245,7 +245,7 @@ def test_a_failure_that_nothing_explains_is_as_pytest_shows_it(run):
     ]
 
 
-def test_a_check_that_is_called_in_the_test_is_shown_by_its_answer_too(pytester):
+def test_check_that_is_called_in_the_test_is_shown_by_its_answer_too(pytester):
     pytester.makepyfile(
         test_it="""
         import torch

@@ -126,7 +126,7 @@ def compared(expected, actual):
         yield error(one[0], other[0]) == 0.0, error(one[1], other[1])
 
 
-def test_the_catalogue_is_true_and_covers_every_architecture_and_injection():
+def test_catalogue_is_true_and_covers_every_architecture_and_injection():
     counts = Counter(kind for bug in BUGS for kind in (bug.architecture, bug.injection))
 
     assert {bug.name: found for bug in APPLICABLE if (found := list(untrue(bug)))} == {}

@@ -47,7 +47,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("options", RUNS, ids=" ".join)
-def test_a_full_disk_hides_no_failure_and_loses_no_file(pytester, monkeypatch, options):
+def test_full_disk_hides_no_failure_and_loses_no_file(pytester, monkeypatch, options):
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_it=SUITE)
     arguments = ("-p", "no:cacheprovider", "-rf")

@@ -97,7 +97,7 @@ def run(pytester, monkeypatch):
     return run_pytest
 
 
-def test_a_pass_says_what_was_compared(run):
+def test_pass_says_what_was_compared(run):
     result = run("inner", "drifting", "port", bug="1e-6")
 
     result.assert_outcomes(passed=3)
@@ -106,7 +106,7 @@ def test_a_pass_says_what_was_compared(run):
     )
 
 
-def test_a_port_with_names_of_its_own_says_that_its_outputs_were_compared(run):
+def test_port_with_names_of_its_own_says_that_its_outputs_were_compared(run):
     result = run("port")
 
     result.stdout.fnmatch_lines(
@@ -123,14 +123,14 @@ def test_workers_of_xdist_say_it_together(run):
     result.stdout.fnmatch_lines(["2 goldens: 5 of 5 calls compared, worst 0 of tolerance"])
 
 
-def test_a_failed_check_is_not_among_them(run):
+def test_failed_check_is_not_among_them(run):
     result = run("inner", "drifting", bug="1", options=IGNORED)
 
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["1 golden: 3 of 3 calls compared, worst 0 of tolerance"])
 
 
-def test_a_root_that_returns_no_tensor_is_a_warning(run):
+def test_root_that_returns_no_tensor_is_a_warning(run):
     result = run("held")
 
     result.assert_outcomes(passed=1, warnings=1)
@@ -144,7 +144,7 @@ def test_a_root_that_returns_no_tensor_is_a_warning(run):
     )
 
 
-def test_an_object_beside_tensors_that_cannot_be_looked_into_is_a_warning(run):
+def test_object_beside_tensors_that_cannot_be_looked_into_is_a_warning(run):
     result = run("both_held", options=("-v",))
 
     result.assert_outcomes(passed=1, warnings=1)
@@ -179,7 +179,7 @@ def test_outputs_of_numbers_or_modules_that_were_compared_give_no_such_warning(r
     run(name).assert_outcomes(passed=1)
 
 
-def test_a_difference_that_changes_no_output_is_a_warning(run):
+def test_difference_that_changes_no_output_is_a_warning(run):
     result = run("inner", bug="1")
 
     result.assert_outcomes(passed=1, warnings=1)
@@ -194,7 +194,7 @@ def test_a_difference_that_changes_no_output_is_a_warning(run):
 
 
 @pytest.mark.parametrize("place", ["argument", "marker", "ini"])
-def test_a_difference_that_changes_no_output_fails_where_that_is_asked(run, pytester, place):
+def test_difference_that_changes_no_output_fails_where_that_is_asked(run, pytester, place):
     if place == "ini":
         pytester.makeini("[pytest]\ntf_golden_internal = fail\n")
 

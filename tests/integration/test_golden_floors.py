@@ -57,7 +57,7 @@ def test_what_the_tolerance_of_the_dtype_lets_pass_fails(pytester, run):
     run(SLIGHTLY_WRONG.format(", tolerance=(1e-4, 1e-6)")).assert_outcomes(passed=1)
 
 
-def test_a_golden_without_floors_is_named(run):
+def test_golden_without_floors_is_named(run):
     run("check(build(), HIDDEN)", "--tf-golden=update")
 
     result = run(FP64)
@@ -73,7 +73,7 @@ def test_a_golden_without_floors_is_named(run):
     run(FP64).assert_outcomes(passed=1)
 
 
-def test_an_ini_value_that_makes_no_sense_is_refused(run):
+def test_ini_value_that_makes_no_sense_is_refused(run):
     result = run(FP64, ini="tf_golden_tolerance = fp32")
 
     result.stdout.fnmatch_lines(["*tf_golden_tolerance='fp32' is not 'dtype', 'fp64', *"])

@@ -113,7 +113,7 @@ def content(pytester):
     return {name: (file.read_bytes(), file.stat().st_mtime_ns) for name, file in goldens(pytester).items()}
 
 
-def test_a_golden_is_missing_then_recorded_then_checked_and_left_alone(pytester, run):
+def test_golden_is_missing_then_recorded_then_checked_and_left_alone(pytester, run):
     missing = run()
     assert goldens(pytester) == {} if (pytester.path / "goldens").exists() else True
     recorded = run("--tf-golden=update")
@@ -139,7 +139,7 @@ def test_a_golden_is_missing_then_recorded_then_checked_and_left_alone(pytester,
     assert content(pytester) == first
 
 
-def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytester, run):
+def test_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytester, run):
     run("--tf-golden=update")
     before = content(pytester)
 
@@ -173,7 +173,7 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
     accepted.assert_outcomes(passed=8)
 
 
-def test_a_damaged_golden_fails_by_name_and_an_update_replaces_it(pytester, run):
+def test_damaged_golden_fails_by_name_and_an_update_replaces_it(pytester, run):
     run("--tf-golden=update")
     file = goldens(pytester)["test_it/test_port.safetensors"]
     file.write_bytes(file.read_bytes()[:-100])
@@ -300,7 +300,7 @@ def test_off_skips_the_checks(run):
     result.assert_outcomes(skipped=8)
 
 
-def test_the_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, run):
+def test_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, run):
     run("--tf-golden=update")
     file = goldens(pytester)["test_it/test_port.safetensors"]
     document, tensors = opened(file)
@@ -341,7 +341,7 @@ def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytes
     assert {name: data for name, (data, _) in content(pytester).items() if "gone" not in name} == alone
 
 
-def test_the_error_of_a_failed_check_carries_its_report(pytester, run):
+def test_error_of_a_failed_check_carries_its_report(pytester, run):
     pytester.makepyfile(
         test_it="""
         import pytest

@@ -45,7 +45,7 @@ def test_two_checks_of_one_test_need_names(suite):
     )
 
 
-def test_a_forward_that_forgets_to_return_fails(suite):
+def test_forward_that_forgets_to_return_fails(suite):
     suite(CHECK)("--tf-golden=update")
     forgetful = """
 class Forgetful(torch.nn.Sequential):
@@ -113,7 +113,7 @@ def test_two_tests_that_write_one_golden_fail_the_run(pytester, workers):
     )
 
 
-def test_a_parameter_id_cannot_lead_out_of_the_golden_directory(pytester, suite):
+def test_parameter_id_cannot_lead_out_of_the_golden_directory(pytester, suite):
     run = suite(
         '@pytest.mark.parametrize("where", ["../../../out", "a/b", "x" * 300, ".."])\n'
         "def test_it(tf_golden, where):\n    tf_golden.check(build(), torch.ones(2, 4))\n"
@@ -129,7 +129,7 @@ def test_a_parameter_id_cannot_lead_out_of_the_golden_directory(pytester, suite)
     assert {file.parent for file in files} == {pytester.path / "goldens" / "test_it"}
 
 
-def test_a_name_with_a_separator_is_refused(suite):
+def test_name_with_a_separator_is_refused(suite):
     run = suite(CHECK.replace("4))", "4), name='../x')"))
 
     result = run("--tf-golden=update")
@@ -138,7 +138,7 @@ def test_a_name_with_a_separator_is_refused(suite):
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root writes everywhere")
-def test_a_directory_that_cannot_be_written_is_said(pytester, suite):
+def test_directory_that_cannot_be_written_is_said(pytester, suite):
     run = suite(CHECK)
     pytester.path.chmod(0o500)
 
@@ -148,7 +148,7 @@ def test_a_directory_that_cannot_be_written_is_said(pytester, suite):
     result.stdout.fnmatch_lines(["*GoldenError: *test_it.safetensors cannot be written: Permission denied."])
 
 
-def test_a_file_in_place_of_the_golden_directory_is_said(pytester, suite):
+def test_file_in_place_of_the_golden_directory_is_said(pytester, suite):
     run = suite(CHECK)
     (pytester.path / "goldens").write_text("not a directory")
 
@@ -159,7 +159,7 @@ def test_a_file_in_place_of_the_golden_directory_is_said(pytester, suite):
     assert (pytester.path / "goldens").read_text() == "not a directory"
 
 
-def test_a_forward_that_raises_while_recording_keeps_the_old_golden(pytester, suite):
+def test_forward_that_raises_while_recording_keeps_the_old_golden(pytester, suite):
     run = suite(CHECK)
     run("--tf-golden=update")
     golden = pytester.path / "goldens/test_it/test_it.safetensors"
@@ -197,7 +197,7 @@ def test_other_inputs_than_the_recorded_ones_are_named_as_such(pytester, suite):
         ("trace", "*test_it.safetensors is a trace, not a golden: it does not say 'test'."),
     ],
 )
-def test_a_file_that_is_no_golden_is_said_to_be_what_it_is(pytester, suite, written, said):
+def test_file_that_is_no_golden_is_said_to_be_what_it_is(pytester, suite, written, said):
     import torch
     from safetensors.torch import save_file
 
@@ -222,7 +222,7 @@ def test_a_file_that_is_no_golden_is_said_to_be_what_it_is(pytester, suite, writ
     assert file.read_bytes() == before
 
 
-def test_a_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
+def test_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
     run = suite(
         "class Silent(torch.nn.Module):\n    def forward(self):\n        return 'nothing'\n\n"
         "def test_it(tf_golden):\n    tf_golden.check(Silent())\n"
@@ -245,7 +245,7 @@ def test_a_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
         ("tolerance=(-1, 0)", "*tf_golden: rtol = -1 is not a number >= 0."),
     ],
 )
-def test_a_bad_marker_argument_is_a_usage_error(suite, marker, said):
+def test_bad_marker_argument_is_a_usage_error(suite, marker, said):
     run = suite(f"@pytest.mark.tf_golden({marker})\n{CHECK}")
 
     result = run("--tf-golden=update")
@@ -253,7 +253,7 @@ def test_a_bad_marker_argument_is_a_usage_error(suite, marker, said):
     result.stdout.fnmatch_lines([f"*UsageError: {said}"])
 
 
-def test_a_bad_ini_value_is_a_usage_error(pytester, suite):
+def test_bad_ini_value_is_a_usage_error(pytester, suite):
     run = suite(CHECK)
     pytester.makeini("[pytest]\ntf_golden = sometimes\n")
 
@@ -275,7 +275,7 @@ def test_a_bad_ini_value_is_a_usage_error(pytester, suite):
         (("", "tolerance=(0, 0)", ", tolerance=(0, 10)"), True),
     ],
 )
-def test_an_argument_beats_the_marker_and_the_marker_the_ini_file(pytester, suite, places, passes):
+def test_argument_beats_the_marker_and_the_marker_the_ini_file(pytester, suite, places, passes):
     ini, marker, argument = places
     run = suite(CHECK)
     run("--tf-golden=update")
@@ -300,7 +300,7 @@ def test_golden_outside_a_test_says_where_it_belongs():
 
 
 @pytest.mark.parametrize("built", ["model", "lambda: model"])
-def test_a_model_that_is_its_own_reference_is_refused(suite, built):
+def test_model_that_is_its_own_reference_is_refused(suite, built):
     run = suite(
         f"def test_it(tf_golden):\n    model = build()\n    tf_golden.check(model, torch.rand(2, 4), reference={built})\n"
     )
@@ -310,7 +310,7 @@ def test_a_model_that_is_its_own_reference_is_refused(suite, built):
     result.stdout.fnmatch_lines(["*TFDebugError: reference= is the model itself, so nothing could differ: *"])
 
 
-def test_a_misspelt_output_of_the_reference_leaves_no_golden(pytester, suite):
+def test_misspelt_output_of_the_reference_leaves_no_golden(pytester, suite):
     run = suite(CHECK.replace("2, 4))", "2, 4), reference=build(), outputs={'': 'logits'})"))
 
     result = run("--tf-golden=update")
@@ -320,7 +320,7 @@ def test_a_misspelt_output_of_the_reference_leaves_no_golden(pytester, suite):
 
 
 @pytest.mark.parametrize("form", ["x.to_sparse()", "torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)"])
-def test_an_output_of_another_layout_is_recorded_and_compared(suite, form):
+def test_output_of_another_layout_is_recorded_and_compared(suite, form):
     test = f"""
 class Formed(torch.nn.Sequential):
     def forward(self, x):

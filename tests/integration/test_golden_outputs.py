@@ -63,7 +63,7 @@ def run(pytester, record, monkeypatch):
 @pytest.mark.parametrize(
     ("vocabulary", "kept"), [(64, "element by element"), (4_000, r"by [0-9]* of its elements and sums over all")]
 )
-def test_a_pass_says_how_it_compared_the_outputs(run, vocabulary, kept):
+def test_pass_says_how_it_compared_the_outputs(run, vocabulary, kept):
     check = f"Port(llama({vocabulary}), lambda out: out.logits), IDS, reference=lambda: llama({vocabulary})"
 
     _, passed = run(check, "-v")
@@ -74,7 +74,7 @@ def test_a_pass_says_how_it_compared_the_outputs(run, vocabulary, kept):
     wrong.assert_outcomes(failed=1)
 
 
-def test_an_output_that_was_not_compared_fails_until_outputs_says_which_it_is(record, run):
+def test_output_that_was_not_compared_fails_until_outputs_says_which_it_is(record, run):
     check = "Port(bert(), lambda out: out.last_hidden_state), IDS, reference=bert"
 
     recorded = record(check)
@@ -105,7 +105,7 @@ def test_positions_that_do_not_count_are_neither_recorded_nor_compared(run, voca
     wrong.assert_outcomes(failed=1)
 
 
-def test_a_golden_of_some_positions_is_checked_with_the_same(record, pytester):
+def test_golden_of_some_positions_is_checked_with_the_same(record, pytester):
     record("llama(), IDS, MASK, positions=MASK")
     pytester.makepyfile(test_it=SUITE + "def test_it(tf_golden):\n    tf_golden.check(llama(), IDS, MASK)\n")
 
@@ -153,7 +153,7 @@ def test_masks_and_indices_of_an_output_are_positions(record, positions):
 @pytest.mark.parametrize(
     "typo", ["refrence=lambda: llama()", "tolerence=(1e-4, 1e-4)", "inputs_ids=IDS", "attention_masks=MASK"]
 )
-def test_a_typo_is_refused_and_records_nothing(record, pytester, typo):
+def test_typo_is_refused_and_records_nothing(record, pytester, typo):
     recorded = record(f"llama(), IDS, {typo}")
 
     recorded.assert_outcomes(failed=1)
@@ -195,7 +195,7 @@ X = torch.ones(2, 3)
         ("Counting().eval()", "*it draws random numbers or keeps a state: give it fixed inputs *"),
     ],
 )
-def test_a_forward_that_gives_something_else_each_time_is_not_recorded(pytester, model, told):
+def test_forward_that_gives_something_else_each_time_is_not_recorded(pytester, model, told):
     pytester.makepyfile(test_it=SUITE + RANDOM + f"def test_it(tf_golden):\n    tf_golden.check({model}, X)\n")
 
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")

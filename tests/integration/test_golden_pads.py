@@ -35,7 +35,7 @@ def run(pytester):
 
 
 @pytest.mark.parametrize("more", ["", ", positions=MASK"])
-def test_the_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(run, more):
+def test_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(run, more):
     result = run(BUG, more=more)
 
     result.assert_outcomes(failed=1)
@@ -60,7 +60,7 @@ def test_of_rows_that_are_all_padded_the_common_real_positions_are_looked_at(run
     )
 
 
-def test_a_difference_at_pads_alone_says_how_to_leave_them_out(run):
+def test_difference_at_pads_alone_says_how_to_leave_them_out(run):
     told = run()
     counted = run(more=", positions=MASK")
 
@@ -75,7 +75,7 @@ def test_a_difference_at_pads_alone_says_how_to_leave_them_out(run):
     counted.assert_outcomes(passed=1)
 
 
-def test_a_bug_that_takes_padding_is_named_with_it(run):
+def test_bug_that_takes_padding_is_named_with_it(run):
     result = run(("& mask.bool()[:, None]", ""))
 
     result.assert_outcomes(failed=1)
@@ -83,7 +83,7 @@ def test_a_bug_that_takes_padding_is_named_with_it(run):
     result.stdout.no_fnmatch_line("*Note: This is about*")
 
 
-def test_a_port_that_cannot_be_called_without_padding_is_explained_with_it(run):
+def test_port_that_cannot_be_called_without_padding_is_explained_with_it(run):
     result = run(BUG, ("m = self.inner", "m = self.inner; assert not mask.all(), 'no padding'"))
 
     result.assert_outcomes(failed=1)

@@ -43,7 +43,7 @@ def names(pytester):
 # --- variants -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_variant_is_written_when_asked_for_and_found_by_the_device_or_dtype_of_the_model(pytester, run):
+def test_variant_is_written_on_request_and_found_by_device_or_dtype(pytester, run):
     plain = run(CHECK, "--tf-golden=update")
     special = run(CHECK, "--tf-golden=update", "--tf-golden-variant=device")
     (pytester.path / GOLDEN).unlink()
@@ -58,7 +58,7 @@ def test_a_variant_is_written_when_asked_for_and_found_by_the_device_or_dtype_of
     assert names(pytester) == ["test_it@bfloat16.safetensors", "test_it@cpu.safetensors"]
 
 
-def test_the_plain_golden_serves_where_there_is_no_variant(pytester, run):
+def test_plain_golden_serves_where_there_is_no_variant(pytester, run):
     run(CHECK, "--tf-golden=update")
 
     run(CHECK, "--tf-golden-variant=laptop").assert_outcomes(passed=1)
@@ -66,7 +66,7 @@ def test_the_plain_golden_serves_where_there_is_no_variant(pytester, run):
     assert names(pytester) == ["test_it.safetensors"]
 
 
-def test_a_variant_of_a_name_is_held_to_itself(pytester, run):
+def test_variant_of_a_name_is_held_to_itself(pytester, run):
     run(CHECK, "--tf-golden=update")
     wrong, laptop = (
         CHECK.replace("build(),", "torch.nn.Sequential(*build(), torch.nn.Tanh()),"),
@@ -79,7 +79,7 @@ def test_a_variant_of_a_name_is_held_to_itself(pytester, run):
     run(CHECK).assert_outcomes(passed=1)
 
 
-def test_an_update_writes_the_variant_that_a_check_would_take(pytester, run):
+def test_update_writes_the_variant_that_a_check_would_take(pytester, run):
     run(CHECK, "--tf-golden=update", "--tf-golden-variant=device")
 
     result = run(CHECK.replace("ONES)", "2 * ONES)"), "--tf-golden=update")
@@ -88,7 +88,7 @@ def test_an_update_writes_the_variant_that_a_check_would_take(pytester, run):
 
 
 @pytest.mark.parametrize("variant", ["a/b", "a@b", ".a"])
-def test_a_variant_that_is_no_file_name_is_refused(run, variant):
+def test_variant_that_is_no_file_name_is_refused(run, variant):
     result = run(CHECK, "--tf-golden=update", f"--tf-golden-variant={variant}")
 
     result.assert_outcomes(failed=1)
@@ -162,14 +162,14 @@ def test_what_is_no_golden_is_said_in_a_line_and_left_alone(pytester, run, make,
     assert time.process_time() - started < 5
 
 
-def test_a_pointer_is_told_with_what_to_type(pytester, run):
+def test_pointer_is_told_with_what_to_type(pytester, run):
     run(CHECK, "--tf-golden=update")
     (pytester.path / GOLDEN).write_text(POINTER)
 
     run(CHECK).stdout.fnmatch_lines(["E  *To download it, run: git lfs pull"])
 
 
-def test_a_golden_that_may_not_be_read_is_not_said_to_be_missing(pytester, run, monkeypatch):
+def test_golden_that_may_not_be_read_is_not_said_to_be_missing(pytester, run, monkeypatch):
     run(CHECK, "--tf-golden=update")
     golden = pytester.path / GOLDEN
     real = type(golden).open
@@ -187,7 +187,7 @@ def test_a_golden_that_may_not_be_read_is_not_said_to_be_missing(pytester, run, 
         assert "has no golden yet" not in result.stdout.str()
 
 
-def test_a_folder_that_is_a_file_is_said(pytester, run):
+def test_folder_that_is_a_file_is_said(pytester, run):
     (pytester.path / "goldens").write_text("")
 
     result = run(CHECK, "--tf-golden=missing")
@@ -198,7 +198,7 @@ def test_a_folder_that_is_a_file_is_said(pytester, run):
 # --- URLs -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_golden_lives_in_memory_behind_a_url(pytester, run, monkeypatch):
+def test_golden_lives_in_memory_behind_a_url(pytester, run, monkeypatch):
     where = "--tf-golden-dir=memory://goldens/port"
     changed = CHECK.replace("build(),", "torch.nn.Sequential(*build(), torch.nn.Tanh()),")
 
@@ -220,7 +220,7 @@ def test_a_golden_lives_in_memory_behind_a_url(pytester, run, monkeypatch):
     assert not (pytester.path / "goldens").exists()
 
 
-def test_a_damaged_golden_behind_a_url_is_named_by_its_url(pytester, run, monkeypatch):
+def test_damaged_golden_behind_a_url_is_named_by_its_url(pytester, run, monkeypatch):
     where = "--tf-golden-dir=memory://damaged"
     fsspec.filesystem("memory").pipe_file("/damaged/test_it/test_it.safetensors", b"half")
 
@@ -232,7 +232,7 @@ def test_a_damaged_golden_behind_a_url_is_named_by_its_url(pytester, run, monkey
     assert tempfile.gettempdir() not in result.stdout.str().partition("GoldenError")[2].partition("\n")[0]
 
 
-def test_a_url_without_its_library_is_an_error_of_the_test(run):
+def test_url_without_its_library_is_an_error_of_the_test(run):
     result = run(CHECK, "--tf-golden-dir=nothing://goldens")
 
     result.assert_outcomes(failed=1)

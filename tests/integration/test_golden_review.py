@@ -80,7 +80,7 @@ def test_goldens_as_they_were_are_said_to_be(capsys):
 
 
 @pytest.mark.usefixtures("committed")
-def test_an_update_and_the_review_say_the_same_of_what_changed(run, capsys):
+def test_update_and_the_review_say_the_same_of_what_changed(run, capsys):
     updated = run("--tf-golden=update", SCALE="2")
     lines = told(capsys)
 
@@ -138,7 +138,7 @@ def test_git_shows_a_golden_as_text(pytester, run):
 
 
 @pytest.mark.usefixtures("committed")
-def test_a_repository_runs_none_of_its_programs(pytester, run):
+def test_repository_runs_none_of_its_programs(pytester, run):
     trap = pytester.path / "trap"
     program = f"sh -c 'touch {trap}'"
     for key in (
@@ -183,7 +183,7 @@ def test_on_a_ci_server_nothing_but_a_typed_flag_records(pytester, run, how):
 @pytest.mark.parametrize(
     "server", ["GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID"]
 )
-def test_a_ci_server_that_does_not_set_ci_records_nothing_unasked(pytester, run, server):
+def test_ci_server_that_does_not_set_ci_records_nothing_unasked(pytester, run, server):
     pytester.makeini("[pytest]\ntf_golden = update")
 
     run("-k", "same", **{server: "true"}).assert_outcomes(failed=1, deselected=2)
@@ -197,7 +197,7 @@ def test_elsewhere_the_ini_file_records(pytester, run):
     run("-k", "same", CI="false").assert_outcomes(passed=1, deselected=2)
 
 
-def test_a_worker_of_xdist_knows_what_was_typed(pytester, run, monkeypatch):
+def test_worker_of_xdist_knows_what_was_typed(pytester, run, monkeypatch):
     pytester.makeini("[pytest]\ntf_golden = update")
     monkeypatch.setenv("CI", "true")
 

@@ -54,7 +54,7 @@ def run(pytester):
         ("exclude='1.*.0'", "", "No module matches '1.*.0' "),
     ],
 )
-def test_a_rule_of_a_test_that_matches_nothing_is_an_error(pytester, run, marker, arguments, text):
+def test_rule_of_a_test_that_matches_nothing_is_an_error(pytester, run, marker, arguments, text):
     marked = f"@pytest.mark.tf_golden({marker})\n" if marker else ""
     pytester.makepyfile(
         test_it=SUITE + marked + f"def test_one(tf_golden):\n    tf_golden.check(build(), X, {arguments})\n"
@@ -66,7 +66,7 @@ def test_a_rule_of_a_test_that_matches_nothing_is_an_error(pytester, run, marker
     result.stdout.fnmatch_lines([f"E *TFDebugError: {said(text)}*"])
 
 
-def test_a_port_may_lack_what_is_left_out(pytester, run):
+def test_port_may_lack_what_is_left_out(pytester, run):
     pytester.makepyfile(
         test_it=SUITE
         + "@pytest.mark.tf_golden(exclude='1.0')\ndef test_one(tf_golden):\n    tf_golden.check(Port(), X, "

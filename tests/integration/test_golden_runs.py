@@ -98,7 +98,7 @@ def summary_of(result):
 
 
 @pytest.mark.parametrize("damage", [b"", b"not safetensors at all", None], ids=["empty", "foreign", "truncated"])
-def test_a_damaged_golden_fails_and_says_what_to_type(project, damage):
+def test_damaged_golden_fails_and_says_what_to_type(project, damage):
     write_test(project, TEST)
     project.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=4)
     path = project.path / GOLDEN
@@ -180,7 +180,7 @@ def test_goldens_are_in_use_from_whichever_root_directory_pytest_is_started(proj
     assert "no longer exist" not in result.stdout.str()
 
 
-def test_the_same_test_name_in_two_directories_has_two_goldens(project):
+def test_same_test_name_in_two_directories_has_two_goldens(project):
     for name in ("left", "right"):
         folder = project.mkpydir(name)
         (folder / "test_one.py").write_text(textwrap.dedent(TEST))
@@ -190,7 +190,7 @@ def test_the_same_test_name_in_two_directories_has_two_goldens(project):
     assert list(contents(project)) == [f"{name}/{path}" for name in ("left", "right") for path in FILES]
 
 
-def test_a_test_that_is_run_again_starts_anew(project):
+def test_test_that_is_run_again_starts_anew(project):
     write_test(project, TEST)
     project.makeconftest(
         """
@@ -254,7 +254,7 @@ def test_test_cases_of_unittest_reach_their_goldens(project):
     ]
 
 
-def test_a_port_is_held_to_a_reference_that_only_runs_to_record(project):
+def test_port_is_held_to_a_reference_that_only_runs_to_record(project):
     write_test(
         project,
         """
@@ -290,7 +290,7 @@ def test_a_port_is_held_to_a_reference_that_only_runs_to_record(project):
     failed.stdout.fnmatch_lines(["E  *test_one.py:* in Port (Port): *", "*fix the port*"])
 
 
-def test_a_reference_that_is_no_model_is_refused(project):
+def test_reference_that_is_no_model_is_refused(project):
     write_test(
         project,
         """
@@ -323,7 +323,7 @@ def test_vv_shows_every_tensor_outside_tolerance(project):
 
 
 @pytest.mark.parametrize("mode", ["update", "check"])
-def test_a_check_that_saw_no_tensor_fails(project, mode):
+def test_check_that_saw_no_tensor_fails(project, mode):
     write_test(
         project,
         """
@@ -351,7 +351,7 @@ def test_a_check_that_saw_no_tensor_fails(project, mode):
     )
 
 
-def test_the_directory_is_that_of_the_command_line_or_of_the_ini_file(project):
+def test_directory_is_that_of_the_command_line_or_of_the_ini_file(project):
     folder = project.mkdir("tests")
     (folder / "test_one.py").write_text(textwrap.dedent(TEST))
     project.makeini("[pytest]\ntf_golden_dir = stored")
@@ -379,7 +379,7 @@ safetensors.torch.save_file = killed
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_interrupted_update_leaves_the_old_golden_and_no_rubbish(project, monkeypatch, error):
+def test_interrupted_update_leaves_the_old_golden_and_no_rubbish(project, monkeypatch, error):
     def interrupted(_tensors, filename, metadata=None):
         Path(filename).write_bytes(b"half of it")
         raise error
@@ -396,7 +396,7 @@ def test_an_interrupted_update_leaves_the_old_golden_and_no_rubbish(project, mon
     assert contents(project) == before
 
 
-def test_an_update_that_is_killed_leaves_the_old_golden(project):
+def test_update_that_is_killed_leaves_the_old_golden(project):
     write_test(project, TEST)
     project.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=4)
     before = contents(project)
@@ -414,7 +414,7 @@ def test_an_update_that_is_killed_leaves_the_old_golden(project):
     assert set(FILES) <= contents(project).keys()
 
 
-def test_an_option_that_is_a_parameter_of_the_model_is_not_guessed_at(project):
+def test_option_that_is_a_parameter_of_the_model_is_not_guessed_at(project):
     write_test(
         project,
         """

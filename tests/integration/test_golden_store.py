@@ -55,7 +55,7 @@ def golden(pytester):
 CHECK = "check(build(), HIDDEN)"
 
 
-def test_a_golden_is_small_and_the_run_says_how_large(pytester, run):
+def test_golden_is_small_and_the_run_says_how_large(pytester, run):
     written = run(CHECK, "--tf-golden=update")
     held = run(CHECK)
     wrong = run("check(build(1.001), HIDDEN)")
@@ -75,7 +75,7 @@ def test_a_golden_is_small_and_the_run_says_how_large(pytester, run):
         {"ini": "tf_golden_store = full"},
     ],
 )
-def test_a_golden_keeps_every_element_when_it_is_asked_to(pytester, run, how):
+def test_golden_keeps_every_element_when_it_is_asked_to(pytester, run, how):
     settings = {"body": CHECK, **how}
 
     run(settings.pop("body"), "--tf-golden=update", **settings)
@@ -90,11 +90,11 @@ def test_a_golden_keeps_every_element_when_it_is_asked_to(pytester, run, how):
         ("tf_golden_max_size = -1", 'tf_golden_max_size = \'-1\' is not a size such as "1 MB" or "64 kB".'),
     ],
 )
-def test_an_ini_value_that_makes_no_sense_is_refused(run, ini, told):
+def test_ini_value_that_makes_no_sense_is_refused(run, ini, told):
     run(CHECK, ini=ini).stdout.fnmatch_lines([f"*{told}"])
 
 
-def test_a_golden_that_would_be_too_large_is_not_written(pytester, run):
+def test_golden_that_would_be_too_large_is_not_written(pytester, run):
     result = run('check(build(), HIDDEN, store="full")', "--tf-golden=update", ini="tf_golden_max_size = 100 kB")
 
     result.assert_outcomes(failed=1)
@@ -104,7 +104,7 @@ def test_a_golden_that_would_be_too_large_is_not_written(pytester, run):
     assert not golden(pytester).exists()
 
 
-def test_a_large_golden_is_warned_of(pytester, run):
+def test_large_golden_is_warned_of(pytester, run):
     result = run(
         'check(torch.nn.Flatten(0), torch.zeros(3_000_000), store="full")', "--tf-golden=update", "-W", "default"
     )
@@ -113,7 +113,7 @@ def test_a_large_golden_is_warned_of(pytester, run):
     result.stdout.fnmatch_lines(["*GoldenSizeWarning: goldens/test_it/test_port.safetensors takes 1?.? MB*"])
 
 
-def test_a_recording_run_holds_the_port_to_what_it_has_just_written(pytester, run):
+def test_recording_run_holds_the_port_to_what_it_has_just_written(pytester, run):
     right = run("check(build(), HIDDEN, reference=build)", "--tf-golden=update")
     golden(pytester).unlink()
     wrong = run("check(build(1.01), HIDDEN, reference=build)", "--tf-golden=update")
@@ -126,7 +126,7 @@ def test_a_recording_run_holds_the_port_to_what_it_has_just_written(pytester, ru
     again.stdout.fnmatch_lines(["1 unchanged"])
 
 
-def test_a_cache_that_the_reference_has_filled_is_empty_for_the_port(run):
+def test_cache_that_the_reference_has_filled_is_empty_for_the_port(run):
     body = "check(Keeps(), HIDDEN, reference=Keeps(), kept=[])"
     marker = """
 class Keeps(torch.nn.Module):
@@ -138,7 +138,7 @@ class Keeps(torch.nn.Module):
     run(body, "--tf-golden=update", marker=marker).assert_outcomes(passed=1)
 
 
-def test_the_text_of_strings_is_told_of(run):
+def test_text_of_strings_is_told_of(run):
     prompt = "the patient is called Ada"
     plain = run(f"check(build(), HIDDEN, prompt={prompt!r})", "--tf-golden=update")
     held = run(f"check(build(), HIDDEN, prompt={prompt!r})")
@@ -168,7 +168,7 @@ class Port(torch.nn.Module):
 """
 
 
-def test_a_port_with_names_of_its_own_is_held_to_a_golden(run):
+def test_port_with_names_of_its_own_is_held_to_a_golden(run):
     run("check(Port(), HIDDEN, reference=build)", "--tf-golden=update", marker=PORT).assert_outcomes(passed=1)
     right = run("check(Port(), HIDDEN, reference=build)", marker=PORT)
     wrong = run("check(Port(torch.nn.functional.gelu), HIDDEN, reference=build)", marker=PORT)
@@ -183,7 +183,7 @@ def test_a_port_with_names_of_its_own_is_held_to_a_golden(run):
     )
 
 
-def test_an_explanation_that_takes_long_says_where_it_is(run):
+def test_explanation_that_takes_long_says_where_it_is(run):
     run("check(build(), HIDDEN, seconds=2.1)", "--tf-golden=update")
 
     long = run("check(build(3.0), HIDDEN, seconds=2.1)")

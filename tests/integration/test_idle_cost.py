@@ -59,7 +59,7 @@ def test_no_heavy_module_is_imported_in_a_run_without_ours(pytester):
     result.stdout.fnmatch_lines(["*imported at the end: []"])
 
 
-def test_a_failing_test_of_nothing_of_ours_imports_no_heavy_module(pytester):
+def test_failing_test_of_nothing_of_ours_imports_no_heavy_module(pytester):
     pytester.makepyfile(SUITE + "\ndef test_fails():\n    assert 1 == 2\n")
     pytester.makeconftest(
         f"""
@@ -75,7 +75,7 @@ def test_a_failing_test_of_nothing_of_ours_imports_no_heavy_module(pytester):
     result.stdout.fnmatch_lines(["*imported at the end: []"])
 
 
-def test_the_plugin_imports_these_modules_and_no_other():
+def test_plugin_imports_these_modules_and_no_other():
     done = subprocess.run([sys.executable, "-c", IMPORT], check=True, capture_output=True, text=True)
 
     assert set(done.stdout.split()) == OWN

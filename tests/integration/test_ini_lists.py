@@ -37,7 +37,7 @@ def test_tolerances_are_a_list_or_lines(run, value):
 
 
 @pytest.mark.parametrize("key", ["tf_golden_store", "tf_golden", "tf_golden_dir"])
-def test_a_list_where_one_value_belongs_is_refused(run, key):
+def test_list_where_one_value_belongs_is_refused(run, key):
     result = run(f'{key} = ["check", "off"]')
 
     assert f"{key} = ['check', 'off'] is a list. Give one value." in result.stdout.str() + result.stderr.str()

@@ -103,7 +103,7 @@ def test_functions_take_them_too():
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_cache_may_have_a_name_of_its_own(forgets):
+def test_cache_may_have_a_name_of_its_own(forgets):
     names = {"tokens": "input_ids", "memory": "past_key_values"}
     model, inputs = Counting(forgets=forgets), {"tokens": torch.tensor([[3, 4, 5, 6], [6, 7, 8, 9]])}
 
@@ -114,7 +114,7 @@ def test_a_cache_may_have_a_name_of_its_own(forgets):
         assert_invariant(model, inputs, "cache", names=names)
 
 
-def test_a_name_that_no_forward_takes_is_told():
+def test_name_that_no_forward_takes_is_told():
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(Counting(), {"tokens": torch.tensor([[3, 4]])}, names={"token": "input_ids"})
 
@@ -122,6 +122,6 @@ def test_a_name_that_no_forward_takes_is_told():
     assert str(caught.value) == told
 
 
-def test_a_list_of_names_is_refused():
+def test_list_of_names_is_refused():
     with pytest.raises(TFDebugError, match=r"inputs=\['tokens'\] is not a dict of names"):
         assert_padding_invariant(Counting(), {"tokens": torch.tensor([[3, 4]])}, names=["tokens"])

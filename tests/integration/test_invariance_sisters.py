@@ -70,7 +70,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("check", NOTHING)
-def test_a_check_that_checked_nothing_fails_and_says_why(check):
+def test_check_that_checked_nothing_fails_and_says_why(check):
     name, inputs, reason, needs = NOTHING[check]
     if name == "half":
         model, given = padding_models.build("bert")
@@ -90,13 +90,13 @@ def test_a_check_that_checked_nothing_fails_and_says_why(check):
     assert str(caught.value).endswith(f"\n{needs}.")
 
 
-def test_a_cache_of_fixed_size_that_ends_in_pads_is_left_out():
+def test_cache_of_fixed_size_that_ends_in_pads_is_left_out():
     model, inputs = padding_models.build("qwen3")
 
     pytest_tfdebug.assert_invariant(model, inputs, "attention")
 
 
-def test_the_loss_of_a_router_is_not_asked_for_step_by_step():
+def test_loss_of_a_router_is_not_asked_for_step_by_step():
     model, inputs = padding_models.build("mixtral")
     model.config.output_router_logits = True
 
@@ -110,7 +110,7 @@ def test_dropout_in_training_mode_is_not_a_dependence_on_the_batch():
         pytest_tfdebug.assert_invariant(model.train(), inputs, "batch")
 
 
-def test_a_row_alone_is_held_to_itself_beside_another():
+def test_row_alone_is_held_to_itself_beside_another():
     model, inputs = padding_models.build("bert")
     edit(
         "embeddings",
@@ -127,7 +127,7 @@ def test_a_row_alone_is_held_to_itself_beside_another():
     assert caught.value.culprit.path == "embeddings"
 
 
-def test_an_attention_implementation_that_is_unknown_is_told():
+def test_attention_implementation_that_is_unknown_is_told():
     model, inputs = padding_models.build("bert")
 
     with pytest.raises(InvarianceError, match=r"invariant\('attention'\) checked nothing") as caught:
@@ -137,7 +137,7 @@ def test_an_attention_implementation_that_is_unknown_is_told():
     assert "quick: " in str(caught.value)
 
 
-def test_the_attention_of_a_model_is_left_as_it_was():
+def test_attention_of_a_model_is_left_as_it_was():
     model, inputs = padding_models.build("llama")
     before = (model.config._attn_implementation, repr(model.config))
 
@@ -146,7 +146,7 @@ def test_the_attention_of_a_model_is_left_as_it_was():
     assert (model.config._attn_implementation, repr(model.config)) == before
 
 
-def test_a_checkpoint_without_a_weight_is_told_by_its_keys(monkeypatch):
+def test_checkpoint_without_a_weight_is_told_by_its_keys(monkeypatch):
     model, inputs = padding_models.build("bert-classifier")
     save = type(model).save_pretrained
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_without_a_weight_is_told_by_its_keys(monkeypatch):
     assert "  missing, random now: classifier.bias" in str(caught.value)
 
 
-def test_the_worst_module_of_a_lower_precision_is_named():
+def test_worst_module_of_a_lower_precision_is_named():
     model, inputs = padding_models.build("llama")
     with torch.no_grad():
         model.model.layers[1].post_attention_layernorm.weight.mul_(1e5)
@@ -178,7 +178,7 @@ def test_the_worst_module_of_a_lower_precision_is_named():
     assert "or give bound= above" in str(caught.value)
 
 
-def test_the_bound_is_the_users():
+def test_bound_is_the_users():
     model, inputs = padding_models.build("bert")
 
     with pytest.raises(InvarianceError, match="up to 1e-06 allowed"):
@@ -200,7 +200,7 @@ def test_bad_arguments_are_told(arguments, told):
     assert str(caught.value) == told
 
 
-def test_a_model_that_keeps_an_activation_is_copied_with_its_values():
+def test_model_that_keeps_an_activation_is_copied_with_its_values():
     torch.manual_seed(0)
     config = RecurrentGemmaConfig(
         vocab_size=60, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,

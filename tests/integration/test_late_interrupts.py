@@ -37,7 +37,7 @@ TEST = """
         "/run_skipped/hooks.py:listing",
     ],
 )
-def test_an_interrupt_after_the_last_test_is_told_as_pytest_tells_of_one_in_a_test(pytester, place):
+def test_interrupt_after_the_last_test_is_told_as_one_in_a_test(pytester, place):
     pytester.makepyfile(TEST)
     pytester.makeconftest(PRESSED.format(place=place))
 

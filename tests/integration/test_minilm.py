@@ -16,7 +16,7 @@ def sides():
     return load_port(), inputs, pytest_tfdebug.trace(load_reference(), **inputs)
 
 
-def test_the_clean_port_agrees_with_the_reference():
+def test_clean_port_agrees_with_the_reference():
     port, inputs, expected = sides()
 
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs), rename=RENAME)
@@ -26,7 +26,7 @@ def test_the_clean_port_agrees_with_the_reference():
 
 
 @pytest.mark.parametrize("bug", MINILM_BUGS, ids=lambda bug: bug.name)
-def test_the_culprit_in_the_port_is_named(bug):
+def test_culprit_in_the_port_is_named(bug):
     port, inputs, expected = sides()
     port = copy.deepcopy(port)
     bug.inject(port)

@@ -81,7 +81,7 @@ MISTAKES = [
         ("invariant('cahce')", "*test_it.py::test_it: invariant has no check 'cahce'; *Did you mean cache?"),
     ],
 )
-def test_a_misspelt_marker_or_check_stops_its_test_alone(pytester, marker, told):
+def test_misspelt_marker_or_check_stops_its_test_alone(pytester, marker, told):
     pytester.makepyfile(
         test_it=f"import pytest\n\n@pytest.mark.{marker}\ndef test_it():\n    pass\n\ndef test_other():\n    pass\n"
     )
@@ -92,7 +92,7 @@ def test_a_misspelt_marker_or_check_stops_its_test_alone(pytester, marker, told)
     result.stdout.fnmatch_lines([f"E {told}"])
 
 
-def test_a_marker_of_the_users_own_is_left_alone(pytester):
+def test_marker_of_the_users_own_is_left_alone(pytester):
     pytester.makeini("[pytest]\nmarkers =\n    overflow_fre: ours\n")
     pytester.makepyfile("import pytest\n\n@pytest.mark.overflow_fre\n@pytest.mark.slow\ndef test_it():\n    pass\n")
 
@@ -111,7 +111,7 @@ def run(pytester):
 
 
 @pytest.mark.parametrize(("source", "line", "told"), MISTAKES)
-def test_a_mistake_is_shown_where_it_is_made(run, source, line, told):
+def test_mistake_is_shown_where_it_is_made(run, source, line, told):
     result = run(source)
 
     result.stdout.fnmatch_lines([line, told])
@@ -120,7 +120,7 @@ def test_a_mistake_is_shown_where_it_is_made(run, source, line, told):
     result.stdout.no_fnmatch_line("*direct cause*")
 
 
-def test_a_golden_that_cannot_be_read_is_told_without_what_its_reader_raised(pytester, run):
+def test_golden_that_cannot_be_read_is_told_without_what_its_reader_raised(pytester, run):
     golden = pytester.path / "goldens" / "test_it" / "test_it.safetensors"
     golden.parent.mkdir(parents=True)
     golden.write_bytes(b"no golden")
@@ -134,7 +134,7 @@ def test_a_golden_that_cannot_be_read_is_told_without_what_its_reader_raised(pyt
     result.stdout.no_fnmatch_line("*_open(file*")
 
 
-def test_a_mistake_that_the_forward_shows_ends_at_the_users_line(run):
+def test_mistake_that_the_forward_shows_ends_at_the_users_line(run):
     source = (
         "def test_it(tf_golden):\n    tf_golden.check(MODEL, X, reference=torch.nn.Linear(2, 2), outputs={'score': ''})"
     )
@@ -153,7 +153,7 @@ def test_a_mistake_that_the_forward_shows_ends_at_the_users_line(run):
     assert run(source, "--tf-golden=update", "--full-trace").stdout.str().count("torch/nn/modules/module.py:") > 1
 
 
-def test_a_full_trace_shows_our_lines(run):
+def test_full_trace_shows_our_lines(run):
     run(MISTAKES[0][0], "--full-trace").stdout.fnmatch_lines(["*/pytest_tfdebug/tracing/trace.py:*"])
 
 
@@ -173,7 +173,7 @@ def test_what_a_test_was_handling_when_it_made_a_mistake_is_shown(run):
     result.stdout.no_fnmatch_line(OURS)
 
 
-def test_an_error_of_the_model_is_shown_with_the_line_of_the_model(run):
+def test_error_of_the_model_is_shown_with_the_line_of_the_model(run):
     result = run(
         "class Broken(torch.nn.Linear):\n    def forward(self, x):\n        raise ValueError('mine')\n\n"
         "def test_it():\n    pytest_tfdebug.trace(Broken(2, 2), X)"
@@ -197,7 +197,7 @@ def test_it():
 """
 
 
-def test_the_calls_of_libraries_that_lead_to_the_error_of_a_model_are_one_line(run):
+def test_calls_of_libraries_that_lead_to_the_error_of_a_model_are_one_line(run):
     result = run(LLAMA)
 
     result.stdout.fnmatch_lines(
@@ -212,7 +212,7 @@ def test_the_calls_of_libraries_that_lead_to_the_error_of_a_model_are_one_line(r
     assert run(LLAMA, "--full-trace").stdout.str().count("torch/nn/modules/module.py:") > 2
 
 
-def test_a_method_as_reference_is_told_what_to_give(pytester):
+def test_method_as_reference_is_told_what_to_give(pytester):
     pytester.makepyfile("""
         import torch
 

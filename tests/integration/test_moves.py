@@ -70,7 +70,7 @@ def test_port(tf_golden, pytestconfig):
 '''
 
 
-def test_a_failing_check_moves_between_rooms_at_most_250_times(pytester):
+def test_failing_check_moves_between_rooms_at_most_250_times(pytester):
     pytester.makepyfile(test_it=SOURCE.replace("MOST", str(MOST)))
     pytester.runpytest_inprocess("--tf-golden=update", "-q").assert_outcomes(passed=1)
 

@@ -68,7 +68,7 @@ def test_right_code_with_quantised_weights_is_told_as_that(run):
 
 
 @pytest.mark.parametrize("more", ["", ", tolerance=(0.05, 0.05)"])
-def test_a_fault_of_the_code_is_named_behind_quantised_weights(run, more):
+def test_fault_of_the_code_is_named_behind_quantised_weights(run, more):
     result = run(EPSILON, more)
 
     result.assert_outcomes(failed=1)
@@ -162,7 +162,7 @@ def pair_of_norms():
     return *models, fingerprint(models[1])
 
 
-def test_the_weight_of_another_norm_is_not_near():
+def test_weight_of_another_norm_is_not_near():
     port, reference, recorded = pair_of_norms()
     with torch.no_grad():
         port[0].weight.copy_(reference[1].weight)
@@ -174,14 +174,14 @@ class Packed(torch.Tensor):
     """A weight that is stored in a way of its own, as torchao's are."""
 
 
-def test_a_packed_weight_is_left_as_it_is():
+def test_packed_weight_is_left_as_it_is():
     port, reference, recorded = pair_of_norms()
     port[0].weight = torch.nn.Parameter((reference[0].weight.detach() * 1.01).as_subclass(Packed))
 
     assert near_weights(port, reference, None, recorded) is None
 
 
-def test_a_reference_that_is_not_the_goldens_is_not_taken():
+def test_reference_that_is_not_the_goldens_is_not_taken():
     port, reference, recorded = pair_of_norms()
     with torch.no_grad():
         port[0].weight.mul_(1.01)

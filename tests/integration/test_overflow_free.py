@@ -56,7 +56,7 @@ def report_of(result):
     return text[text.index("test_marked.py:9-10 in 1 (Quotient): ") :]
 
 
-def test_a_function_fails_with_the_report_and_its_headline_in_the_summary(run):
+def test_function_fails_with_the_report_and_its_headline_in_the_summary(run):
     result = run("""
 @pytest.mark.overflow_free
 def test_model():
@@ -68,7 +68,7 @@ def test_model():
     result.stdout.fnmatch_lines(["FAILED test_marked.py::test_model - test_marked.py:9-10 in 1 (Quotient): outp*"])
 
 
-def test_a_sound_model_passes(run):
+def test_sound_model_passes(run):
     result = run("""
 @pytest.mark.overflow_free(dtype="float16", headroom=2.0, gradients=True)
 def test_model():
@@ -123,7 +123,7 @@ class ModelTest(unittest.TestCase):
         ),
     ],
 )
-def test_a_failure_of_the_tests_own_stands_with_the_report_beside_it(run, body):
+def test_failure_of_the_tests_own_stands_with_the_report_beside_it(run, body):
     result = run(f"\n@pytest.mark.overflow_free\n{body}\n")
 
     result.assert_outcomes(failed=1)
@@ -131,7 +131,7 @@ def test_a_failure_of_the_tests_own_stands_with_the_report_beside_it(run, body):
     assert REPORT in "\n".join(result.outlines)
 
 
-def test_a_failure_without_an_overflow_has_no_report_beside_it(run):
+def test_failure_without_an_overflow_has_no_report_beside_it(run):
     result = run("""
 @pytest.mark.overflow_free
 def test_model():
@@ -143,7 +143,7 @@ def test_model():
     result.stdout.no_fnmatch_line("*overflow_free call*")
 
 
-def test_a_test_in_which_no_module_ran_fails_and_says_what_to_do(run):
+def test_test_in_which_no_module_ran_fails_and_says_what_to_do(run):
     result = run("""
 @pytest.fixture
 def output():
@@ -221,7 +221,7 @@ def test_model(number):
     )
 
 
-def test_the_closest_marker_counts(run):
+def test_closest_marker_counts(run):
     result = run("""
 @pytest.mark.overflow_free
 class TestModel:
@@ -318,7 +318,7 @@ def test_model():
     assert report_of(result).startswith(REPORT + "\n")
 
 
-def test_a_compiled_model_is_watched_from_outside(pytester):
+def test_compiled_model_is_watched_from_outside(pytester):
     pytester.makepyfile(
         test_marked=MODELS
         + """

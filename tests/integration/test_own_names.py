@@ -79,7 +79,7 @@ def text_of(source):
     return "".join(lines).strip()
 
 
-def test_the_right_port_agrees_under_its_names_and_suggests_nothing():
+def test_right_port_agrees_under_its_names_and_suggests_nothing():
     report = report_of(llama()[0], rename=llama_port.RENAME)
 
     assert report.ok, str(report)
@@ -89,7 +89,7 @@ def test_the_right_port_agrees_under_its_names_and_suggests_nothing():
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
 @pytest.mark.parametrize("name", list(LLAMA_BUGS))
-def test_a_fault_around_a_fused_projection_is_not_blamed_on_the_projection(name, place):
+def test_fault_around_a_fused_projection_is_not_blamed_on_the_projection(name, place):
     report = report_of(with_bug(name, place), rename=llama_port.RENAME)
 
     assert (report.culprit.path, report.culprit.kind) == (culprit_of(name, place), "glue"), str(report)
@@ -111,7 +111,7 @@ def test_without_names_the_culprit_and_its_line_are_found(name, place):
 
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
-def test_a_missing_residual_is_the_line_of_the_reference(place):
+def test_missing_residual_is_the_line_of_the_reference(place):
     report = without_names("residual", place)
 
     assert text_of(report.culprit.reference) == "hidden_states = residual + hidden_states"
@@ -119,11 +119,11 @@ def test_a_missing_residual_is_the_line_of_the_reference(place):
 
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
-def test_a_missing_residual_is_placed_in_the_block_that_leaves_it_out_or_its_caller(place):
+def test_missing_residual_is_placed_in_the_block_that_leaves_it_out_or_its_caller(place):
     assert without_names("residual", place).culprit.path in {culprit_of("residual", place), "Llama"}
 
 
-def test_a_fault_that_comes_last_is_the_last_line():
+def test_fault_that_comes_last_is_the_last_line():
     port = copy.deepcopy(llama()[0])
     edit("Llama", "self.head(self.norm(hidden))", "self.head(self.norm(hidden)) * 2")(port)
 
@@ -152,7 +152,7 @@ BY_VALUES = {
 
 
 @pytest.mark.parametrize("bug", MINILM_BUGS, ids=lambda bug: bug.name)
-def test_the_culprit_in_a_real_port_is_found_without_names(bug):
+def test_culprit_in_a_real_port_is_found_without_names(bug):
     port, inputs, expected, _ = minilm()
     port = copy.deepcopy(port)
     bug.inject(port)
@@ -163,7 +163,7 @@ def test_the_culprit_in_a_real_port_is_found_without_names(bug):
     assert report.suggested == {}
 
 
-def test_the_report_begins_with_the_lines_of_both_sides():
+def test_report_begins_with_the_lines_of_both_sides():
     lines = str(without_names("scale", "block 1")).splitlines()
 
     assert lines[0].startswith(
@@ -175,7 +175,7 @@ def test_the_report_begins_with_the_lines_of_both_sides():
     assert len(lines) < 40
 
 
-def test_a_port_that_shares_no_names_passes_with_what_was_compared_and_nothing_about_names():
+def test_port_that_shares_no_names_passes_with_what_was_compared_and_nothing_about_names():
     lines = str(report_of(llama()[0])).splitlines()
 
     assert lines[:3] == [
@@ -206,7 +206,7 @@ def test_what_was_not_compared_is_not_said_to_be_equal():
     assert "every output is within a relative L2 of " in assess(named, [], []).reason
 
 
-def test_a_golden_names_the_lines_of_a_port_with_other_names(pytester):
+def test_golden_names_the_lines_of_a_port_with_other_names(pytester):
     pytester.makepyfile(
         test_it="""
         import torch
@@ -241,7 +241,7 @@ def test_names_that_are_a_function_change_nothing_of_what_values_say():
     assert (report.culprit.path, report.suggested) == (culprit_of("scale", "block 1"), {})
 
 
-def test_a_forward_that_cannot_be_made_again_leaves_the_first_report(pytester):
+def test_forward_that_cannot_be_made_again_leaves_the_first_report(pytester):
     pytester.makepyfile(
         test_it="""
         import torch

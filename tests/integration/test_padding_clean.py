@@ -48,12 +48,12 @@ def check(model, inputs, **settings):
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_a_model_that_handles_padding_passes(name):
+def test_model_that_handles_padding_passes(name):
     assert_padding_invariant(*padding_models.build(name))
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt2", "opt", "t5", "mixtral", "distilbert"])
-def test_a_call_without_mask_passes(name):
+def test_call_without_mask_passes(name):
     model, inputs = padding_models.build(name)
     inputs = {key: value for key, value in inputs.items() if key != "attention_mask"}
     inputs["input_ids"] = inputs["input_ids"].clamp(min=3)
@@ -86,7 +86,7 @@ def test_tolerances_follow_the_dtype(name, dtype):
 
 
 @pytest.mark.parametrize("name", ["llama", "bert", "t5-encoder", "gpt2"])
-def test_the_content_of_masked_positions_does_not_matter(name):
+def test_content_of_masked_positions_does_not_matter(name):
     assert_padding_invariant(*padding_models.build(name), filler="random")
 
 
@@ -111,7 +111,7 @@ def test_sides_follow_from_the_model():
     assert "has absolute positions and takes no decoder_position_ids" in notes["bart"][1]
 
 
-def test_an_encoder_whose_sinusoids_count_from_the_left_is_padded_on_the_right():
+def test_encoder_whose_sinusoids_count_from_the_left_is_padded_on_the_right():
     torch.manual_seed(0)
     model = PegasusXForConditionalGeneration(
         PegasusXConfig(
@@ -133,28 +133,28 @@ def test_an_encoder_whose_sinusoids_count_from_the_left_is_padded_on_the_right()
         assert_padding_invariant(model, inputs, side="left")
 
 
-def test_a_length_beyond_the_position_table_is_left_out():
+def test_length_beyond_the_position_table_is_left_out():
     outcome = check(*padding_models.build("bert"))
 
     assert "input_ids: 23 pads do not fit: length 10 of 32 positions" in outcome.skipped
     assert not outcome.failure
 
 
-def test_an_encoder_of_fixed_length_is_left_out_and_its_decoder_is_checked():
+def test_encoder_of_fixed_length_is_left_out_and_its_decoder_is_checked():
     outcome = check(*padding_models.build("whisper"))
 
     assert outcome.repeats >= 4
     assert any("on the right (ValueError: Whisper expects" in reason for reason in outcome.skipped)
 
 
-def test_a_model_whose_positions_count_pads_passes_with_position_ids_and_says_so():
+def test_model_whose_positions_count_pads_passes_with_position_ids_and_says_so():
     outcome = check(*padding_models.build("gpt2"))
 
     assert outcome.notes == ["GPT2LMHeadModel needs position_ids under left padding"]
     assert check(*padding_models.build("llama")).notes == []
 
 
-def test_a_model_that_varies_by_design_can_say_so():
+def test_model_that_varies_by_design_can_say_so():
     model, inputs = padding_models.build("wav2vec2")
 
     outcome = check(model, inputs, expect="varies", reason="GroupNorm over time")
@@ -164,7 +164,7 @@ def test_a_model_that_varies_by_design_can_say_so():
     assert note.endswith(" varies with padding as declared: GroupNorm over time")
 
 
-def test_a_declaration_that_is_no_longer_true_fails():
+def test_declaration_that_is_no_longer_true_fails():
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(*padding_models.build("bert"), expect="varies", reason="it did once")
 
@@ -172,7 +172,7 @@ def test_a_declaration_that_is_no_longer_true_fails():
     assert "Remove expect='varies' and reason=." in str(caught.value)
 
 
-def test_a_model_without_mask_is_padded_on_the_right():
+def test_model_without_mask_is_padded_on_the_right():
     class Causal(torch.nn.Module):
         def __init__(self):
             super().__init__()

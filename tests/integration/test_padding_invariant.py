@@ -107,7 +107,7 @@ def test_left():
 SUMMARY = ["*tfdebug notes*", "test_it.py::test_left: GPT2LMHeadModel needs position_ids under left padding"]
 
 
-def test_the_summary_says_what_a_model_needs(pytester):
+def test_summary_says_what_a_model_needs(pytester):
     write(pytester, NEEDS_POSITIONS)
 
     result = pytester.runpytest()
@@ -116,7 +116,7 @@ def test_the_summary_says_what_a_model_needs(pytester):
     result.stdout.fnmatch_lines(SUMMARY)
 
 
-def test_the_same_under_xdist(pytester, monkeypatch):
+def test_same_under_xdist(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     write(pytester, TESTS + NEEDS_POSITIONS)
 
@@ -126,7 +126,7 @@ def test_the_same_under_xdist(pytester, monkeypatch):
     result.stdout.fnmatch_lines(SUMMARY)
 
 
-def test_a_body_that_fails_keeps_its_failure_and_nothing_is_repeated(pytester):
+def test_body_that_fails_keeps_its_failure_and_nothing_is_repeated(pytester):
     write(
         pytester,
         """
@@ -162,7 +162,7 @@ def test_calls():
         ),
     ],
 )
-def test_a_test_in_which_nothing_could_be_repeated_fails_and_says_why(pytester, body, told):
+def test_test_in_which_nothing_could_be_repeated_fails_and_says_why(pytester, body, told):
     write(pytester, f"@pytest.mark.padding_invariant\ndef test_it():\n    {body}\n")
 
     result = pytester.runpytest()
@@ -197,7 +197,7 @@ def test_a_test_in_which_nothing_could_be_repeated_fails_and_says_why(pytester, 
         ("'left'", "padding_invariant takes keyword arguments only (*) and got 'left'."),
     ],
 )
-def test_a_bad_argument_is_a_usage_error_that_lists_the_valid_ones(pytester, arguments, told):
+def test_bad_argument_is_a_usage_error_that_lists_the_valid_ones(pytester, arguments, told):
     write(pytester, f"@pytest.mark.padding_invariant({arguments})\ndef test_it():\n    Pooled()(IDS)\n")
 
     result = pytester.runpytest()
@@ -263,7 +263,7 @@ def test_it():
     pytester.runpytest().assert_outcomes(passed=1)
 
 
-def test_a_model_of_which_no_call_can_be_repeated_is_a_note_beside_one_that_was(pytester):
+def test_model_without_repeatable_calls_is_a_note_beside_another(pytester):
     write(
         pytester,
         """
@@ -354,7 +354,7 @@ def test_nan_at_a_real_token_always_fails():
         assert_padding_invariant(Holed(), {"input_ids": torch.tensor([[3, 4, 5]])})
 
 
-def test_a_forward_that_breaks_on_padding_fails_with_its_exception():
+def test_forward_that_breaks_on_padding_fails_with_its_exception():
     class Strict(torch.nn.Module):
         def forward(self, input_ids, attention_mask=None):
             if attention_mask is not None and not attention_mask.all():
@@ -368,7 +368,7 @@ def test_a_forward_that_breaks_on_padding_fails_with_its_exception():
 
 
 @pytest.mark.parametrize("leaks", [False, True])
-def test_the_model_is_left_as_it_was(leaks):
+def test_model_is_left_as_it_was(leaks):
     model, inputs = padding_models.build("llama")
     if leaks:
         from padding_leaks import LEAKS
@@ -402,7 +402,7 @@ def test_the_model_is_left_as_it_was(leaks):
     assert all(torch.equal(inputs[key], value) for key, value in given.items())
 
 
-def test_a_passing_check_records_nothing(monkeypatch):
+def test_passing_check_records_nothing(monkeypatch):
     from pytest_tfdebug.tracing.record import recorder
 
     def refuse(*_args, **_kwargs):
@@ -434,7 +434,7 @@ def test_bad_arguments_of_the_function_are_told():
     assert str(caught.value) == "assert_padding_invariant: side='up' is not one of 'auto', 'right', 'left', 'both'."
 
 
-def test_the_left_side_is_padded_when_it_is_asked_for():
+def test_left_side_is_padded_when_it_is_asked_for():
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(*padding_models.build("bert"), side="left")
 

@@ -30,7 +30,7 @@ def catalogue():
 
 
 @pytest.mark.parametrize("leak", list(catalogue()))
-def test_a_leak_is_placed_where_it_was_injected(leak):
+def test_leak_is_placed_where_it_was_injected(leak):
     outcome = outcome_of(leak)
 
     assert outcome.failure
@@ -42,20 +42,20 @@ def test_a_leak_is_placed_where_it_was_injected(leak):
         assert leak.lines in "".join(reported)
 
 
-def test_a_leak_at_a_block_boundary_is_found_by_the_only_padded_length_that_shows_it():
+def test_leak_at_a_block_boundary_is_found_by_its_padded_length():
     text = outcome_of(next(leak for leak in LEAKS if "boundary" in leak.name)).failure
 
     assert "is not invariant to padding: input_ids padded by 23 on the left" in text
 
 
-def test_a_leak_through_a_convolution_names_the_token_beside_the_pads():
+def test_leak_through_a_convolution_names_the_token_beside_the_pads():
     text = outcome_of(next(leak for leak in LEAKS if leak.name == "text-cnn-convolution-over-pads")).failure
 
     assert "First token: position 9 of row 0; 1 of 10 real positions differ" in text
 
 
 @pytest.mark.skipif(not IS_V5, reason="the leak edits lines of transformers 5")
-def test_a_report_has_all_its_parts():
+def test_report_has_all_its_parts():
     lines = outcome_of(LEAKS[0]).failure.splitlines()
 
     beginnings = [line.strip().split(":")[0].split(" at ")[0] for line in lines]

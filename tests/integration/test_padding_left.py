@@ -155,18 +155,18 @@ class AddedTable(RootTable):
 
 
 @pytest.mark.parametrize("dropping", [(0,), (1,), (2,), (1, 2)])
-def test_the_first_block_that_forgets_the_mask_is_named_beside_a_shifted_table(dropping):
+def test_first_block_that_forgets_the_mask_is_named_beside_a_shifted_table(dropping):
     error = failure(fill(RootTable(*dropping).eval(), seed=0), side="left")
 
     assert error.culprit.path == f"blocks.{dropping[0]}"
     assert "the pads are treated there like real tokens, and attention_mask is ignored" in first_line(error)
 
 
-def test_a_shifted_table_that_attention_uses_as_distances_passes():
+def test_shifted_table_that_attention_uses_as_distances_passes():
     assert_padding_invariant(fill(RootTable().eval(), seed=0), INPUTS, side="left")
 
 
-def test_a_sum_with_a_shifted_table_is_named_as_positions():
+def test_sum_with_a_shifted_table_is_named_as_positions():
     error = failure(fill(AddedTable().eval(), seed=0), side="left")
 
     assert (error.culprit.path, error.culprit.kind) == ("AddedTable", "glue")
@@ -254,7 +254,7 @@ class OfWindows(RootTable):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_window_of_0_is_told_as_keys_that_are_all_hidden(side):
+def test_window_of_0_is_told_as_keys_that_are_all_hidden(side):
     error = failure(fill(OfWindows(4, 0).eval(), seed=0), side=side)
 
     assert error.culprit.path == "blocks.1"
@@ -263,7 +263,7 @@ def test_a_window_of_0_is_told_as_keys_that_are_all_hidden(side):
     assert told in " ".join(str(error).split())
 
 
-def test_a_library_attention_with_a_window_of_0_is_told_the_same():
+def test_library_attention_with_a_window_of_0_is_told_the_same():
     config = MistralConfig(**WIDE, num_key_value_heads=2, sliding_window=0, attn_implementation="eager")
     config.use_cache = False
 
@@ -274,5 +274,5 @@ def test_a_library_attention_with_a_window_of_0_is_told_the_same():
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_window_of_1_passes(side):
+def test_window_of_1_passes(side):
     assert_padding_invariant(fill(OfWindows(4, 1).eval(), seed=0), INPUTS, side=side)

@@ -90,7 +90,7 @@ class Centred(Wrapped):
         (Inverted, "Inverted", "attention_mask.bool()", "its key_padding_mask is False at 2 pad positions, and only "),
     ],
 )
-def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told):
+def test_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told):
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(build().eval(), INPUTS, side="right")
 
@@ -100,7 +100,7 @@ def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told)
     assert told.rstrip(".") in str(caught.value).splitlines()[0]
 
 
-def test_a_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it():
+def test_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it():
     given = {"input_ids": IDS[:1], "attention_mask": torch.ones(1, 6, dtype=torch.long)}
 
     with pytest.raises(InvarianceError) as caught:
@@ -111,7 +111,7 @@ def test_a_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it(
     assert str(caught.value).splitlines()[0].endswith(told)
 
 
-def test_a_leak_outside_of_attention_is_not_put_down_to_attention():
+def test_leak_outside_of_attention_is_not_put_down_to_attention():
     with pytest.raises(InvarianceError) as caught:
         assert_padding_invariant(Centred().eval(), INPUTS, side="right")
 
@@ -121,7 +121,7 @@ def test_a_leak_outside_of_attention_is_not_put_down_to_attention():
     assert str(caught.value).splitlines()[0].endswith(told)
 
 
-def test_a_call_with_gradients_is_repeated_with_gradients():
+def test_call_with_gradients_is_repeated_with_gradients():
     """Without them torch's layer takes a fast path, which gives NaN for the row that the mask hides whole."""
     model = Inverted().eval()
     call, output = observe(model, (), INPUTS, lambda: model(**INPUTS))

@@ -49,21 +49,21 @@ def outcome_of(model, names=None, **settings):
     return CHECKS["padding"].run(call.under_names(names or {}), Settings(**settings))
 
 
-def test_a_decoder_that_says_nothing_of_itself_is_padded_on_the_left():
+def test_decoder_that_says_nothing_of_itself_is_padded_on_the_left():
     with pytest.raises(InvarianceError, match="input_ids padded by 1 on the left"):
         assert_padding_invariant(Attending(ignores_mask=True), {"input_ids": IDS})
 
     assert outcome_of(Attending()).repeats == 10, "four lengths and a ragged batch on each side"
 
 
-def test_a_model_that_looks_ahead_is_padded_on_the_right_and_nothing_is_said():
+def test_model_that_looks_ahead_is_padded_on_the_right_and_nothing_is_said():
     outcome = outcome_of(Attending(looks_ahead=True))
 
     assert (outcome.repeats, outcome.notes) == (5, [])
 
 
 @pytest.mark.parametrize("side", ["left", "both"])
-def test_a_side_that_is_asked_for_is_padded_whatever_the_model_is(side):
+def test_side_that_is_asked_for_is_padded_whatever_the_model_is(side):
     model = Attending(looks_ahead=True, positions=60)
 
     assert "input_ids padded by 1 on the left" in outcome_of(model, side=side).failure

@@ -70,7 +70,7 @@ def run(pytester, monkeypatch):
     works='`root="model.layers.1"`',
     limits="Give the part its own inputs.",
 )
-def test_a_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):
+def test_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):
     run("--tf-golden=update").assert_outcomes(passed=1)
 
     right, wrong = run(), run(WRONG="1")
@@ -81,7 +81,7 @@ def test_a_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):
 
 
 @pytest.mark.as_run("part")
-def test_an_unknown_root_is_refused_with_the_nearest(run):
+def test_unknown_root_is_refused_with_the_nearest(run):
     run("--tf-golden=update").assert_outcomes(passed=1)
 
     result = run(ROOT="layer.1")
@@ -89,7 +89,7 @@ def test_an_unknown_root_is_refused_with_the_nearest(run):
     result.stdout.fnmatch_lines(["*root='layer.1': the golden has no call of such a module. Nearest path: 'layers.1'."])
 
 
-def test_a_root_without_a_reference_records_nothing(run, pytester):
+def test_root_without_a_reference_records_nothing(run, pytester):
     pytester.makepyfile(
         test_models="""
         from staged import stage

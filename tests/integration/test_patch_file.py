@@ -28,7 +28,7 @@ def test_port(tf_golden):
 """
 
 
-def test_a_patch_mends_the_port_and_is_not_applied(pytester):
+def test_patch_mends_the_port_and_is_not_applied(pytester):
     pytester.makeini("[pytest]\ntf_explain_seconds = 60")
     pytester.makepyfile(test_it=TEST, reference=MODEL.format(function="relu"), port=MODEL.format(function="tanh"))
     pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)

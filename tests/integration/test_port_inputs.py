@@ -84,11 +84,11 @@ def run(pytester):
         "Port(reference), reference=reference, input_ids=ids, attention_mask=torch.ones(2, 5), port_inputs=(ids,)",
     ],
 )
-def test_a_port_that_names_its_inputs_otherwise_is_compared(run, call):
+def test_port_that_names_its_inputs_otherwise_is_compared(run, call):
     run(call, recorded=call).assert_outcomes(passed=1)
 
 
-def test_a_failure_says_how_the_port_was_called(run):
+def test_failure_says_how_the_port_was_called(run):
     result = run(BY_NAME.replace("(reference)", "(reference, 2.0)", 1), recorded=BY_NAME)
 
     result.assert_outcomes(failed=1)
@@ -96,7 +96,7 @@ def test_a_failure_says_how_the_port_was_called(run):
 
 
 @pytest.mark.parametrize("call", [BY_NAME, "Port(reference), ids, reference=reference, port_inputs={'ids': ids}"])
-def test_a_golden_of_other_ids_is_told_by_their_values(run, call):
+def test_golden_of_other_ids_is_told_by_their_values(run, call):
     result = run(call.replace("ids,", "ids + 1,").replace("ids}", "ids + 1}"), recorded=call)
 
     result.assert_outcomes(failed=1)
@@ -118,7 +118,7 @@ def test_port_inputs_with_other_ids_than_the_references_are_told(run):
     )
 
 
-def test_an_input_that_only_the_reference_was_given_is_the_answer_and_no_code_is_blamed(run, pytester):
+def test_input_of_the_reference_alone_is_blamed_before_any_code(run, pytester):
     masked = MODELS.replace(
         "def forward(self, ids):\n        x = self.tokens(ids)",
         """def forward(self, ids, mask=None):
@@ -175,7 +175,7 @@ def test_port_inputs_need_a_reference(run):
     )
 
 
-def test_the_repro_carries_the_ports_own_inputs(run, pytester):
+def test_repro_carries_the_ports_own_inputs(run, pytester):
     call = "Port(reference, 2.0), reference=reference, input_ids=ids, port_inputs={'ids': ids}"
 
     result = run(call, "--tf-repro", recorded=call.replace(", 2.0", ""))

@@ -51,7 +51,7 @@ def checks_of(file):
     return document, {check["test"].partition("::")[2]: check for check in document["checks"]}
 
 
-def test_the_file_says_what_exactly_was_compared(pytester, failing):
+def test_file_says_what_exactly_was_compared(pytester, failing):
     pytester.runpytest("--tf-json=checks.json").assert_outcomes(failed=1, passed=1)
 
     _, checks = checks_of(pytester.path / "checks.json")
@@ -63,7 +63,7 @@ def test_the_file_says_what_exactly_was_compared(pytester, failing):
     assert own["revision"] == recorded["revision"]
 
 
-def test_the_file_holds_every_check_with_its_schema(pytester, failing):
+def test_file_holds_every_check_with_its_schema(pytester, failing):
     pytester.runpytest("--tf-json=out/checks.json", "--tf-json-forward").assert_outcomes(failed=1, passed=1)
 
     document, checks = checks_of(pytester.path / "out" / "checks.json")
@@ -81,7 +81,7 @@ def test_the_file_holds_every_check_with_its_schema(pytester, failing):
     assert port["forward"]["elements"]["shape"] == [2, 4]
 
 
-def test_the_elements_that_differ_are_those_of_the_method_that_was_checked(pytester):
+def test_elements_that_differ_are_those_of_the_method_that_was_checked(pytester):
     def write_encoder(factor):
         named = PORT.format(factor=factor).replace("def forward", "def encode")
         pytester.makepyfile(test_it=named.replace("check(model, torch", "check(model.encode, torch"))
@@ -95,7 +95,7 @@ def test_the_elements_that_differ_are_those_of_the_method_that_was_checked(pytes
     assert checks["test_port"]["forward"]["elements"]["shape"] == [2, 4]
 
 
-def test_an_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
+def test_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
     file = write(pytester, factor="1e39")
 
     pytester.runpytest("--tf-json=checks.json", "--tf-json-forward", "--tf-html=page", "-k", "finite").assert_outcomes(
@@ -125,7 +125,7 @@ def test_workers_of_xdist_send_the_same_and_the_one_that_prints_writes_the_pages
     result.stdout.fnmatch_lines(["tfdebug page: file://*/page/index.html"])
 
 
-def test_the_end_of_a_run_says_where_page_and_file_are(pytester, failing):
+def test_end_of_a_run_says_where_page_and_file_are(pytester, failing):
     result = pytester.runpytest("--tf-html=page", "--tf-json=checks.json")
 
     result.stdout.fnmatch_lines(
@@ -137,7 +137,7 @@ def test_the_end_of_a_run_says_where_page_and_file_are(pytester, failing):
     assert 'href="http' not in index
 
 
-def test_a_place_that_cannot_be_written_is_said_before_anything_runs(pytester):
+def test_place_that_cannot_be_written_is_said_before_anything_runs(pytester):
     (pytester.path / "taken").write_text("")
 
     for flag in ("--tf-json=taken/checks.json", "--tf-html=taken"):
@@ -173,7 +173,7 @@ def test_without_github_nothing_is_annotated(pytester, failing):
     assert "::error" not in pytester.runpytest().stdout.str()
 
 
-def test_a_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monkeypatch):
+def test_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monkeypatch):
     pytester.makepyfile(
         """
         import pytest
@@ -192,7 +192,7 @@ def test_a_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monk
 
 
 @pytest.mark.parametrize("flag", ["--tf-json=checks.json", "--tf-html=page"])
-def test_a_full_disk_hides_no_failure(pytester, monkeypatch, flag):
+def test_full_disk_hides_no_failure(pytester, monkeypatch, flag):
     def full(path, _pieces):
         raise pytest.UsageError(f"Cannot write {path.name}: No space left on device. Name another place.")
 
@@ -220,7 +220,7 @@ def test_a_full_disk_hides_no_failure(pytester, monkeypatch, flag):
         ("invariant('batch')", "Batchy()(torch.arange(6.0).view(3, 2))"),
     ],
 )
-def test_the_place_of_a_failure_is_the_line_that_called_the_model(pytester, marker, body):
+def test_place_of_a_failure_is_the_line_that_called_the_model(pytester, marker, body):
     pytester.makepyfile(
         f"""
         import pytest
@@ -248,7 +248,7 @@ def test_the_place_of_a_failure_is_the_line_that_called_the_model(pytester, mark
     )
 
 
-def test_a_call_that_transformers_makes_is_placed_where_the_test_asked_for_it(pytester):
+def test_call_that_transformers_makes_is_placed_where_the_test_asked_for_it(pytester):
     pytester.makepyfile(
         """
         import pytest
@@ -302,7 +302,7 @@ def test_secrets_of_the_command_line_stay_out_of_the_file(pytester, monkeypatch,
     assert "hf_abc" not in (pytester.path / "checks.json").read_text()
 
 
-def test_a_golden_that_is_missing_is_a_failed_check(pytester):
+def test_golden_that_is_missing_is_a_failed_check(pytester):
     write(pytester)
 
     pytester.runpytest("--tf-json=checks.json").assert_outcomes(failed=1, passed=1)
@@ -312,7 +312,7 @@ def test_a_golden_that_is_missing_is_a_failed_check(pytester):
     assert checks["test_port"]["headline"].endswith("test_port.safetensors does not exist.")
 
 
-def test_a_second_run_leaves_its_own_pages_alone(pytester, failing):
+def test_second_run_leaves_its_own_pages_alone(pytester, failing):
     pytester.runpytest("--tf-html=page")
     pytester.runpytest("--tf-html=page", "-k", "finite")
 

@@ -68,7 +68,7 @@ def test_sum(name, expected, tmp_path, recwarn):
     assert result.stdout.str().count("the one that fails") == 3  # the line, its error, the summary
 
 
-def test_a_rank_that_dies_ends_the_test_at_once_and_says_how(run):
+def test_rank_that_dies_ends_the_test_at_once_and_says_how(run):
     source = f"""{SUM}
 import faulthandler, os
 
@@ -100,7 +100,7 @@ class Clock:
         return time.monotonic() + (10_000 if self._file.exists() else 0)
 
 
-def test_a_rank_that_hangs_ends_the_test_with_its_traceback_and_leaves_no_process(run, pytester, monkeypatch):
+def test_rank_that_hangs_ends_the_test_with_its_traceback_and_leaves_no_process(run, pytester, monkeypatch):
     source = f"""{SUM}
 import os, subprocess, sys, threading, time
 from pathlib import Path

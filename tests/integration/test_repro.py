@@ -98,7 +98,7 @@ def run_alone(pytester, folder):
     return run.stdout
 
 
-def test_the_script_runs_the_test_from_anywhere_and_the_inputs_lie_beside_it(pytester, tmp_path):
+def test_script_runs_the_test_from_anywhere_and_the_inputs_lie_beside_it(pytester, tmp_path):
     pytester.makepyfile(test_it=LLAMA)
     pytester.runpytest_inprocess("--tf-golden=update")
 
@@ -134,7 +134,7 @@ def test_the_script_runs_the_test_from_anywhere_and_the_inputs_lie_beside_it(pyt
     ],
     ids=["padding", "batch", "overflow"],
 )
-def test_the_check_of_a_marker_is_written_too(pytester, source, said):
+def test_check_of_a_marker_is_written_too(pytester, source, said):
     pytester.makepyfile(test_it=source)
 
     failed = pytester.runpytest_inprocess("--tf-repro")
@@ -144,7 +144,7 @@ def test_the_check_of_a_marker_is_written_too(pytester, source, said):
     assert (written(pytester).parent / "inputs.safetensors").is_file()
 
 
-def test_the_written_overflow_is_the_first_wrong_call(pytester):
+def test_written_overflow_is_the_first_wrong_call(pytester):
     pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
 
     pytester.runpytest("--tf-repro")
@@ -180,7 +180,7 @@ def test_tests_whose_names_differ_in_a_sign_have_repros_of_their_own(pytester):
     assert len(list(pytester.path.glob("there/*/repro.py"))) == 3
 
 
-def test_a_test_that_was_taken_for_the_folder_is_said(pytester):
+def test_test_that_was_taken_for_the_folder_is_said(pytester):
     pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
 
     failed = pytester.runpytest("--tf-repro", "test_it.py")
@@ -202,7 +202,7 @@ def test_it(name):
 @pytest.mark.parametrize(
     ("way", "why"), [("file", "File exists"), ("dangling", "File exists"), ("read-only", "Permission denied")]
 )
-def test_a_folder_that_cannot_be_written_is_said_under_the_failure(pytester, way, why, monkeypatch):
+def test_folder_that_cannot_be_written_is_said_under_the_failure(pytester, way, why, monkeypatch):
     pytester.makepyfile(test_it=INFINITE.format(names=["a"]))
     place = pytester.path / way
     if way == "file":
@@ -221,7 +221,7 @@ def test_a_folder_that_cannot_be_written_is_said_under_the_failure(pytester, way
     )
 
 
-def test_a_repro_that_is_interrupted_leaves_the_earlier_one(pytester, monkeypatch):
+def test_repro_that_is_interrupted_leaves_the_earlier_one(pytester, monkeypatch):
     pytester.makepyfile(test_it=INFINITE.format(names=["a"]))
     pytester.runpytest_inprocess("--tf-repro=there")
     (earlier,) = (file.read_text() for file in pytester.path.glob("there/*/repro.py"))

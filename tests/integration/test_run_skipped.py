@@ -52,7 +52,7 @@ def listing(pytester):
 
 
 @pytest.mark.parametrize("skip", ['@unittest.skip("later")', '@skip(reason="later")'])
-def test_a_stale_skip_is_listed_and_a_true_one_counted(listing, skip):
+def test_stale_skip_is_listed_and_a_true_one_counted(listing, skip):
     result, lines = listing(UNITTEST.format(skip=skip))
 
     result.assert_outcomes(skipped=2)
@@ -66,7 +66,7 @@ def test_a_stale_skip_is_listed_and_a_true_one_counted(listing, skip):
     ]
 
 
-def test_the_reports_are_those_of_a_run_without_the_flag(listing, pytester):
+def test_reports_are_those_of_a_run_without_the_flag(listing, pytester):
     source = UNITTEST.format(skip='@unittest.skip("later")') + "\ndef test_red():\n    assert False\n"
     result, _ = listing(source, "--junitxml=with.xml", "-rs")
     pytester.runpytest("--junitxml=without.xml")
@@ -193,7 +193,7 @@ def test_each_form_of_skip_is_lifted_and_placed(listing, form):
 
 
 @pytest.mark.parametrize("skip", ["@pytest.mark.skip", "@unittest.skip"])
-def test_a_skip_without_a_reason_is_told_as_that(listing, skip):
+def test_skip_without_a_reason_is_told_as_that(listing, skip):
     _, lines = listing(f"import pytest, unittest\n{skip}\ndef test_it():\n    assert True")
 
     assert lines[1].startswith("  test_it.py:")
@@ -209,7 +209,7 @@ def test_a_skip_without_a_reason_is_told_as_that(listing, skip):
         ("import warnings; warnings.warn('careful')", "UserWarning: careful"),
     ],
 )
-def test_a_test_that_still_fails_is_not_red(listing, pytester, body, fails):
+def test_test_that_still_fails_is_not_red(listing, pytester, body, fails):
     pytester.makeini("[pytest]\nfilterwarnings = error")
     source = f"import unittest\nclass TestIt(unittest.TestCase):\n    @unittest.skip('later')\n    def test_it(self):\n        {body}"
 
@@ -297,7 +297,7 @@ def test_all_runs_what_a_condition_skips_and_nothing_that_code_decides(listing):
     assert [line.split(";")[0] for line in lines[5:]] == ["Not run: 5 tests"]
 
 
-def test_a_mark_that_a_conftest_adds_is_a_choice_of_the_run(listing, pytester):
+def test_mark_that_a_conftest_adds_is_a_choice_of_the_run(listing, pytester):
     pytester.makeconftest(
         """
         import pytest
@@ -337,7 +337,7 @@ class TestModel(unittest.TestCase):
 """
 
 
-def test_a_class_is_set_up_once_and_its_skip_is_to_be_narrowed(listing):
+def test_class_is_set_up_once_and_its_skip_is_to_be_narrowed(listing):
     result, lines = listing(CLASS)
 
     result.assert_outcomes(skipped=3)
@@ -349,7 +349,7 @@ def test_a_class_is_set_up_once_and_its_skip_is_to_be_narrowed(listing):
     ]
 
 
-def test_a_test_behind_an_override_that_skips_itself_is_counted(listing):
+def test_test_behind_an_override_that_skips_itself_is_counted(listing):
     source = """
         import unittest
 
@@ -377,7 +377,7 @@ def test_a_test_behind_an_override_that_skips_itself_is_counted(listing):
 
 
 @pytest.mark.parametrize(("reason", "told"), [("odd", "odd"), ("", "(no reason)")])
-def test_an_empty_test_that_no_base_has_is_not_run(listing, reason, told):
+def test_empty_test_that_no_base_has_is_not_run(listing, reason, told):
     source = (
         "import unittest\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        '''Nothing.'''\n"
         f"        self.skipTest({reason!r})"
@@ -391,7 +391,7 @@ def test_an_empty_test_that_no_base_has_is_not_run(listing, reason, told):
     ]
 
 
-def test_an_override_is_left_out_in_a_plain_class_with_other_fixtures_too(listing):
+def test_override_is_left_out_in_a_plain_class_with_other_fixtures_too(listing):
     source = """
         import pytest
         class Base:
@@ -411,7 +411,7 @@ def test_an_override_is_left_out_in_a_plain_class_with_other_fixtures_too(listin
     ]
 
 
-def test_an_override_with_parameters_is_left_out(listing):
+def test_override_with_parameters_is_left_out(listing):
     source = """
         import pytest
         class Base:
@@ -438,7 +438,7 @@ def test_workers_tell_the_same(listing):
     assert shared == alone
 
 
-def test_a_worker_that_dies_in_a_skipped_test_leaves_the_run_green_and_is_named(listing):
+def test_worker_that_dies_in_a_skipped_test_leaves_the_run_green_and_is_named(listing):
     source = "import os, pytest\n@pytest.mark.skip('kills')\ndef test_it():\n    os._exit(1)\ndef test_other(): pass"
 
     result, lines = listing(source, "-n1")
@@ -447,7 +447,7 @@ def test_a_worker_that_dies_in_a_skipped_test_leaves_the_run_green_and_is_named(
     assert "Worker gw0 ended before it reported what it had run." in lines
 
 
-def test_a_run_that_stops_early_says_what_it_did_not_run(listing):
+def test_run_that_stops_early_says_what_it_did_not_run(listing):
     source = "import pytest\n@pytest.mark.skip\ndef test_a(): assert True\ndef test_b(): assert False"
 
     result, lines = listing(source, "-x")
@@ -481,7 +481,7 @@ def test_trials_come_after_the_run_and_disturb_none_of_it(listing):
     assert lines[0] == "2 skips to delete: every test behind passes now."
 
 
-def test_a_test_that_is_not_run_leaves_no_fixture_to_the_next(listing, pytester):
+def test_test_that_is_not_run_leaves_no_fixture_to_the_next(listing, pytester):
     pytester.makepyfile(test_other="import pytest\n@pytest.mark.skip\ndef test_other(): assert True")
     source = """
         import sys, pytest
@@ -517,7 +517,7 @@ def test_goldens_are_not_recorded_in_the_same_run(pytester, mode):
     result.stderr.fnmatch_lines([f"ERROR: {told}"])
 
 
-def test_a_repository_with_every_form_of_skip_runs_as_without_the_flag(pytester):
+def test_repository_with_every_form_of_skip_runs_as_without_the_flag(pytester):
     shutil.copytree(REPOSITORY, pytester.path, dirs_exist_ok=True)
 
     before, result = (
@@ -535,7 +535,7 @@ def test_a_repository_with_every_form_of_skip_runs_as_without_the_flag(pytester)
     result.stdout.no_fnmatch_line("*could not get code object*")  # as for a skip around an expanded test, which is None
 
 
-def test_a_plugin_that_takes_no_test_twice_ends_in_the_list(listing, pytester):
+def test_plugin_that_takes_no_test_twice_ends_in_the_list(listing, pytester):
     pytester.makeconftest(
         """
         import pytest
@@ -555,7 +555,7 @@ def test_a_plugin_that_takes_no_test_twice_ends_in_the_list(listing, pytester):
     assert lines[1:] == ["Still failing: 1 test.", "    test_it.py::test_it: RuntimeError: twice"]
 
 
-def test_a_doctest_that_is_skipped_is_counted(listing):
+def test_doctest_that_is_skipped_is_counted(listing):
     _, lines = listing("def it():\n    '''\n    >>> 1 / 0  # doctest: +SKIP\n    '''", "--doctest-modules")
 
     assert lines[1].startswith("Not run: 1 test; the code of the test")
@@ -568,7 +568,7 @@ def test_another_value_is_refused(pytester):
     result.stderr.fnmatch_lines(["*--tf-run-skipped*'some'*"])
 
 
-def test_a_path_behind_the_bare_flag_is_a_path(pytester):
+def test_path_behind_the_bare_flag_is_a_path(pytester):
     pytester.makepyfile(test_it="def test_it(): pass", test_other="def test_other(): pass")
 
     pytester.runpytest("--tf-run-skipped", "test_it.py").assert_outcomes(passed=1)

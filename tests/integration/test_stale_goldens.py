@@ -27,7 +27,7 @@ def test_stale_goldens_are_listed_and_stay(name, pytester, run):
     assert time.process_time() - started < 5
 
 
-def test_a_name_of_a_golden_cannot_steer_the_terminal(pytester, run):
+def test_name_of_a_golden_cannot_steer_the_terminal(pytester, run):
     name = "goldens/test_one/\x1b[2Jtest.safetensors"
     printed = []
 

@@ -38,7 +38,7 @@ def run(pytester):
     return run_pytest
 
 
-def test_a_port_that_ignores_fields_fails_with_the_culprit_under_each(run):
+def test_port_that_ignores_fields_fails_with_the_culprit_under_each(run):
     result = run("tf_golden.sweep(Phi3ForCausalLM, CONFIG, build=deaf)")
 
     result.assert_outcomes(failed=1)
@@ -63,7 +63,7 @@ def test_what_is_known_passes_and_says_so(run):
     result.stdout.fnmatch_lines(["test_it.py::test_port: phi3 port: * fields matter; * agree, 2 known to fail"])
 
 
-def test_the_rows_stand_in_the_file_of_checks_and_on_the_page(run, pytester):
+def test_rows_stand_in_the_file_of_checks_and_on_the_page(run, pytester):
     run("tf_golden.sweep(Phi3ForCausalLM, CONFIG, build=deaf)", "--tf-json=checks.json", "--tf-html=pages")
 
     (check,) = json.loads((pytester.path / "checks.json").read_text())["checks"]
@@ -77,7 +77,7 @@ def test_the_rows_stand_in_the_file_of_checks_and_on_the_page(run, pytester):
     assert "Fields of the configuration" in page.read_text()
 
 
-def test_a_golden_says_which_fields_it_cannot_see(run, pytester):
+def test_golden_says_which_fields_it_cannot_see(run, pytester):
     run(CHECK, "--tf-golden=update").assert_outcomes(passed=1)
 
     plain, verbose = run(CHECK, "--tf-json=checks.json"), run(CHECK, "-v")
@@ -116,7 +116,7 @@ def test_workers_hand_over_what_goldens_cannot_see(run):
     ["torch.nn.Linear(8, 8)", "patched(fill(Phi3ForCausalLM(CONFIG).eval()))"],
     ids=["not-of-transformers", "not-what-its-class-makes"],
 )
-def test_a_golden_of_a_model_that_cannot_be_built_anew_names_no_field(run, model):
+def test_golden_of_a_model_that_cannot_be_built_anew_names_no_field(run, model):
     patched = "patched = lambda model: (setattr(model.model.norm, 'forward', lambda x: x * 2), model)[1]\n    "
     inputs = "torch.arange(16.0).view(2, 8)" if "Linear" in model else "input_ids=torch.arange(10)[None]"
     body = f"{patched}torch.manual_seed(0)\n    tf_golden.check({model}, {inputs})"

@@ -30,7 +30,7 @@ def raised(check, *args, **kwargs):
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3", "bert-decoder", "llama-classifier", "mixtral", "opt"])
-def test_a_mask_with_holes_passes(name):
+def test_mask_with_holes_passes(name):
     model, inputs = padding_models.build(name)
     inputs = {"input_ids": inputs["input_ids"].clamp(min=3), "attention_mask": HOLES}
 
@@ -138,7 +138,7 @@ class Magnifying(torch.nn.Module):
         return (self.embed(input_ids) + offset) - offset
 
 
-def test_a_difference_that_is_gone_in_float64_is_rounding_and_is_noted():
+def test_difference_that_is_gone_in_float64_is_rounding_and_is_noted():
     model, inputs = Magnifying(), {"input_ids": torch.tensor([[3, 4, 5]])}
     call, _ = observe(model, (), inputs, lambda: model(**inputs))
     check = CHECKS["padding"]
@@ -164,7 +164,7 @@ class AtTheTolerance(torch.nn.Module):
 
 
 @pytest.mark.parametrize("rounding", [-0.15, 0.0, 0.15])
-def test_a_verdict_does_not_hang_on_how_a_kernel_rounds(rounding):
+def test_verdict_does_not_hang_on_how_a_kernel_rounds(rounding):
     inputs = {"input_ids": torch.tensor([[3, 4, 5]])}
     allowed, excessive = (AtTheTolerance(share, rounding) for share in (0.95, 1.05))
     call, _ = observe(allowed, (), inputs, lambda: allowed(**inputs))
@@ -178,7 +178,7 @@ def test_a_verdict_does_not_hang_on_how_a_kernel_rounds(rounding):
         assert_padding_invariant(allowed, inputs, lengths=1, rtol=0.0, atol=1e-5)
 
 
-def test_a_first_token_that_is_the_pad_token_passes():
+def test_first_token_that_is_the_pad_token_passes():
     model, inputs = padding_models.build("gpt2")
     ids = inputs["input_ids"].clamp(min=3)
     ids[1, 0] = 0
@@ -201,7 +201,7 @@ def test_keys_that_carry_their_positions_are_no_reason_to_give_position_ids():
     assert_padding_invariant(model, inputs)
 
 
-def test_a_decoder_as_long_as_its_encoder_is_padded_with_it():
+def test_decoder_as_long_as_its_encoder_is_padded_with_it():
     assert_padding_invariant(*padding_models.build("bart-classifier"))
 
 
@@ -235,14 +235,14 @@ class StrictInside(torch.nn.Module):
 IDS = torch.tensor([[3, 4, 5]])
 
 
-def test_a_model_that_refuses_a_length_cannot_be_asked_that_way():
+def test_model_that_refuses_a_length_cannot_be_asked_that_way():
     error = raised(assert_padding_invariant, Rigid(), {"input_ids": IDS})
 
     assert str(error).startswith("padding_invariant checked nothing")
     assert "cannot be run that way: input_ids padded by 1 on the right (IndexError: only three)" in str(error)
 
 
-def test_a_model_that_refuses_pads_alone_fails_at_the_line_that_raised():
+def test_model_that_refuses_pads_alone_fails_at_the_line_that_raised():
     error = raised(assert_padding_invariant, Strict(), {"input_ids": IDS})
 
     assert "The repeated call raised IndexError: no pads" in str(error)
@@ -316,7 +316,7 @@ def test_one_real_token_leaves_no_step():
     assert "it was given no sequence of two tokens or more to decode" in str(error)
 
 
-def test_a_cache_of_a_model_that_attends_in_both_directions_does_not_apply():
+def test_cache_of_a_model_that_attends_in_both_directions_does_not_apply():
     error = raised(assert_invariant, *padding_models.build("bert-decoder"), "cache")
 
     assert str(error).startswith("invariant('cache') checked nothing")
@@ -324,7 +324,7 @@ def test_a_cache_of_a_model_that_attends_in_both_directions_does_not_apply():
     assert "attends in both directions" in str(error)
 
 
-def test_a_decoder_that_looks_ahead_is_told_so():
+def test_decoder_that_looks_ahead_is_told_so():
     model, inputs = padding_models.build("llama")
     layer = model.model.layers[0].mlp
     forward = layer.forward
@@ -336,7 +336,7 @@ def test_a_decoder_that_looks_ahead_is_told_so():
     assert told in " ".join(str(error).split())
 
 
-def test_a_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
+def test_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
     class Refuses(LlamaForCausalLM):
         def forward(self, input_ids, past_key_values=None, **more):
             if past_key_values is not None:
@@ -353,13 +353,13 @@ def test_a_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
     assert lines_of(error.culprit).strip() == 'raise ValueError("no steps")'
 
 
-def test_an_answer_without_tokens_cannot_be_decoded():
+def test_answer_without_tokens_cannot_be_decoded():
     error = raised(assert_invariant, *padding_models.build("llama-classifier"), "cache")
 
     assert "none of its outputs has a token axis" in str(error)
 
 
-def test_the_module_whose_output_underflows_is_the_culprit():
+def test_module_whose_output_underflows_is_the_culprit():
     model, inputs = padding_models.build("llama")
     with torch.no_grad():
         model.lm_head.weight.mul_(1e-9)
@@ -381,7 +381,7 @@ class Mixed(torch.nn.Module):
         return self.head(torch.ones(*input_ids.shape, 4))
 
 
-def test_a_model_that_does_not_run_in_a_lower_precision_fails_at_the_line_that_raised():
+def test_model_that_raises_in_lower_precision_fails_at_that_line():
     error = raised(assert_invariant, Mixed(), {"input_ids": IDS}, "dtype")
 
     assert "raises where the plain call does not: bfloat16." in str(error)
@@ -389,7 +389,7 @@ def test_a_model_that_does_not_run_in_a_lower_precision_fails_at_the_line_that_r
     assert "self.head(" in lines_of(error.culprit)
 
 
-def test_a_model_that_takes_whole_batches_only_cannot_be_asked_for_a_row():
+def test_model_that_takes_whole_batches_only_cannot_be_asked_for_a_row():
     class Pairs(torch.nn.Module):
         def forward(self, input_ids):
             return input_ids.float().reshape(-1, 2, input_ids.shape[1])
@@ -400,7 +400,7 @@ def test_a_model_that_takes_whole_batches_only_cannot_be_asked_for_a_row():
     assert "cannot be run that way: row 0 in its batch of 2, against the row alone (RuntimeError: " in str(error)
 
 
-def test_an_attention_that_raises_fails_at_its_line():
+def test_attention_that_raises_fails_at_its_line():
     model, inputs = padding_models.build("llama")
 
     class Picky(type(model)):
@@ -418,7 +418,7 @@ def test_an_attention_that_raises_fails_at_its_line():
     assert lines_of(error.culprit).strip() == 'raise ValueError("not this one")'
 
 
-def test_a_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkeypatch):
+def test_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkeypatch):
     """transformers refuses an attention implementation for a convolutional backbone."""
     model, inputs = padding_models.build("bert")
     load = type(model).from_pretrained.__func__
@@ -433,7 +433,7 @@ def test_a_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkey
     assert_invariant(model, inputs, "save_load")
 
 
-def test_a_limit_that_the_call_itself_exceeds_is_that_of_another_sequence():
+def test_limit_that_the_call_itself_exceeds_is_that_of_another_sequence():
     model, inputs = padding_models.build("llama")
     model.config.max_position_embeddings = 4
     call, _ = observe(model, (), inputs, lambda: model(**inputs))
@@ -452,7 +452,7 @@ class HearsSound(LlamaForCausalLM):
         return super().forward(input_ids, attention_mask, **more)
 
 
-def test_a_mask_of_frames_is_not_padded_with_as_many_tokens():
+def test_mask_of_frames_is_not_padded_with_as_many_tokens():
     model, inputs = padding_models.build("llama")
     hears = HearsSound(model.config).eval()
     shape = inputs["input_ids"].shape

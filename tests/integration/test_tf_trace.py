@@ -28,7 +28,7 @@ def run(pytester):
     return run_body
 
 
-def test_a_forward_is_recorded(run):
+def test_forward_is_recorded(run):
     result = run(
         """
 def test_it(tf_trace):
@@ -42,7 +42,7 @@ def test_it(tf_trace):
     result.assert_outcomes(passed=1)
 
 
-def test_the_calls_before_an_error_stand_in_the_report(run):
+def test_calls_before_an_error_stand_in_the_report(run):
     result = run(
         """
 def test_it(tf_trace):
@@ -63,7 +63,7 @@ def test_it(tf_trace):
     )
 
 
-def test_a_forward_that_does_not_fail_adds_nothing_to_the_report(run):
+def test_forward_that_does_not_fail_adds_nothing_to_the_report(run):
     result = run(
         """
 def test_it(tf_trace):
@@ -96,7 +96,7 @@ def test_misuse_is_told(run, call, text):
     result.stdout.fnmatch_lines([f"E *TFDebugError: {text}"])
 
 
-def test_the_model_is_left_as_it_was(run):
+def test_model_is_left_as_it_was(run):
     result = run(
         """
 @pytest.mark.parametrize("fail", [False, True])

@@ -126,7 +126,7 @@ def test_passed_and_expected_failures_get_none(pytester):
     assert set(sections(reports).values()) == {None}
 
 
-def test_the_terminal_shows_the_section(pytester):
+def test_terminal_shows_the_section(pytester):
     pytester.makepyfile("def test_it():\n    from transformers import AdamW\n")
 
     result = pytester.runpytest("-p", "no:cacheprovider")
@@ -145,7 +145,7 @@ def test_the_terminal_shows_the_section(pytester):
 @pytest.mark.parametrize(
     "arguments", [["--show-capture=no"], ["--show-capture=stdout"], ["--tb=native"], ["--tb=short"]]
 )
-def test_the_terminal_shows_the_section_whatever_is_captured(pytester, arguments):
+def test_terminal_shows_the_section_whatever_is_captured(pytester, arguments):
     pytester.makepyfile("def test_it():\n    from transformers import AdamW\n")
 
     result = pytester.runpytest("-p", "no:cacheprovider", *arguments)
@@ -226,7 +226,7 @@ def test_nothing_is_imported_before_a_failure(pytester, monkeypatch):
     result.assert_outcomes(passed=1)
 
 
-def test_a_failure_imports_no_library_of_its_own(pytester, monkeypatch):
+def test_failure_imports_no_library_of_its_own(pytester, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # other plugins may import what they like
     pytester.makepyfile("def test_it():\n    assert 1 == 2\n")
     pytester.makeconftest(

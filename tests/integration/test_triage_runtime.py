@@ -143,7 +143,7 @@ def test_input_of_another_dtype_for_a_convolution(triage_of):
     assert layer(inputs.to(layer.weight.dtype)) is not None
 
 
-def test_a_float32_head_in_a_half_model_is_named_and_cast(triage_of, llama):
+def test_float32_head_in_a_half_model_is_named_and_cast(triage_of, llama):
     model = LlamaForCausalLM.from_pretrained(llama, dtype=torch.float16)
     model.lm_head = torch.nn.Linear(16, 32, bias=False)
     ids = torch.tensor([[1, 2, 3]])
@@ -157,7 +157,7 @@ def test_a_float32_head_in_a_half_model_is_named_and_cast(triage_of, llama):
     assert model(ids) is not None
 
 
-def test_the_tensor_that_a_model_was_given_in_another_dtype_is_cast(triage_of):
+def test_tensor_that_a_model_was_given_in_another_dtype_is_cast(triage_of):
     model, pixels = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2)).half(), torch.zeros(1, 2)
 
     finding = triage_of(lambda: model(pixels))
@@ -182,7 +182,7 @@ class Widened(torch.nn.Module):
         return self.second(wide)
 
 
-def test_the_line_is_named_that_gives_a_module_another_dtype(triage_of):
+def test_line_is_named_that_gives_a_module_another_dtype(triage_of):
     model, x = Widened().half(), torch.zeros(1, 2).half()
 
     finding = triage_of(lambda: model(x))
@@ -193,7 +193,7 @@ def test_the_line_is_named_that_gives_a_module_another_dtype(triage_of):
     )
 
 
-def test_a_linear_layer_that_is_given_another_width_is_named(triage_of, llama):
+def test_linear_layer_that_is_given_another_width_is_named(triage_of, llama):
     model = LlamaForCausalLM.from_pretrained(llama)
     model.model.layers[1].mlp.down_proj = torch.nn.Linear(33, 16)
 

@@ -48,7 +48,7 @@ def mistakes():
 
 
 @pytest.mark.parametrize("call", list(mistakes()))
-def test_a_silent_mistake_is_a_warning_at_the_line_that_made_the_call(pytester, call):
+def test_silent_mistake_is_a_warning_at_the_line_that_made_the_call(pytester, call):
     result = run(pytester, call, "--tf-watch-masks")
 
     result.assert_outcomes(passed=2, warnings=1)
@@ -65,7 +65,7 @@ def test_nothing_is_watched_without_the_flag(pytester):
     run(pytester, "MODEL(IDS)").assert_outcomes(passed=2, warnings=0)
 
 
-def test_the_flag_turns_it_on(pytester):
+def test_flag_turns_it_on(pytester):
     run(pytester, "MODEL(IDS)", "--tf-watch-masks").assert_outcomes(passed=2, warnings=1)
 
 
@@ -80,7 +80,7 @@ def test_marked_tests_are_always_watched(pytester):
     result.stdout.fnmatch_lines(["*TFDebugMaskWarning: test_it.py:13: BertModel was called with attention_masks=*"])
 
 
-def test_a_pad_token_that_is_also_the_end_token_is_no_sign_of_padding(pytester):
+def test_pad_token_that_is_also_the_end_token_is_no_sign_of_padding(pytester):
     call = "MODEL.config.eos_token_id = 0; MODEL(IDS)"
 
     run(pytester, call, "--tf-watch-masks").assert_outcomes(passed=2, warnings=0)

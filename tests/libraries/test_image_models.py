@@ -57,7 +57,7 @@ def made(make):
 
 @pytest.mark.as_run("architectures")
 @pytest.mark.parametrize(("make", "place"), MODELS.values(), ids=MODELS)
-def test_a_bug_in_a_model_of_another_library_is_named(make, place):
+def test_bug_in_a_model_of_another_library_is_named(make, place):
     (model, inputs), (wrong, _) = made(make), made(make)
     wrong.set_submodule(place, nn.Softplus())
 

@@ -40,7 +40,7 @@ def trained(model, **options):
     works="Names are those of the base. An adapter without effect agrees with it.",
 )
 @pytest.mark.parametrize("config", FRESH.values(), ids=FRESH)
-def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(config, make_llama, ids):
+def test_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(config, make_llama, ids):
     model = adapted(make_llama(), config())
     base = make_llama()
 
@@ -59,7 +59,7 @@ def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said(conf
     limits="An adapter with an effect fails, and is named.",
 )
 @pytest.mark.parametrize("options", [{}, {"mixed": True}], ids=["single", "mixed"])
-def test_an_adapter_that_changes_its_layer_is_what_differs_from_the_base(options, make_llama, ids):
+def test_adapter_that_changes_its_layer_is_what_differs_from_the_base(options, make_llama, ids):
     expected, actual = trace(make_llama(), ids), trace(trained(make_llama(), **options), ids)
 
     there, back = compare(expected, actual), compare(actual, expected)
@@ -72,7 +72,7 @@ def test_an_adapter_that_changes_its_layer_is_what_differs_from_the_base(options
     assert str(back).startswith("modeling_llama.py:")
 
 
-def test_a_layer_that_was_trained_beside_the_adapters_is_what_differs(make_llama, ids):
+def test_layer_that_was_trained_beside_the_adapters_is_what_differs(make_llama, ids):
     model = adapted(make_llama(), FRESH["saved"]())
     model.base_model.model.lm_head.modules_to_save["default"].weight.data *= 2
 
@@ -84,7 +84,7 @@ def test_a_layer_that_was_trained_beside_the_adapters_is_what_differs(make_llama
 
 @pytest.mark.as_run("peft")
 @pytest.mark.parametrize("make", [lambda model: adapted(model, FRESH["lora"]()), trained], ids=["fresh", "trained"])
-def test_a_bug_in_the_base_is_named_below_its_adapters(make, make_llama, ids):
+def test_bug_in_the_base_is_named_below_its_adapters(make, make_llama, ids):
     wrong = make_llama()
     wrong.model.layers[1].mlp.act_fn = nn.GELU()
     expected = trace(make_llama() if make is not trained else trained(make_llama()), ids)
@@ -109,7 +109,7 @@ def test_other_weights_of_an_adapted_layer_are_named_and_not_the_adapter(make_ll
     works="A merged adapter agrees with the unmerged one.",
     limits="Against the base, a merged one looks like changed weights.",
 )
-def test_a_merged_adapter_agrees_with_the_unmerged_one(make_llama, ids, tmp_path):
+def test_merged_adapter_agrees_with_the_unmerged_one(make_llama, ids, tmp_path):
     expected = trace(trained(make_llama()), ids)
     expected.save(tmp_path / "lora.safetensors")
     in_place = trained(make_llama())

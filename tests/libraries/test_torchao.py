@@ -69,7 +69,7 @@ def test_it(tf_golden):
 
 @pytest.mark.as_run("torchao", limits="Against an unquantized golden, weights differ.")
 @pytest.mark.parametrize("recorded", [{}, {"QUANTIZED": "1"}], ids=["bare", "quantized"])
-def test_a_quantized_model_has_other_weights_than_a_bare_golden(recorded, pytester, monkeypatch):
+def test_quantized_model_has_other_weights_than_a_bare_golden(recorded, pytester, monkeypatch):
     pytester.makepyfile(GOLDENS)
     checked = {} if recorded else {"QUANTIZED": "1"}
     for name in recorded:

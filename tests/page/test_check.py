@@ -31,7 +31,7 @@ def test_every_control_can_be_clicked_and_has_a_name(check_page, test):
 
 
 @pytest.mark.parametrize("test", ALL)
-def test_a_narrow_screen_is_enough(check_page, test):
+def test_narrow_screen_is_enough(check_page, test):
     page = check_page(test, viewport={"width": 360, "height": 700})
 
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -64,7 +64,7 @@ def test_code_that_is_wider_than_its_box_wraps_and_every_character_of_it_is_seen
     assert longest[1] >= 2 * shortest[1]  # its row is as high as two lines are
 
 
-def test_the_curve_is_drawn_and_read_with_the_keyboard(check_page, checks):
+def test_curve_is_drawn_and_read_with_the_keyboard(check_page, checks):
     page = check_page("test_activation_under_names")
     calls = checks["test_activation_under_names"]["forward"]["own"]
     culprit = next(call for call in calls if call["path"] == "blocks.1.mixer")
@@ -81,7 +81,7 @@ def test_the_curve_is_drawn_and_read_with_the_keyboard(check_page, checks):
     assert "differs as model.layers.1.mlp" in page.inner_text("#curve-readout")
 
 
-def test_the_curve_shows_layers_alone_where_that_is_chosen(check_page):
+def test_curve_shows_layers_alone_where_that_is_chosen(check_page):
     page = check_page("test_regression")
     page.select_option("#curve-of", "layers")
     page.focus("#curve")
@@ -90,7 +90,7 @@ def test_the_curve_shows_layers_alone_where_that_is_chosen(check_page):
     assert page.inner_text("#curve-readout").startswith("model.layers.0 (")
 
 
-def test_the_curve_is_a_table_too(check_page, checks):
+def test_curve_is_a_table_too(check_page, checks):
     page = check_page("test_regression")
 
     page.click("#depth summary")
@@ -101,7 +101,7 @@ def test_the_curve_is_a_table_too(check_page, checks):
     assert page.locator("#curve-table tr.is-culprit th").inner_text() == "model.layers.2.mlp"
 
 
-def test_a_call_and_the_one_that_stands_for_it_are_marked_together(check_page):
+def test_call_and_the_one_that_stands_for_it_are_marked_together(check_page):
     page = check_page("test_activation_under_names")
     page.locator("#own [role=treeitem]", has=page.locator(":scope > .row", has_text="attention_norm")).last.locator(
         "> .row"
@@ -120,7 +120,7 @@ def test_ports_with_other_names_are_paired_by_values(check_page, checks):
     assert "self_attn" in page.locator("#reference .is-chosen > .row").inner_text()
 
 
-def test_a_tree_is_walked_with_the_keyboard(check_page):
+def test_tree_is_walked_with_the_keyboard(check_page):
     page = check_page("test_regression")
     page.locator("#own [role=treeitem]").first.focus()
 
@@ -136,7 +136,7 @@ def test_a_tree_is_walked_with_the_keyboard(check_page):
     assert page.locator("#own .is-chosen").count() == 1
 
 
-def test_the_tree_shows_what_differs_alone_and_goes_to_the_culprit(check_page):
+def test_tree_shows_what_differs_alone_and_goes_to_the_culprit(check_page):
     page = check_page("test_regression")
     page.click("#unfold")
     everything = page.locator("#own [role=treeitem]").count()
@@ -151,7 +151,7 @@ def test_the_tree_shows_what_differs_alone_and_goes_to_the_culprit(check_page):
     assert "mlp" in page.evaluate("document.activeElement.firstElementChild.innerText")
 
 
-def test_the_heat_map_says_what_the_file_says(check_page, checks):
+def test_heat_map_says_what_the_file_says(check_page, checks):
     grid = checks["test_regression"]["forward"]["elements"]
     page = check_page("test_regression")
     assert page.locator("#heats canvas").count() == 3
@@ -220,7 +220,7 @@ def test_overflow_shows_headroom_by_module(check_page):
     assert page.locator("#headroom-rows tbody tr:visible").count() == 5
 
 
-def test_an_overflow_that_happened_has_no_headroom_left(check_page):
+def test_overflow_that_happened_has_no_headroom_left(check_page):
     page = check_page("test_overflow")
 
     assert page.inner_text("#answer").startswith("model.layers.1.mlp.down_proj Linear module")
@@ -228,11 +228,11 @@ def test_an_overflow_that_happened_has_no_headroom_left(check_page):
     assert "inf of 512 elements" in page.inner_text("#facts")
 
 
-def test_a_load_shows_the_weights_that_did_not_fit(check_page):
+def test_load_shows_the_weights_that_did_not_fit(check_page):
     assert "score.weight" in check_page("test_head_of_another_class").inner_text("#load-1")
 
 
-def test_the_data_of_a_page_is_that_of_the_file(check_page, checks):
+def test_data_of_a_page_is_that_of_the_file(check_page, checks):
     page = check_page("test_regression")
 
     data = json.loads(page.locator("#data").text_content())

@@ -19,7 +19,7 @@ def test_it_has_a_card_for_each_check_also_those_that_passed(index, checks):
     assert index.locator("h1").inner_text() == "10 of 13 checks failed"
 
 
-def test_a_card_shows_verdict_coverage_and_the_worst_share_of_tolerance(index):
+def test_card_shows_verdict_coverage_and_the_worst_share_of_tolerance(index):
     card = index.locator(".card", has_text="test_right_port")
 
     text = card.inner_text()
@@ -39,7 +39,7 @@ def test_verdict_kind_and_search_filter_together(index):
     assert index.locator("#count").inner_text() == "1 of 13 checks"
 
 
-def test_a_search_without_a_hit_says_so_and_can_be_taken_back(index):
+def test_search_without_a_hit_says_so_and_can_be_taken_back(index):
     index.fill("#search", "nothing like it")
     assert index.locator("#none").is_visible()
 
@@ -78,7 +78,7 @@ def test_slash_begins_a_search(index):
     assert index.input_value("#search") == "overflow"
 
 
-def test_the_culprit_is_one_click_away(index, checks):
+def test_culprit_is_one_click_away(index, checks):
     index.click("text=test_scale_of_attention")
 
     assert index.locator("#answer").inner_text().startswith(checks["test_scale_of_attention"]["culprit"]["path"])

@@ -99,7 +99,7 @@ def test_what_strangers_write_is_text_and_nothing_else(tmp_path, sight):
     assert evil in page.locator(".card").inner_text()
 
 
-def test_a_run_without_a_check_says_what_a_check_is(tmp_path, sight):
+def test_run_without_a_check_says_what_a_check_is(tmp_path, sight):
     Pages(tmp_path).finish(RUN)
 
     assert "tf_golden.check" in sight().open(tmp_path / "index.html").inner_text("main")

@@ -59,7 +59,7 @@ class Promises:
 
     names: list[str]
 
-    def test_a_port_has_at_least_eight_bugs(self, name):
+    def test_port_has_at_least_eight_bugs(self, name):
         port = PORTS[name]
 
         assert len({bug.name for bug in port.bugs}) == len(port.bugs) >= 8
@@ -83,19 +83,19 @@ class Promises:
 
         assert not wrong, "\n\n".join(wrong)
 
-    def test_a_clean_port_is_quiet_without_rename(self, name):
+    def test_clean_port_is_quiet_without_rename(self, name):
         if not is_installed(PORTS[name]):
             pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
 
         assert not alarm(PORTS[name])
 
-    def test_a_clean_port_is_quiet_with_a_rename_by_hand(self, renamed):
+    def test_clean_port_is_quiet_with_a_rename_by_hand(self, renamed):
         if not is_installed(PORTS[renamed]):
             pytest.skip(f"{PORTS[renamed].package} is not installed: make test-ports")
 
         assert not alarm(PORTS[renamed], PORTS[renamed].rename)
 
-    def test_a_clean_port_is_quiet_with_every_rename_that_was_suggested(self, name):
+    def test_clean_port_is_quiet_with_every_rename_that_was_suggested(self, name):
         suggestions = {tuple(outcome.suggested.items()) for outcome in outcomes(name) if outcome.suggested}
 
         alarms = [text for text in (alarm(PORTS[name], dict(rules)) for rules in suggestions) if text]

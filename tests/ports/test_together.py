@@ -34,7 +34,7 @@ def test_both_of_two_bugs_are_named_by_line(name, one, other, monkeypatch):
     assert found.agrees
 
 
-def test_a_bug_of_one_layer_is_not_in_others_beside_one_of_the_whole():
+def test_bug_of_one_layer_is_not_in_others_beside_one_of_the_whole():
     bugs = bugs_of("rope-llama", "rotary base", "scale missing")
     case, files = infected(PORTS["rope-llama"], bugs)
 
@@ -42,7 +42,7 @@ def test_a_bug_of_one_layer_is_not_in_others_beside_one_of_the_whole():
     assert relative_l2(case) > 0
 
 
-def test_the_same_bugs_are_drawn_again():
+def test_same_bugs_are_drawn_again():
     ports = [PORTS["rope-llama"], PORTS["packed-bert"]]
     one, other = ([(port.name, bugs) for port, bugs in drawn(ports, 4, 2, seed=3)] for _ in range(2))
 

@@ -22,21 +22,21 @@ def apply(llama, ids):
     return run
 
 
-def test_a_llama_of_jax_is_quiet(recorded, apply):
+def test_llama_of_jax_is_quiet(recorded, apply):
     report = compare(recorded, apply())
 
     assert report.ok
     assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
 
 
-def test_a_wrong_scale_is_named(recorded, apply):
+def test_wrong_scale_is_named(recorded, apply):
     report = compare(recorded, apply(gain=1.1))
 
     assert report.culprit.path == "model.layers.0.self_attn"
     assert any("scaled_dot_product_attention" in it.lines.code for step in report.steps for it in step.statements)
 
 
-def test_a_wrong_epsilon_is_named(recorded, apply):
+def test_wrong_epsilon_is_named(recorded, apply):
     report = compare(recorded, apply(eps=1e-3))
 
     assert report.first.label == "norm_0.__call__.0"

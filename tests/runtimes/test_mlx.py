@@ -24,7 +24,7 @@ def _on_the_cpu():
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "mixtral", "mamba2"])
-def test_a_port_of_mlx_lm_is_quiet(kind):
+def test_port_of_mlx_lm_is_quiet(kind):
     model = reference(kind)
 
     report = compare(
@@ -36,7 +36,7 @@ def test_a_port_of_mlx_lm_is_quiet(kind):
     assert not report.uncompared
 
 
-def test_a_dropped_residual_is_named_and_the_classes_are_left_as_they_were(monkeypatch):
+def test_dropped_residual_is_named_and_the_classes_are_left_as_they_were(monkeypatch):
     model, port = reference("llama"), mlx_model(reference("llama"))
     original = mlx_llama.TransformerBlock.__call__
     wrong = lambda self, x, mask=None, cache=None: self.self_attn(self.input_layernorm(x), mask, cache)  # noqa: E731
@@ -65,7 +65,7 @@ def test_half_precision_is_held_to_the_floors_of_a_golden(tmp_path):
     assert "layers.0.mlp" in report.culprit.path
 
 
-def test_an_array_that_changes_later_is_kept_as_it_was():
+def test_array_that_changes_later_is_kept_as_it_was():
     class Doubling(nn.Module):
         def __call__(self, x):
             x *= 2

@@ -22,7 +22,7 @@ def exported(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_exported_model_is_quiet(exported):
+def test_exported_model_is_quiet(exported):
     recorded, _, path, inputs = exported
 
     report = compare(recorded, pytest_tfdebug.onnx.arrays(path, inputs))
@@ -33,7 +33,7 @@ def test_an_exported_model_is_quiet(exported):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_edited_node_is_named_with_the_references_line(exported):
+def test_edited_node_is_named_with_the_references_line(exported):
     recorded, _, path, inputs = exported
     proto = onnx.load(path)
     node = next(each for each in proto.graph.node if each.op_type == "Tanh")

@@ -18,7 +18,7 @@ def result(repo):
     )
 
 
-def test_a_row_for_each_test(result, tmp_path):
+def test_row_for_each_test(result, tmp_path):
     table = result.to_dataframe()
 
     assert list(table.index) == ["test_attentions", "test_forward"]
@@ -28,7 +28,7 @@ def test_a_row_for_each_test(result, tmp_path):
     assert written.loc["test_forward", "tests"] == table.loc["test_forward", "tests"]
 
 
-def test_a_row_for_each_class(result):
+def test_row_for_each_class(result):
     table = result.to_dataframe(by="class")
 
     assert list(table.columns) == ["test", "model", "class", "state", "form", "reason", "condition", "file", "line"]
@@ -53,14 +53,14 @@ def test_one_test(repo):
         scan(root, "test_forwards")
 
 
-def test_the_file_is_json_with_a_line_for_each_class(result, tmp_path):
+def test_file_is_json_with_a_line_for_each_class(result, tmp_path):
     path = result.to_json(tmp_path / "out.json")
 
     assert json.loads(path.read_text()) == result.to_dict()
     assert sum('"class": "MTest"' in line for line in path.read_text().splitlines()) == 1
 
 
-def test_a_result_knows_its_tests_by_name(result):
+def test_result_knows_its_tests_by_name(result):
     assert len(result) == 2
     assert result["test_forward"].skipped_proportion == 0.5
     assert result["test_forward"].models_ran == ["n"]

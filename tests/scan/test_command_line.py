@@ -91,7 +91,7 @@ def test_more_than_ten_reasons_are_shown_with_verbose(repo, run):
     assert len([line for line in verbose if "(ATest" in line]) == 12
 
 
-def test_the_formats(small, run, tmp_path):
+def test_formats(small, run, tmp_path):
     as_json = run("--repo", small, "--format", "json")[1]
     as_markdown = run("--repo", small, "--format", "markdown")[1]
     as_github = run("--repo", small, "--format", "github")[1]
@@ -105,7 +105,7 @@ def test_the_formats(small, run, tmp_path):
     ]
 
 
-def test_an_unknown_test_suggests_the_nearest_and_writes_nothing(small, run, tmp_path):
+def test_unknown_test_suggests_the_nearest_and_writes_nothing(small, run, tmp_path):
     code, out, err = run("--repo", small, "--test_method_name", "test_forwrd")
 
     assert (code, out) == (2, "")
@@ -113,14 +113,14 @@ def test_an_unknown_test_suggests_the_nearest_and_writes_nothing(small, run, tmp
     assert list(tmp_path.glob("*.json")) == []
 
 
-def test_a_directory_that_is_none(run, tmp_path):
+def test_directory_that_is_none(run, tmp_path):
     assert run("--repo", tmp_path / "none")[0::2] == (
         2,
         f"error: {tmp_path / 'none'} is not a directory; name the root of a repository with --repo.\n",
     )
 
 
-def test_a_directory_without_model_tests(run, tmp_path):
+def test_directory_without_model_tests(run, tmp_path):
     code, _, err = run("--repo", tmp_path)
 
     assert code == 2
@@ -137,7 +137,7 @@ def test_models_without_a_common_test(repo, run):
     assert err.splitlines()[-1].startswith("error: No common tests: no class of the 1 models inherits")
 
 
-def test_an_output_directory_that_is_a_file(small, run, tmp_path):
+def test_output_directory_that_is_a_file(small, run, tmp_path):
     (tmp_path / "file").write_text("kept")
 
     code, out, err = run("--repo", small, "--output_dir", tmp_path / "file")
@@ -192,11 +192,11 @@ def test_unreadable_files_fail_a_strict_scan(spoilt, run, tmp_path):
     assert list(tmp_path.glob("*.json")) == []
 
 
-def test_a_strict_scan_of_readable_files(small, run):
+def test_strict_scan_of_readable_files(small, run):
     assert run("--repo", small, "--strict")[0] == 0
 
 
-def test_the_baseline_of_an_unchanged_tree_passes(small, run, tmp_path):
+def test_baseline_of_an_unchanged_tree_passes(small, run, tmp_path):
     run("--repo", small, "--output_dir", tmp_path / "base")
 
     code, out, _ = run("--repo", small, "--baseline", tmp_path / "base" / "all_tests_scan_result.json")
@@ -205,7 +205,7 @@ def test_the_baseline_of_an_unchanged_tree_passes(small, run, tmp_path):
     assert not (tmp_path / "all_tests_scan_result.json").exists()
 
 
-def test_the_baseline_catches_new_skips_and_counts_gone_and_changed_ones(small, run, tmp_path):
+def test_baseline_catches_new_skips_and_counts_gone_and_changed_ones(small, run, tmp_path):
     run("--repo", small, "--output_dir", tmp_path / "base")
     change(small, "aleph", TEST.format("A", SKIP.format("another reason")))
     change(small, "beth", TEST.format("B", SKIP.format("fresh")))
@@ -226,7 +226,7 @@ def test_the_baseline_catches_new_skips_and_counts_gone_and_changed_ones(small, 
     ]
 
 
-def test_a_gone_skip_and_a_changed_reason_pass(small, run, tmp_path):
+def test_gone_skip_and_a_changed_reason_pass(small, run, tmp_path):
     run("--repo", small, "--output_dir", tmp_path / "base")
     change(small, "aleph", TEST.format("A", SKIP.format("another reason")))
     change(small, "gimel", TEST.format("G", "pass"))
@@ -234,7 +234,7 @@ def test_a_gone_skip_and_a_changed_reason_pass(small, run, tmp_path):
     assert run("--repo", small, "--baseline", tmp_path / "base" / "all_tests_scan_result.json")[0] == 0
 
 
-def test_a_skip_that_loses_its_reason_fails(small, run, tmp_path):
+def test_skip_that_loses_its_reason_fails(small, run, tmp_path):
     run("--repo", small, "--output_dir", tmp_path / "base")
     change(small, "aleph", TEST.format("A", BARE))
 
@@ -249,14 +249,14 @@ def test_a_skip_that_loses_its_reason_fails(small, run, tmp_path):
     assert lines[-1] == "Give each skip a reason."
 
 
-def test_a_new_vanished_test_fails(small, run, tmp_path):
+def test_new_vanished_test_fails(small, run, tmp_path):
     run("--repo", small, "--output_dir", tmp_path / "base")
     change(small, "beth", TEST.format("B", "test_forward = False"))
 
     assert run("--repo", small, "--baseline", tmp_path / "base" / "all_tests_scan_result.json")[0] == 1
 
 
-def test_the_ratchet_as_annotations(small, run, tmp_path):
+def test_ratchet_as_annotations(small, run, tmp_path):
     run("--repo", small, "--output_dir", tmp_path / "base")
     change(small, "beth", TEST.format("B", SKIP.format("100% new,\\nreally")))
 
@@ -271,7 +271,7 @@ def test_the_ratchet_as_annotations(small, run, tmp_path):
     )
 
 
-def test_the_baseline_tells_classes_of_one_name_in_two_files_apart(small, run, tmp_path):
+def test_baseline_tells_classes_of_one_name_in_two_files_apart(small, run, tmp_path):
     other = small / "tests" / "models" / "aleph" / "test_modeling_flax_aleph.py"
     head = (small / "tests" / "models" / "aleph" / "test_modeling_aleph.py").read_text().partition("class ")[0]
     other.write_text(head + TEST.format("A", "pass"))
@@ -288,7 +288,7 @@ def test_the_baseline_tells_classes_of_one_name_in_two_files_apart(small, run, t
     ]
 
 
-def test_a_report_of_one_test_is_no_baseline_of_others(small, run, tmp_path):
+def test_report_of_one_test_is_no_baseline_of_others(small, run, tmp_path):
     run("--repo", small, "--test_method_name", "test_forward", "--output_dir", tmp_path / "base")
     file = tmp_path / "base" / "scan_test_forward.json"
 
@@ -305,7 +305,7 @@ def test_a_report_of_one_test_is_no_baseline_of_others(small, run, tmp_path):
     )
 
 
-def test_a_reason_of_any_characters_is_written_and_shown_on_one_line(small, run, tmp_path):
+def test_reason_of_any_characters_is_written_and_shown_on_one_line(small, run, tmp_path):
     change(small, "aleph", TEST.format("A", SKIP.format(r"half \ud800 of a pair\nand more")))
 
     code, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--format", "markdown")
@@ -327,7 +327,7 @@ def test_what_the_terminal_cannot_show_is_escaped(small, tmp_path):
     assert rb" - aleph: zu gro\xdf  (ATest" in done.stdout
 
 
-def test_a_baseline_is_never_overwritten(small, run, tmp_path):
+def test_baseline_is_never_overwritten(small, run, tmp_path):
     run("--repo", small)
     before = (tmp_path / "all_tests_scan_result.json").read_bytes()
     change(small, "beth", TEST.format("B", SKIP.format("fresh")))
@@ -361,7 +361,7 @@ def test_a_baseline_is_never_overwritten(small, run, tmp_path):
         ),
     ],
 )
-def test_a_baseline_that_is_none(small, run, tmp_path, content, message):
+def test_baseline_that_is_none(small, run, tmp_path, content, message):
     file = tmp_path / "base.json"
     if content is not None:
         file.write_text(content)
@@ -377,7 +377,7 @@ def git(root, *arguments):
     subprocess.run(["git", *options, *arguments], cwd=root, check=True, capture_output=True)  # noqa: S607 - git is on PATH
 
 
-def test_a_revision_may_hold_links_and_names_of_any_bytes(small, run):
+def test_revision_may_hold_links_and_names_of_any_bytes(small, run):
     models = small / "tests" / "models"
     (models / "beth" / "test_modeling_link.py").symlink_to("../aleph/test_modeling_aleph.py")
     (models / "beth" / "loop.py").symlink_to("loop.py")
@@ -393,7 +393,7 @@ def test_a_revision_may_hold_links_and_names_of_any_bytes(small, run):
     assert "warning: left out of HEAD: tests/models/gimel/test_modeling_bad.py: not UTF-8" in err
 
 
-def test_a_revision_is_compared_without_touching_the_work_tree(small, run):
+def test_revision_is_compared_without_touching_the_work_tree(small, run):
     git(small, "init", "-q")
     git(small, "add", "-A")
     git(small, "commit", "-qm", "First")
@@ -412,7 +412,7 @@ def test_a_revision_is_compared_without_touching_the_work_tree(small, run):
     }
 
 
-def test_a_revision_that_does_not_exist(small, run):
+def test_revision_that_does_not_exist(small, run):
     git(small, "init", "-q")
 
     code, _, err = run("--repo", small, "--base", "nowhere")
@@ -421,7 +421,7 @@ def test_a_revision_that_does_not_exist(small, run):
     assert err.startswith("error: 'nowhere' is not a revision of ")
 
 
-def test_a_revision_outside_git(small, run):
+def test_revision_outside_git(small, run):
     code, _, err = run("--repo", small, "--base", "HEAD")
 
     assert code == 2
@@ -432,7 +432,7 @@ def answers(tmp_path):
     return sorted((tmp_path / "cache").rglob("*.answers"))
 
 
-def test_a_second_scan_is_answered_from_the_cache(small, run, tmp_path):
+def test_second_scan_is_answered_from_the_cache(small, run, tmp_path):
     first = run("--repo", small)
     before = (tmp_path / "all_tests_scan_result.json").read_bytes()
 
@@ -447,14 +447,14 @@ def test_a_second_scan_is_answered_from_the_cache(small, run, tmp_path):
 @pytest.mark.parametrize(
     "path", ["tests/models/beth/test_modeling_beth.py", "tests/test_modeling_common.py", "tests/testing_utils.py"]
 )
-def test_an_edited_file_is_read_again(small, run, path):
+def test_edited_file_is_read_again(small, run, path):
     run("--repo", small)
     (small / path).write_text((small / path).read_text() + "\n# edited\n")
 
     assert "Parsing" in run("--repo", small)[2]
 
 
-def test_a_new_file_is_seen(small, run):
+def test_new_file_is_seen(small, run):
     run("--repo", small)
     new = small / "tests" / "models" / "daleth" / "test_modeling_daleth.py"
     new.parent.mkdir()
@@ -463,7 +463,7 @@ def test_a_new_file_is_seen(small, run):
     assert "test_forward     common    1        3" in run("--repo", small)[1]
 
 
-def test_a_module_that_comes_to_shadow_an_import_is_seen(repo, run):
+def test_module_that_comes_to_shadow_an_import_is_seen(repo, run):
     root = repo(m="from elsewhere import Mixin\nclass ATest(Mixin, ModelTesterMixin, unittest.TestCase): pass\n")
     assert "base class(es) not found" in run("--repo", root)[2]
     (root / "elsewhere.py").write_text("class Mixin:\n    test_forward = None\n")
@@ -477,7 +477,7 @@ def test_no_cache_leaves_no_cache(small, run, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_spoilt_cache_is_no_error(small, run, tmp_path):
+def test_spoilt_cache_is_no_error(small, run, tmp_path):
     first = run("--repo", small)
     for file in (tmp_path / "cache").rglob("*"):
         if file.is_file():
@@ -487,7 +487,7 @@ def test_a_spoilt_cache_is_no_error(small, run, tmp_path):
 
 
 @pytest.mark.parametrize("spoil", [lambda kept: kept[:-100], lambda kept: kept[:-100] + b"?" + kept[-99:]])
-def test_an_answer_that_was_kept_but_is_not_whole_is_not_used(small, run, tmp_path, spoil):
+def test_answer_that_was_kept_but_is_not_whole_is_not_used(small, run, tmp_path, spoil):
     first = run("--repo", small)
     [kept] = answers(tmp_path)
     kept.write_bytes(spoil(kept.read_bytes()))
@@ -495,7 +495,7 @@ def test_an_answer_that_was_kept_but_is_not_whole_is_not_used(small, run, tmp_pa
     assert run("--repo", small) == first
 
 
-def test_a_report_that_would_not_change_is_left_alone(small, run, tmp_path):
+def test_report_that_would_not_change_is_left_alone(small, run, tmp_path):
     run("--repo", small)
     report = tmp_path / "all_tests_scan_result.json"
     text, before = report.read_text(), report.stat()
@@ -508,13 +508,13 @@ def test_a_report_that_would_not_change_is_left_alone(small, run, tmp_path):
     assert report.read_text() == text
 
 
-def test_a_report_in_the_repository_itself_leaves_the_answer_standing(small, run):
+def test_report_in_the_repository_itself_leaves_the_answer_standing(small, run):
     run("--repo", small, "--output_dir", small)
 
     assert "Parsing" not in run("--repo", small, "--output_dir", small)[2]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(small, run, tmp_path, monkeypatch):
+def test_cache_that_cannot_be_written_is_no_error(small, run, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
@@ -546,7 +546,7 @@ def test_concurrent_scans_give_one_answer(small, tmp_path):
     assert list((tmp_path / "cache").rglob(".*")) == []
 
 
-def test_the_command_imports_neither_torch_nor_pytest_nor_pandas(small, tmp_path):
+def test_command_imports_neither_torch_nor_pytest_nor_pandas(small, tmp_path):
     code = (
         "import sys; from pytest_tfdebug.scan.cli import main;"
         f"main(['--repo', {str(small)!r}, '--output_dir', {str(tmp_path)!r}]);"
@@ -557,7 +557,7 @@ def test_the_command_imports_neither_torch_nor_pytest_nor_pandas(small, tmp_path
     assert not {"torch", "pytest", "pandas", "numpy", "transformers"} & set(loaded)
 
 
-def test_a_warm_scan_imports_no_parser(small, tmp_path):
+def test_warm_scan_imports_no_parser(small, tmp_path):
     process(small, "--output_dir", str(tmp_path))
     code = (
         "import sys; from pytest_tfdebug.scan.cli import main;"

@@ -63,7 +63,7 @@ GUARDS = st.sampled_from([*ATOMS, *map(negated, ATOMS), "a or b", negated("a or 
 
 
 @given(st.lists(st.lists(GUARDS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=6))
-def test_a_condition_holds_where_one_of_the_ways_is_open(ways):
+def test_condition_holds_where_one_of_the_ways_is_open(ways):
     text = Condition.of(ways)
     for values in product([False, True], repeat=len(ATOMS)):
         names = dict(zip(ATOMS, values, strict=True))
@@ -71,7 +71,7 @@ def test_a_condition_holds_where_one_of_the_ways_is_open(ways):
         assert bool(eval(text, {}, names)) is is_open  # noqa: S307
 
 
-def test_a_condition_keeps_the_ways_that_it_is_made_of():
+def test_condition_keeps_the_ways_that_it_is_made_of():
     assert Condition.of([("a", "b"), ("a", "c"), ("a", "b")]).ways == (("a", "b"), ("a", "c"))
 
 
@@ -84,5 +84,5 @@ def test_a_condition_keeps_the_ways_that_it_is_made_of():
         ("x in [y or z, (w or v)] or slow", ["x in [y or z, (w or v)]", "slow"]),
     ],
 )
-def test_the_parts_of_a_condition_of_which_any_is_enough(condition, parts):
+def test_parts_of_a_condition_of_which_any_is_enough(condition, parts):
     assert alternatives(condition) == parts

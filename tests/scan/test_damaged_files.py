@@ -66,7 +66,7 @@ def kept(place, report):
 
 
 @given(st.data())
-def test_a_baseline_of_changed_bytes_is_refused_in_a_line(place, repo, report, data):
+def test_baseline_of_changed_bytes_is_refused_in_a_line(place, repo, report, data):
     file = place / "baseline.json"
     file.write_bytes(data.draw(damaged_bytes(report)))
     code, told = answered(place, "--repo", repo, "--baseline", str(file))
@@ -74,7 +74,7 @@ def test_a_baseline_of_changed_bytes_is_refused_in_a_line(place, repo, report, d
 
 
 @given(st.data())
-def test_a_baseline_may_be_any_json(place, repo, report, data):
+def test_baseline_may_be_any_json(place, repo, report, data):
     file, document = place / "baseline.json", data.draw(damaged_json(json.loads(report)))
     file.write_text(json.dumps(document))
     code, told = answered(place, "--repo", repo, "--baseline", str(file), data.draw(st.sampled_from(FORMS)))
@@ -82,7 +82,7 @@ def test_a_baseline_may_be_any_json(place, repo, report, data):
 
 
 @given(st.data())
-def test_a_compact_baseline_may_be_any_json(place, repo, report, data):
+def test_compact_baseline_may_be_any_json(place, repo, report, data):
     file = place / "compact.json"
     whole = json.loads("".join(compact(json.loads(report))))
     file.write_text(json.dumps(data.draw(damaged_json(whole))))
@@ -91,7 +91,7 @@ def test_a_compact_baseline_may_be_any_json(place, repo, report, data):
 
 
 @given(st.data())
-def test_a_cache_of_changed_bytes_changes_no_answer(place, repo, report, kept, data):
+def test_cache_of_changed_bytes_changes_no_answer(place, repo, report, kept, data):
     file, whole = kept
     file.write_bytes(data.draw(damaged_bytes(whole)))
     code, _ = answered(place, "--repo", repo, "--output_dir", str(place))
@@ -100,7 +100,7 @@ def test_a_cache_of_changed_bytes_changes_no_answer(place, repo, report, kept, d
 
 
 @given(st.data())
-def test_a_cache_with_right_checksums_may_hold_anything(place, repo, kept, data):
+def test_cache_with_right_checksums_may_hold_anything(place, repo, kept, data):
     file, whole = kept
     file.write_bytes(answer._text(data.draw(damaged_json(json.loads(whole[9:])))))
     answered(place, "--repo", repo, "--output_dir", str(place))

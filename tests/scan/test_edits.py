@@ -31,7 +31,7 @@ def file_of(root, model):
     return root / "tests" / "models" / model / f"test_modeling_{model}.py"
 
 
-def test_an_edit_to_any_file_of_the_miniature_repository(fixture_repo, tmp_path, run):
+def test_edit_to_any_file_of_the_miniature_repository(fixture_repo, tmp_path, run):
     root = tmp_path / "repo"
     shutil.copytree(fixture_repo, root, ignore=shutil.ignore_patterns("__pycache__"))
     first = scan(root).to_dict()
@@ -50,7 +50,7 @@ def test_an_edit_to_any_file_of_the_miniature_repository(fixture_repo, tmp_path,
     assert len(changed) > 15  # of the files that are not empty
 
 
-def test_a_report_that_is_gone_is_made_again(repo, run, tmp_path):
+def test_report_that_is_gone_is_made_again(repo, run, tmp_path):
     root = repo(a=CLASS.format("A", SKIP))
     assert "Parsing 1 model" in run(root)
     assert "Parsing" not in run(root)
@@ -60,7 +60,7 @@ def test_a_report_that_is_gone_is_made_again(repo, run, tmp_path):
     assert "Parsing" not in run(root)
 
 
-def test_an_edited_file_that_can_no_longer_be_read_and_one_that_can_again(repo, run):
+def test_edited_file_that_can_no_longer_be_read_and_one_that_can_again(repo, run):
     root = repo(a=CLASS.format("A", SKIP), b=CLASS.format("B", "pass"))
     run(root)
     text = file_of(root, "a").read_text()
@@ -71,7 +71,7 @@ def test_an_edited_file_that_can_no_longer_be_read_and_one_that_can_again(repo, 
     assert "left out" not in run(root)
 
 
-def test_a_mixin_of_a_model_that_a_shared_file_imports(repo, run):
+def test_mixin_of_a_model_that_a_shared_file_imports(repo, run):
     common = "from .models.a.test_modeling_a import Own\n\nclass ModelTesterMixin(Own):\n    def test_forward(self): assert 1\n"
     root = repo(
         common,

@@ -3,7 +3,7 @@ import pytest
 from pytest_tfdebug.scan.read import files
 
 
-def test_a_file_is_replaced_part_by_part(tmp_path):
+def test_file_is_replaced_part_by_part(tmp_path):
     path = tmp_path / "reports" / "report.json"
     parts = [b"first", b"x" * 1_000_000, b"last"]
 
@@ -15,7 +15,7 @@ def test_a_file_is_replaced_part_by_part(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["report.json"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "report.json"
     path.write_bytes(b"old")
 

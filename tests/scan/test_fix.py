@@ -87,7 +87,7 @@ def test_what_is_not_stale_stays(fix, case):
     assert (text, err) == (KEPT[case], "Nothing to fix.\n")
 
 
-def test_an_override_stays_where_a_base_is_not_known(fix):
+def test_override_stays_where_a_base_is_not_known(fix):
     body = '@unittest.skip("why")\ndef test_gone(self):\n    pass\n'
 
     text = fix("pass", head=f"from elsewhere import Strange\nclass Base(Strange):\n{textwrap.indent(body, '    ')}\n")[
@@ -96,13 +96,13 @@ def test_an_override_stays_where_a_base_is_not_known(fix):
     assert text == "Nothing to fix.\n"
 
 
-def test_an_override_stays_that_hides_the_test_of_an_heir(fix):
+def test_override_stays_that_hides_the_test_of_an_heir(fix):
     head = 'class Off(unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass\n\nclass OnTest(Off, ModelTesterMixin): pass\n\n'
 
     assert fix("pass", head=head)[2] == "Nothing to fix.\n"
 
 
-def test_a_diff_by_default(fix):
+def test_diff_by_default(fix):
     body = 'x = 1\n\n@unittest.skip("why")\ndef test_gone(self):\n    pass\n'
 
     text, out, err = fix(body, "--diff")
@@ -133,14 +133,14 @@ REASONS = {
 
 
 @pytest.mark.parametrize("case", REASONS)
-def test_a_reason_that_stands_beside_a_skip(fix, case):
+def test_reason_that_stands_beside_a_skip(fix, case):
     before, after = REASONS[case]
     rest = '\ndef test_forward(self):\n    """Not for\n    this model."""\n'
 
     assert fix(before + rest, kind="reasons", head="import pytest\n")[0] == after + rest
 
 
-def test_a_reason_that_stands_nowhere(fix):
+def test_reason_that_stands_nowhere(fix):
     body = "@unittest.skip\ndef test_forward(self):\n    pass\n"
 
     text, _, err = fix(body, kind="reasons")
@@ -180,7 +180,7 @@ def test_options_that_do_not_go_together(fixture_repo, capsys, options, message)
     assert f"error: {message}" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_read_is_named(repo, tmp_path, monkeypatch, capsys):
+def test_file_that_cannot_be_read_is_named(repo, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     root = repo(COMMON, m=CLASS + "    pass\n", n="x = (\n")
 

@@ -100,7 +100,7 @@ def test_pytest_really_does_what_is_expected(fixture_repo, seen):
     assert seen.keys() <= states.keys()
 
 
-def test_the_reasons_are_those_that_pytest_shows(fixture_repo, seen):
+def test_reasons_are_those_that_pytest_shows(fixture_repo, seen):
     cases = [(test, case) for test, common in scan(fixture_repo).tests.items() for case in common.cases]
 
     shown = {
@@ -112,14 +112,14 @@ def test_the_reasons_are_those_that_pytest_shows(fixture_repo, seen):
     assert shown <= {"unconditional skip", "test is slow", "test requires a GPU"}
 
 
-def test_the_scan_and_the_run_agree_on_every_pair(fixture_repo, real):
+def test_scan_and_the_run_agree_on_every_pair(fixture_repo, real):
     comparison = compare(scan(fixture_repo), real)
 
     assert comparison.disagreements == []
     assert comparison.agreed["decided"] + comparison.agreed["conditional"] > 150
 
 
-def test_the_origins_are_those_of_the_live_classes(fixture_repo, real):
+def test_origins_are_those_of_the_live_classes(fixture_repo, real):
     scanned = scan(fixture_repo).tests
 
     assert {test: common.origin for test, common in scanned.items()} == {

@@ -105,7 +105,7 @@ def says_skipped(found, case, values):
 
 
 @given(body=BODIES)
-def test_a_body_is_skipped_where_the_scan_says_so(root, body):
+def test_body_is_skipped_where_the_scan_says_so(root, body):
     source = SOURCE + "\n".join(indented(indented(body))) + "\n"
     found = state(root, source)
     names = {}

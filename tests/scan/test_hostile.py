@@ -122,7 +122,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_a_file_that_cannot_be_read_is_named(good, kind):
+def test_file_that_cannot_be_read_is_named(good, kind):
     content, reason = NAMED[kind]
     path = add(good, "m", content)
 
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_read_is_named(good, kind):
     assert "m" not in {case.model for case in result["test_forward"].cases}
 
 
-def test_a_pipe_is_not_waited_for(good):
+def test_pipe_is_not_waited_for(good):
     path = add(good, "m", "")
     (good / path).unlink()
     os.mkfifo(good / path)
@@ -140,7 +140,7 @@ def test_a_pipe_is_not_waited_for(good):
     assert scanned(good).skipped_files == {path: "not a regular file"}
 
 
-def test_a_name_that_is_no_text(good, tmp_path, monkeypatch):
+def test_name_that_is_no_text(good, tmp_path, monkeypatch):
     path = add(good, "m", head() + CLASS.format(SKIP))
     odd = os.fsencode(good / path).replace(b"modeling_m", b"modeling_\xff")
     try:
@@ -186,7 +186,7 @@ READ = {
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_a_body_or_decorator_beyond_measure_is_read_or_named(good, kind):
+def test_body_or_decorator_beyond_measure_is_read_or_named(good, kind):
     body, expected = READ[kind]
     path = add(good, "m", head("import sys") + CLASS.format(body))
 
@@ -226,7 +226,7 @@ def test_deep_blocks_are_named(good):
 
 
 @pytest.mark.parametrize("content", [None, "[" * 200_000, '{"a": ' * 200_000, "\udcff"])
-def test_a_baseline_that_is_no_report(good, tmp_path, capsys, content):
+def test_baseline_that_is_no_report(good, tmp_path, capsys, content):
     file = tmp_path / "baseline.json"
     if content is None:
         os.mkfifo(file)
@@ -262,7 +262,7 @@ def test_what_a_repository_says_does_not_steer_the_terminal(good, tmp_path, monk
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-def test_a_spoilt_cache_is_a_cold_scan(good, tmp_path, monkeypatch, capsys, kind):
+def test_spoilt_cache_is_a_cold_scan(good, tmp_path, monkeypatch, capsys, kind):
     monkeypatch.chdir(tmp_path)
     main(["--repo", str(good)])
     first = capsys.readouterr()
@@ -274,7 +274,7 @@ def test_a_spoilt_cache_is_a_cold_scan(good, tmp_path, monkeypatch, capsys, kind
     assert capsys.readouterr() == first
 
 
-def test_a_flipped_bit_anywhere_in_the_cache_is_a_cold_scan(good, tmp_path, monkeypatch, capsys):
+def test_flipped_bit_anywhere_in_the_cache_is_a_cold_scan(good, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     main(["--repo", str(good)])
     first = capsys.readouterr()

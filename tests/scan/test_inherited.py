@@ -105,7 +105,7 @@ def states(scanned):
 
 
 @pytest.mark.parametrize("tree", ["mixin_repo", "fixture_repo"])
-def test_a_class_has_the_states_that_it_has_alone(tree, request):
+def test_class_has_the_states_that_it_has_alone(tree, request):
     root = request.getfixturevalue(tree)
     alone = {}
     for where in scanner(root)[1]:
@@ -209,7 +209,7 @@ def test_each_setup_of_a_class_may_skip(repo, first, second, expected):
     assert (case.state.state, case.state.reason) == expected
 
 
-def test_a_setup_that_many_classes_share_skips_once(repo):
+def test_setup_that_many_classes_share_skips_once(repo):
     classes = "".join(f"class M{at}Test(ModelTesterMixin, unittest.TestCase): pass\n" for at in range(40))
     root = repo(SETUPS.format("pass", "if sys.flags.quiet: self.skipTest('quiet')"), m=classes)
 

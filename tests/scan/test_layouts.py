@@ -132,7 +132,7 @@ def layout(written):
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout_is_found_by_itself(layout, name):
+def test_layout_is_found_by_itself(layout, name):
     root, (skip, run) = layout(name)
 
     found = scan(root)["test_forward"]
@@ -147,7 +147,7 @@ def test_tests_that_one_kind_of_models_has_alone_are_not_common(layout):
 
 
 @pytest.mark.parametrize("name", ["peft", "adapters"])
-def test_an_edit_is_seen_in_any_layout(layout, name, tmp_path, monkeypatch, capsys):
+def test_edit_is_seen_in_any_layout(layout, name, tmp_path, monkeypatch, capsys):
     root, (skip, run) = layout(name)
     monkeypatch.chdir(tmp_path)
     arguments = ["--repo", str(root), "--test-method-name", "test_forward"]

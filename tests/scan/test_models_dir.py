@@ -20,7 +20,7 @@ def tree(root, models, common, dots="..."):
     return root
 
 
-def test_a_models_directory_further_below_the_tests_is_found(tmp_path):
+def test_models_directory_further_below_the_tests_is_found(tmp_path):
     root = tree(tmp_path, "tests/ut/transformers/models", "tests/ut/transformers")
 
     assert scan(root)["test_config"].models_skipped == ["m"]
@@ -43,7 +43,7 @@ def test_any_directory_can_be_named(tmp_path, name):
     assert scan(root, models_dir=name)["test_config"].models_skipped == ["m"]
 
 
-def test_the_command_line_names_it_too(tmp_path, monkeypatch, capsys):
+def test_command_line_names_it_too(tmp_path, monkeypatch, capsys):
     root = tree(tmp_path / "repo", "ported/nets", "ported")
     monkeypatch.chdir(tmp_path)
 
@@ -53,7 +53,7 @@ def test_the_command_line_names_it_too(tmp_path, monkeypatch, capsys):
     assert main(["--repo", str(root)]) == 2
 
 
-def test_a_directory_that_is_none(tmp_path):
+def test_directory_that_is_none(tmp_path):
     root = tree(tmp_path, "ported/nets", "ported")
 
     with pytest.raises(ScanError, match="--models-dir nets is not a directory of the repository"):

@@ -282,7 +282,7 @@ def assert_same(text):
 
 
 @given(MODULES)
-def test_a_file_read_in_pieces_binds_what_the_whole_binds(text):
+def test_file_read_in_pieces_binds_what_the_whole_binds(text):
     try:
         cst.parse_module(text)
     except cst.ParserSyntaxError:
@@ -292,7 +292,7 @@ def test_a_file_read_in_pieces_binds_what_the_whole_binds(text):
 
 
 @given(bodies(FUNCTION_BODIES))
-def test_the_statements_of_a_function_have_the_lines_that_they_stand_on(body):
+def test_statements_of_a_function_have_the_lines_that_they_stand_on(body):
     text = f"class A:\n    x = 1\n    def test_a(self):\n{indented(body)}\n"
     try:
         whole = Whole(text)

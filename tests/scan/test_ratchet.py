@@ -43,7 +43,7 @@ def source(root, model):
     return root / "tests" / "models" / model / f"test_modeling_{model}.py"
 
 
-def test_a_skip_that_the_baseline_holds_without_a_reason_is_accepted(ratchet):
+def test_skip_that_the_baseline_holds_without_a_reason_is_accepted(ratchet):
     assert ratchet() == (0, "No skip has changed since base/all_tests_scan_result.json.\n")
 
 
@@ -68,7 +68,7 @@ def test_strict_reasons_without_a_baseline(small, tmp_path, monkeypatch, capsys)
     assert main(["--repo", str(small), "--strict-reasons"]) == 0
 
 
-def test_a_renamed_class_skips_anew(small, ratchet):
+def test_renamed_class_skips_anew(small, ratchet):
     file = source(small, "aleph")
     file.write_text(file.read_text().replace("ATest", "AnotherTest"))
 
@@ -78,7 +78,7 @@ def test_a_renamed_class_skips_anew(small, ratchet):
     assert [line for line in out.splitlines() if line[0] != " "][:2] == ["New skips : 1", "Gone skips : 1"]
 
 
-def test_a_skip_that_moves_to_another_test_of_the_same_tree_is_new(small, ratchet):
+def test_skip_that_moves_to_another_test_of_the_same_tree_is_new(small, ratchet):
     file = source(small, "aleph")
     file.write_text(file.read_text().replace("test_forward", "test_attentions"))
 
@@ -161,7 +161,7 @@ def test_thousands_of_skips_of_one_class_are_compared_at_once():
     assert turned(20_000) < 50 * turned(2000)
 
 
-def test_a_report_that_takes_long_to_read_is_refused(tmp_path):
+def test_report_that_takes_long_to_read_is_refused(tmp_path):
     with (tmp_path / "all.json").open("wb") as file:
         file.truncate(60_000_001)
 
@@ -187,7 +187,7 @@ EMPTIED = {
 
 
 @pytest.mark.parametrize("body", EMPTIED.values(), ids=EMPTIED)
-def test_a_test_that_is_emptied_fails_as_a_new_skip_does(small, ratchet, body):
+def test_test_that_is_emptied_fails_as_a_new_skip_does(small, ratchet, body):
     source(small, "gimel").write_text(HEAD + CLASS.format("G", body))
 
     code, out = ratchet()
@@ -210,7 +210,7 @@ def test_github_is_told_what_was_emptied(small, ratchet):
     assert "gimel (GTest): its body tests nothing" in out
 
 
-def test_a_skip_that_becomes_an_empty_body_is_an_emptied_test(small, ratchet):
+def test_skip_that_becomes_an_empty_body_is_an_emptied_test(small, ratchet):
     source(small, "aleph").write_text(HEAD + CLASS.format("A", "def test_forward(self): pass"))
 
     assert ratchet()[1].startswith("Emptied tests : 1\n - test_forward of aleph: its body tests nothing")
@@ -226,7 +226,7 @@ def test_a_skip_that_becomes_an_empty_body_is_an_emptied_test(small, ratchet):
         "while self.more():\n            pass\n        assert 1",
     ],
 )
-def test_a_body_that_may_test_something_is_not_empty(small, ratchet, body):
+def test_body_that_may_test_something_is_not_empty(small, ratchet, body):
     source(small, "gimel").write_text(HEAD + CLASS.format("G", f"def test_forward(self):\n        {body}"))
 
     assert ratchet()[0] == 0
@@ -270,7 +270,7 @@ def test_changes_of_several_kinds_that_fail_take_ten_lines_together():
     ]
 
 
-def test_a_written_baseline_holds_what_the_report_does_and_is_small(tmp_path, monkeypatch):
+def test_written_baseline_holds_what_the_report_does_and_is_small(tmp_path, monkeypatch):
     from pytest_tfdebug.scan.cli import main
     from scan_tree import generate
 
@@ -289,7 +289,7 @@ def test_a_written_baseline_holds_what_the_report_does_and_is_small(tmp_path, mo
     assert (tmp_path / "all_tests_scan_result.json").stat().st_size > 30 * (tmp_path / "base.json").stat().st_size
 
 
-def test_a_report_of_36_megabytes_is_read(tmp_path):
+def test_report_of_36_megabytes_is_read(tmp_path):
     whole = report(test_a=[{**entry("m", f"Test{number}", "x" * 900)} for number in range(37_000)])
     (tmp_path / "all.json").write_text(json.dumps(whole))
 
@@ -297,7 +297,7 @@ def test_a_report_of_36_megabytes_is_read(tmp_path):
     assert load(tmp_path / "all.json") == whole
 
 
-def test_a_baseline_of_another_version_is_refused_in_a_line(tmp_path):
+def test_baseline_of_another_version_is_refused_in_a_line(tmp_path):
     (tmp_path / "base.json").write_text('{"scan_baseline": 2}')
 
     with pytest.raises(ScanError) as caught:
@@ -309,7 +309,7 @@ def test_a_baseline_of_another_version_is_refused_in_a_line(tmp_path):
     )
 
 
-def test_a_report_of_too_many_values_is_refused(tmp_path):
+def test_report_of_too_many_values_is_refused(tmp_path):
     (tmp_path / "all.json").write_text(f"[{'[],' * 1_100_000}[]]")
 
     with pytest.raises(ScanError, match=r"2,200,002 values, more than the 2,000,000 that are read\); write it with"):

@@ -44,7 +44,7 @@ def program(directory, ran):
     return str(file)
 
 
-def test_a_blob_that_is_not_here_is_not_fetched(committed, tmp_path, monkeypatch, capsys):
+def test_blob_that_is_not_here_is_not_fetched(committed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ran, path = tmp_path / "ran", "tests/models/aleph/test_modeling_aleph.py"
     for key, value in {
@@ -70,7 +70,7 @@ def test_a_blob_that_is_not_here_is_not_fetched(committed, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("key", ["filter.x.clean", "filter.x.process", "filter.a=b.clean", "core.fsmonitor"])
-def test_a_program_that_a_repository_configures_is_not_run(committed, tmp_path, key):
+def test_program_that_a_repository_configures_is_not_run(committed, tmp_path, key):
     ran, file = tmp_path / "ran", committed / "tests/models/aleph/test_modeling_aleph.py"
     (committed / ".gitattributes").write_text(f"*.py filter={key.split('.')[1]}\n")
     ask(committed, "config", key, program(tmp_path, ran))
@@ -81,7 +81,7 @@ def test_a_program_that_a_repository_configures_is_not_run(committed, tmp_path, 
 
 
 @pytest.mark.parametrize("command", [("status", "--porcelain"), ("diff",)], ids=" ".join)
-def test_a_program_that_a_submodule_configures_is_not_run(committed, tmp_path, command):
+def test_program_that_a_submodule_configures_is_not_run(committed, tmp_path, command):
     ran, other = tmp_path / "ran", tmp_path / "other"
     other.mkdir()
     (other / "it.py").write_text("pass\n")
@@ -97,7 +97,7 @@ def test_a_program_that_a_submodule_configures_is_not_run(committed, tmp_path, c
     assert not ran.exists()
 
 
-def test_a_hook_and_an_external_diff_are_not_run(committed, tmp_path):
+def test_hook_and_an_external_diff_are_not_run(committed, tmp_path):
     ran = tmp_path / "ran"
     ask(committed, "config", "diff.external", program(tmp_path, ran))
     ask(committed, "config", "diff.x.textconv", program(tmp_path, ran))
@@ -147,7 +147,7 @@ def test_what_python_imports_before_an_entry_is_not_taken_from_the_repository(sm
 
 
 @pytest.mark.parametrize("is_directory", [False, True])
-def test_a_fix_leaves_what_a_link_leads_out_to(small, tmp_path, monkeypatch, capsys, is_directory):
+def test_fix_leaves_what_a_link_leads_out_to(small, tmp_path, monkeypatch, capsys, is_directory):
     monkeypatch.chdir(tmp_path)
     stale = TEST.format("C", STALE.replace("why", "has_secrets"))
     outside, model = tmp_path / "outside", small / "tests/models/gimel"
@@ -172,7 +172,7 @@ def test_a_fix_leaves_what_a_link_leads_out_to(small, tmp_path, monkeypatch, cap
         assert "left out: tests/models/gimel/test_modeling_gimel.py: a link that leads out of the repository" in err
 
 
-def test_a_fix_follows_a_link_inside(small, tmp_path, monkeypatch):
+def test_fix_follows_a_link_inside(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = small / "tests/models/aleph/test_modeling_aleph.py"
     inside = small / "tests/shared.py"
@@ -186,7 +186,7 @@ def test_a_fix_follows_a_link_inside(small, tmp_path, monkeypatch):
     assert "test_gone" not in inside.read_text()
 
 
-def test_a_string_of_two_million_backslashes_takes_no_longer_than_so_many_letters():
+def test_string_of_two_million_backslashes_takes_no_longer_than_so_many_letters():
     def seconds(text):
         start = time.process_time()
         blank(text)
@@ -230,7 +230,7 @@ def test_folders_in_folders_are_gone_through(small, nested):
         scan(small, models_dir="d")
 
 
-def test_a_model_deep_in_folders_is_read(repo, nested):
+def test_model_deep_in_folders_is_read(repo, nested):
     root = repo(aleph=TEST.format("A", SKIP))
     text = (root / "tests/models/aleph/test_modeling_aleph.py").read_text()
     nested(root / "tests/models", 1200, text.replace("...test", "tests.test"))

@@ -282,7 +282,7 @@ def state_of(root, test="test_forward", cls="MTest", model="m"):
 
 
 @pytest.mark.parametrize(("method", "expected"), METHODS)
-def test_a_method(repo, method, expected):
+def test_method(repo, method, expected):
     indented = "\n".join(f"    {line}" for line in method.splitlines())
     root = repo(m=f"{NAMES}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{indented}\n")
 
@@ -409,7 +409,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize(("source", "expected"), CLASSES)
-def test_a_class(repo, source, expected):
+def test_class(repo, source, expected):
     other = "\nclass OtherTest(ModelTesterMixin, unittest.TestCase): pass\n"
     root = repo(m=f"{source}\n{other}")
 
@@ -438,7 +438,7 @@ GUARDS = [
 
 
 @pytest.mark.parametrize(("attribute", "expected"), GUARDS)
-def test_a_guard_on_an_attribute(repo, attribute, expected):
+def test_guard_on_an_attribute(repo, attribute, expected):
     root = repo(m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n    {attribute}\n")
 
     assert state_of(root, "test_attentions") == expected
@@ -472,14 +472,14 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize(("body", "expected"), VARIANTS)
-def test_an_expanded_test(repo, body, expected):
+def test_expanded_test(repo, body, expected):
     root = repo(EXPANDED, m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
 
     assert state_of(root) == expected
     assert list(scan(root)) == ["test_forward"]
 
 
-def test_a_body_indented_with_tabs_of_which_a_part_is_left_out(repo):
+def test_body_indented_with_tabs_of_which_a_part_is_left_out(repo):
     body = """
 	def test_forward(self):
 		if OFF:
@@ -494,7 +494,7 @@ def test_a_body_indented_with_tabs_of_which_a_part_is_left_out(repo):
     assert (case.state.state, case.state.reason) == ("conditional", "why")
 
 
-def test_a_class_imported_from_another_model_is_collected_again(repo):
+def test_class_imported_from_another_model_is_collected_again(repo):
     root = repo(
         m='class MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass\n',
         n="from ..m.test_modeling_m import MTest as Base\nclass NTest(Base): pass\n",
@@ -516,7 +516,7 @@ def test_what_a_model_defines_for_itself_is_no_common_test(repo):
     assert set(scan(root)) == {"test_attentions", "test_forward"}
 
 
-def test_the_models_of_a_test_by_what_they_do_with_it(repo):
+def test_models_of_a_test_by_what_they_do_with_it(repo):
     test = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
     skip = '@unittest.skip("why")\n    def test_forward(self): pass'
     root = repo(
@@ -554,7 +554,7 @@ def test_the_models_of_a_test_by_what_they_do_with_it(repo):
     }
 
 
-def test_a_file_for_each_model_and_a_mixin_in_the_models_directory(repo):
+def test_file_for_each_model_and_a_mixin_in_the_models_directory(repo):
     root = repo(
         m="",
         extra={
@@ -566,7 +566,7 @@ def test_a_file_for_each_model_and_a_mixin_in_the_models_directory(repo):
     assert scan(root)["test_config"].models_skipped == ["unet_2d"]
 
 
-def test_a_nested_tests_directory(repo):
+def test_nested_tests_directory(repo):
     root = repo(
         extra={
             "tests/transformers/tests/test_modeling_common.py": "class ModelTesterMixin:\n    def test_config(self): assert 1\n",
@@ -577,7 +577,7 @@ def test_a_nested_tests_directory(repo):
     assert scan(root)["test_config"].models_skipped == ["m"]
 
 
-def test_a_base_that_is_not_found_is_reported_and_a_well_known_one_is_not(repo):
+def test_base_that_is_not_found_is_reported_and_a_well_known_one_is_not(repo):
     root = repo(
         m="from elsewhere import Strange\nfrom transformers.testing_utils import TestCasePlus\nclass MTest(ModelTesterMixin, Strange, TestCasePlus): pass\n"
     )
@@ -596,14 +596,14 @@ WEAK = [
 
 
 @pytest.mark.parametrize("again", WEAK)
-def test_a_constant_that_may_be_bound_again_decides_nothing(repo, again):
+def test_constant_that_may_be_bound_again_decides_nothing(repo, again):
     method = "    @unittest.skipIf(OFF, 'why')\n    def test_forward(self): pass\n"
     root = repo(m=f"OFF = True\n{again}\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{method}")
 
     assert state_of(root) == (CONDITIONAL, "decorator", "why", "OFF")
 
 
-def test_an_attribute_that_a_method_sets_on_the_class_decides_nothing(repo):
+def test_attribute_that_a_method_sets_on_the_class_decides_nothing(repo):
     setup = "    @classmethod\n    def setUpClass(cls):\n        cls.has_attentions = sys.flags.quiet\n"
     root = repo(m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n{setup}")
 
@@ -620,7 +620,7 @@ def test_set_up_of_a_class_that_is_no_test_case_is_not_called(repo):
     assert state_of(root) == (SKIPPED, "body", "why", "")
 
 
-def test_a_skip_on_what_a_test_calls_is_where_it_stands(repo):
+def test_skip_on_what_a_test_calls_is_where_it_stands(repo):
     common = """
         class ModelTesterMixin:
             def test_forward(self):
@@ -637,7 +637,7 @@ def test_a_skip_on_what_a_test_calls_is_where_it_stands(repo):
     assert case.state.file == "tests/models/m/test_modeling_m.py"
 
 
-def test_a_class_or_function_in_a_reason_reads_as_its_source(repo):
+def test_class_or_function_in_a_reason_reads_as_its_source(repo):
     method = "    @unittest.skip(f'{Own} and {own} of {WHY}')\n    def test_forward(self): pass\n"
     root = repo(
         m=f"WHY = 'x'\nclass Own: pass\ndef own(): pass\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{method}"

@@ -96,13 +96,13 @@ def test_pairs_that_were_collected_and_not_run_are_not_counted():
         ([case("A", "skipped"), ran("B")], [row("B", "skipped"), row("A", "ran")]),
     ],
 )
-def test_a_class_that_does_something_else_is_a_disagreement(says, does):
+def test_class_that_does_something_else_is_a_disagreement(says, does):
     found = compare(scanned(test_a=says), real(test_a=does))
 
     assert [(one.test, one.model, one.cls) for one in found.disagreements] == [("test_a", "m", "A")]
 
 
-def test_a_test_that_a_run_has_nowhere_is_a_disagreement():
+def test_test_that_a_run_has_nowhere_is_a_disagreement():
     found = compare(scanned(test_a=[ran("A")], test_b=[ran("A")]), real(test_a=[row("A", "ran")]))
 
     assert list(map(str, found.disagreements)) == ["test_b of m (A): scanned ran, really absent"]
@@ -121,7 +121,7 @@ def test_classes_of_one_name_in_two_files_are_told_apart():
     ]
 
 
-def test_a_model_that_was_not_wholly_collected_is_left_out():
+def test_model_that_was_not_wholly_collected_is_left_out():
     tests = [ran("A", "m"), ran("A", "n"), ran("A", "o")]
     run = real(["m"], test_a=[row("A", "ran", "m"), row("A", "ran", "n"), row("A", "ran", "o")],
                test_b=[row("A", "deselected", "n")])  # fmt: skip
@@ -131,7 +131,7 @@ def test_a_model_that_was_not_wholly_collected_is_left_out():
     assert list(map(str, found.disagreements)) == ["test_b of o (A): scanned ran, really absent"]
 
 
-def test_a_decorator_does_the_same_in_the_whole_run():
+def test_decorator_does_the_same_in_the_whole_run():
     scan = scanned(
         test_a=[case("A", "conditional", "require_torch", "class-decorator")],
         test_b=[case("A", "conditional", "require_torch or slow")],
@@ -150,7 +150,7 @@ def test_a_decorator_does_the_same_in_the_whole_run():
     ]
 
 
-def test_a_skip_by_decorators_that_skip_nothing_elsewhere_is_a_disagreement():
+def test_skip_by_decorators_that_skip_nothing_elsewhere_is_a_disagreement():
     conditional = [case("A", "conditional", "require_torch", "class-decorator")]
     run = real(test_a=[row("A", "ran")], test_b=[row("A", "skipped")])
 
@@ -159,19 +159,19 @@ def test_a_skip_by_decorators_that_skip_nothing_elsewhere_is_a_disagreement():
     ]
 
 
-def test_a_local_name_of_a_guard_does_what_it_does_in_each_test():
+def test_local_name_of_a_guard_does_what_it_does_in_each_test():
     conditional = [case("A", "conditional", "flag", "guard")]
     run = real(test_a=[row("A", "ran")], test_b=[row("A", "skipped")])
 
     assert not compare(scanned(test_a=conditional, test_b=conditional), run).disagreements
 
 
-def test_a_run_of_nothing_proves_nothing():
+def test_run_of_nothing_proves_nothing():
     with pytest.raises(ScanError, match="Nothing to compare"):
         compare(scanned(test_a=[ran("A")]), real())
 
 
-def test_a_run_that_disagrees_is_listed(repo, capsys):
+def test_run_that_disagrees_is_listed(repo, capsys):
     skipped = '@unittest.skip("Aleph is first")\n    def test_forward(self): pass'
     root = repo(aleph=f"class ATest(ModelTesterMixin, unittest.TestCase):\n    {skipped}\n")
     cases = {test: common.cases for test, common in scan(root).tests.items()}

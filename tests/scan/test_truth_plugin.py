@@ -86,7 +86,7 @@ def test_skips_are_reported_with_their_reasons(models):
         ('@unittest.skip("")', ""),
     ],
 )
-def test_a_reason_that_begins_with_the_word_of_pytest_is_whole(models, skip, reason):
+def test_reason_that_begins_with_the_word_of_pytest_is_whole(models, skip, reason):
     file = models.path / "tests/models/m/test_modeling_m.py"
     file.write_text(file.read_text().replace('@unittest.skip("why")', skip))
 
@@ -100,7 +100,7 @@ def test_collecting_alone_reports_decorators_and_says_that_the_rest_was_not_run(
     assert states(report, "test_backward") == {"MTest": "vanished", "NTest": "collected"}
 
 
-def test_a_deselected_test_is_told_apart_from_one_that_is_not_there(models):
+def test_deselected_test_is_told_apart_from_one_that_is_not_there(models):
     _, report = report_of(models, "--deselect", "tests/models/m/test_modeling_m.py::NTest::test_forward")
 
     assert states(report, "test_forward") == {"MTest": "skipped", "NTest": "deselected"}
@@ -154,14 +154,14 @@ def test_what_a_stopped_run_did_not_reach_is_not_said_to_run(models):
 
 
 @pytest.mark.parametrize("statement", ["raise KeyboardInterrupt", 'pytest.exit("enough")'])
-def test_the_test_that_was_interrupted_has_not_run(models, statement):
+def test_test_that_was_interrupted_has_not_run(models, statement):
     _, report = report_of(after(models, statement), run="runpytest_subprocess")
 
     assert states(report, "test_backward") == {"TestFirst": "collected", "TestSecond": "skipped"}
     assert states(report, "test_forward") == {"TestFirst": "ran", "TestSecond": "collected"}
 
 
-def test_a_test_whose_setup_failed_has_not_run(models):
+def test_test_whose_setup_failed_has_not_run(models):
     fixture = "@pytest.fixture(autouse=True)\n    def broken(self):\n        raise OSError\n"
     source = FAILING.format("pass").replace("    def test_backward", f"    {fixture}\n    def test_backward", 1)
     after(models, "pass").path.joinpath("tests", "models", "n", "test_modeling_n.py").write_text(source)
@@ -173,7 +173,7 @@ def test_a_test_whose_setup_failed_has_not_run(models):
     assert states(report, "test_forward") == {"TestFirst": "collected", "TestSecond": "ran"}
 
 
-def test_a_model_of_which_a_file_cannot_be_collected_is_incomplete(models):
+def test_model_of_which_a_file_cannot_be_collected_is_incomplete(models):
     models.path.joinpath("tests", "models", "m", "test_modeling_m_text.py").write_text("import no_such_module")
 
     _, report = report_of(models, "--continue-on-collection-errors")

@@ -88,7 +88,7 @@ def test_other_positions_in_two_axes_stand_on_one_side():
     assert torch.equal(ways[1].tensor, weights)
 
 
-def test_a_row_is_picked_from_its_batch():
+def test_row_is_picked_from_its_batch():
     batch = torch.randn(3, 5, 2)
     expected = batch[1:2, 2:]
 
@@ -98,7 +98,7 @@ def test_a_row_is_picked_from_its_batch():
     assert aligned.tensor.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr()
 
 
-def test_a_pooled_tensor_is_taken_as_it_is():
+def test_pooled_tensor_is_taken_as_it_is():
     pooled = torch.randn(2, 6)
 
     aligned = first(Alignment(4, 1, 5, 2), pooled, pooled)

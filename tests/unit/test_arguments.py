@@ -53,7 +53,7 @@ def test_who_gives_another_number_is_blamed(port, held, told):
     assert report.culprit.divergence.path == "second"
 
 
-def test_a_none_that_a_wrapper_hands_on_is_as_good_as_nothing():
+def test_none_that_a_wrapper_hands_on_is_as_good_as_nothing():
     model = Scaled()
 
     assert not compare(trace(model, X), trace(model, X, scale=None, options=None)).notes
@@ -69,7 +69,7 @@ def test_what_computes_with_another_number_is_proved_and_not_blamed(monkeypatch)
     assert culprit.proved.startswith("with exponent 2 instead of 3 at test_arguments.py:23 every output agrees")
 
 
-def test_a_number_that_is_the_same_after_rounding_blames_nobody_else():
+def test_number_that_is_the_same_after_rounding_blames_nobody_else():
     port = Model(2, scale=2.0 + 1e-8)
     port.second.linear.weight.data *= 2
 
@@ -192,14 +192,14 @@ class Tiny(nn.Module):
         return self.up(x) * 1e-9
 
 
-def test_an_input_of_another_form_is_evidence_where_the_output_is_of_another_form_too():
+def test_input_of_another_form_is_evidence_where_the_output_is_of_another_form_too():
     report = compare(trace(Positions(), X), trace(Positions(shape=4), X), internal="fail")
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Positions")
     assert "Shapes differ: (4,), expected (1, 4)" in str(report)
 
 
-def test_a_call_within_tolerance_around_one_that_is_not_shows_no_input_to_be_harmless():
+def test_call_within_tolerance_around_one_that_is_not_shows_no_input_to_be_harmless():
     report = compare(trace(Positions(), X), trace(Positions(bias=1.0), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Positions")

@@ -60,7 +60,7 @@ def texts(report, *strengths):
     return [it.lines.code for step in report.steps if step.strength in strengths for it in step.statements]
 
 
-def test_a_port_in_numpy_is_quiet_without_any_names(golden, computed):
+def test_port_in_numpy_is_quiet_without_any_names(golden, computed):
     report = compare(golden, computed())
 
     assert report.ok
@@ -72,14 +72,14 @@ def test_a_port_in_numpy_is_quiet_without_any_names(golden, computed):
 
 
 @pytest.mark.parametrize("bug", numpy_llama.BUGS)
-def test_the_interval_of_a_bug_holds_the_reference_line(golden, computed, bug):
+def test_interval_of_a_bug_holds_the_reference_line(golden, computed, bug):
     report = compare(golden, computed(numpy_llama.with_bug(bug)))
 
     assert not report.ok
     assert any(numpy_llama.BUGS[bug][2] in text for text in texts(report, "statement", "before"))
 
 
-def test_the_report_begins_with_the_lines_of_the_reference_and_the_label(golden, computed):
+def test_report_begins_with_the_lines_of_the_reference_and_the_label(golden, computed):
     report = compare(golden, computed(numpy_llama.with_bug("residual")))
 
     where = report.culprit.reference
@@ -109,7 +109,7 @@ def test_the_report_begins_with_the_lines_of_the_reference_and_the_label(golden,
         ("activation", "quick_gelu instead of model.layers.0.mlp.act_fn at", "silu"),
     ],
 )
-def test_a_live_reference_proves_the_change_that_gives_the_arrays(reference, computed, bug, change, line):
+def test_live_reference_proves_the_change_that_gives_the_arrays(reference, computed, bug, change, line):
     report = compare(trace(reference, input_ids=IDS, use_cache=False), computed(numpy_llama.with_bug(bug)))
 
     assert report.culprit.proved.startswith("Proved: the reference gives every output of this with ")
@@ -117,7 +117,7 @@ def test_a_live_reference_proves_the_change_that_gives_the_arrays(reference, com
     assert line in texts(report, "proved")[0]
 
 
-def test_an_order_that_is_not_the_references_is_in_the_interval_where_what_comes_of_it_is_wrong(golden, computed):
+def test_order_of_another_kind_is_in_the_interval_of_its_consumers(golden, computed):
     report = compare(golden, computed(numpy_llama.with_bug("heads")))
 
     assert report.first.label == "layer0.attended"
@@ -125,14 +125,14 @@ def test_an_order_that_is_not_the_references_is_in_the_interval_where_what_comes
     assert any("attn_output.transpose(1, 2)" in text for text in texts(report, "before"))
 
 
-def test_the_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed):
+def test_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed):
     report = compare(golden, computed(last_only=True))
 
     assert report.ok
     assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
 
 
-def test_a_factor_is_looked_for_only_where_it_can_come_from(eager, computed):
+def test_factor_is_looked_for_only_where_it_can_come_from(eager, computed):
     arrays = flat(computed(numpy_llama.with_bug("mask")))
     arrays["layer0.mixed"] = np.float32(1.1) * flat(computed())["layer0.mixed"]
     del arrays["layer0.probs"]
@@ -160,7 +160,7 @@ def test_what_only_moves_what_is_there_comes_before_the_interval(golden, compute
     assert not any("x1 = x[" in text for text in texts(report, "statement", "module"))
 
 
-def test_a_crop_that_differs_is_named(golden, computed):
+def test_crop_that_differs_is_named(golden, computed):
     arrays = computed(last_only=True)
     arrays["logits"] = arrays["logits"] * np.float32(1.001)
 
@@ -181,7 +181,7 @@ def test_arrays_without_the_outputs_are_no_pass(golden, computed):
     assert "Outputs that were not compared by elements: .logits." in str(report)
 
 
-def test_the_same_numbers_in_another_order_are_no_pass(golden, computed):
+def test_same_numbers_in_another_order_are_no_pass(golden, computed):
     arrays = computed()
     arrays["logits"] = arrays["logits"][::-1]
 
@@ -245,7 +245,7 @@ def test_what_holds_no_arrays_is_refused(golden, given, told):
 
 @pytest.mark.parametrize(("bug", "first"), [("residual", "layer0.after_attention"), ("theta", "layer0.q")])
 @pytest.mark.parametrize("written", ["golden", "eager"])
-def test_a_mask_of_another_kind_is_not_taken_for_what_differs(request, computed, written, bug, first):
+def test_mask_of_another_kind_is_not_taken_for_what_differs(request, computed, written, bug, first):
     arrays = computed(numpy_llama.with_bug(bug))
     mask = np.triu(np.full((8, 8), -1e9, dtype=np.float32), 1)
 
@@ -255,7 +255,7 @@ def test_a_mask_of_another_kind_is_not_taken_for_what_differs(request, computed,
     assert any(numpy_llama.BUGS[bug][2] in text for text in texts(report, "statement"))
 
 
-def test_a_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, computed):
+def test_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, computed):
     report = compare(eager, computed(numpy_llama.with_bug("mask")))
 
     assert report.first.label == "layer0.probs"
@@ -263,7 +263,7 @@ def test_a_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, com
 
 
 @pytest.mark.parametrize("number", [0.0, np.nan])
-def test_an_output_of_one_number_is_no_pass_though_the_right_one_was_there_before(reference, computed, number):
+def test_output_of_one_number_is_no_pass_though_the_right_one_was_there_before(reference, computed, number):
     arrays = {**computed(), "returned": computed()["logits"] * np.float32(number)}
 
     report = compare(trace(reference, input_ids=IDS, use_cache=False), arrays)
@@ -274,9 +274,7 @@ def test_an_output_of_one_number_is_no_pass_though_the_right_one_was_there_befor
 
 
 @pytest.mark.parametrize(("shift", "first"), [(1.5, "layer0.after_attention"), (12.0, "layer0.attended")])
-def test_what_rounding_may_explain_in_half_precision_is_not_the_first_array_if_a_later_one_differs(
-    golden, computed, shift, first
-):
+def test_rounded_array_is_not_the_first_where_a_later_one_differs(golden, computed, shift, first):
     buggy = flat(computed(numpy_llama.with_bug("residual")))
     arrays = {label: array.astype(np.float16) for label, array in buggy.items()}
     arrays["layer0.attended"] += np.float16(

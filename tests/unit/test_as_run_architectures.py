@@ -62,7 +62,7 @@ def made(make):
 
 @pytest.mark.as_run("architectures", works="Checked like any model.")
 @pytest.mark.parametrize(("make", "place"), MODELS.values(), ids=MODELS)
-def test_a_bug_is_named_in_architectures_of_every_shape(make, place):
+def test_bug_is_named_in_architectures_of_every_shape(make, place):
     (model, inputs), (wrong, _) = made(make), made(make)
     wrong.set_submodule(place, Doubled(wrong.get_submodule(place)))
 

@@ -84,7 +84,7 @@ WAYS = {"compile": whole, "in-place": in_place, "forward": by_forward}
     works="Checked by inputs and outputs. After a failure, the operators run uncompiled.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
+def test_compiled_model_is_held_by_its_inputs_and_outputs(way):
     expected, actual = trace(llama(), IDS), trace(way(llama()), IDS)
 
     assert [call.path for call in actual] == ["LlamaForCausalLM"]
@@ -111,7 +111,7 @@ def test_compiled_layers_are_seen_from_outside(way):
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_bug_in_a_compiled_layer_is_named_by_that_layer(way):
+def test_bug_in_a_compiled_layer_is_named_by_that_layer(way):
     wrong = llama()
     wrong.model.layers[1].input_layernorm.variance_epsilon = 1.0
 
@@ -142,7 +142,7 @@ def test_no_hook_of_ours_is_compiled_with_the_model(way, compiled_frames):
     assert torch.equal(model(inputs), expected)
 
 
-def test_a_model_compiled_in_place_is_left_so():
+def test_model_compiled_in_place_is_left_so():
     model = in_place(nn.Linear(4, 4))
     before = model._compiled_call_impl
 
@@ -169,7 +169,7 @@ def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen
 
 @pytest.mark.as_run("compiled function", limits="If the check compiles it, the model runs twice.")
 @pytest.mark.parametrize("added", [1, 2])
-def test_a_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
+def test_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
     model, x = Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)
     save(tmp_path / "golden.safetensors", trace(model, x), model, "test")
     port = Outer(torch.compile(lambda inner, value: inner(value) + added, backend="eager", fullgraph=True))

@@ -35,7 +35,7 @@ def under_autocast(model, **inputs):
     [lambda: trace(gpt2().bfloat16(), input_ids=IDS), lambda: under_autocast(gpt2(), input_ids=IDS)],
     ids=["converted", "autocast"],
 )
-def test_a_model_in_half_precision_is_said_to_be_and_no_embedding_is_blamed(made):
+def test_model_in_half_precision_is_said_to_be_and_no_embedding_is_blamed(made):
     report = compare(trace(gpt2(), input_ids=IDS), made())
 
     assert report.culprit.kind == "dtype"
@@ -44,7 +44,7 @@ def test_a_model_in_half_precision_is_said_to_be_and_no_embedding_is_blamed(made
     )
 
 
-def test_a_dtype_that_the_inputs_have_too_is_no_other_input():
+def test_dtype_that_the_inputs_have_too_is_no_other_input():
     pixels = torch.rand(1, 3, 8, 8)
 
     report = compare(trace(vit(), pixel_values=pixels), trace(vit().bfloat16(), pixel_values=pixels.bfloat16()))

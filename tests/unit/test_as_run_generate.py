@@ -54,7 +54,7 @@ def generated(model, *, assistant_layers=0, **options):
     limits="Seed sampling yourself.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
+def test_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
     (expected, right), (actual, other) = generated(llama(), **way), generated(wrong(), **way)
 
     report = compare(expected, actual)
@@ -65,7 +65,7 @@ def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
 
 
 @pytest.mark.as_run("generate", works="The report names the first step that differs.")
-def test_the_step_that_differs_first_decides_and_not_the_later_ones():
+def test_step_that_differs_first_decides_and_not_the_later_ones():
     model = gpt2()
     (expected, right) = generated(gpt2(), **GREEDY)
     model.transformer.wpe.weight.data[6] *= -40

@@ -54,7 +54,7 @@ X = torch.arange(8.0).view(2, 4) / 8
 @pytest.mark.as_run(
     "method", works='`trace(model, method="get_image_features")`, `tf_golden.check(model.get_image_features)`.'
 )
-def test_a_method_is_recorded_as_the_call_of_the_root():
+def test_method_is_recorded_as_the_call_of_the_root():
     model = clip()
 
     recorded = trace(model, pixel_values=PIXELS, method="get_image_features")
@@ -68,7 +68,7 @@ def test_a_method_is_recorded_as_the_call_of_the_root():
 
 
 @pytest.mark.as_run("method")
-def test_a_bug_behind_a_method_is_named():
+def test_bug_behind_a_method_is_named():
     expected = trace(clip(), pixel_values=PIXELS, method="get_image_features")
 
     report = compare(expected, trace(clip(epsilon=1.0), pixel_values=PIXELS, method="get_image_features"))
@@ -86,7 +86,7 @@ def test_glue_of_a_method_is_named_with_its_line():
     assert report.culprit.source.first == Encoder.encode.__code__.co_firstlineno + 1
 
 
-def test_a_method_that_calls_the_model_itself_has_its_forwards_inside():
+def test_method_that_calls_the_model_itself_has_its_forwards_inside():
     recorded = trace(Encoder(), X, method="twice")
 
     assert [(call.name, call.depth) for call in recorded] == [
@@ -110,7 +110,7 @@ def test_generate_is_a_method():
     assert steps[0].outputs[0].shape == (1, 8)
 
 
-def test_a_method_that_raises_leaves_no_call_open():
+def test_method_that_raises_leaves_no_call_open():
     model = Encoder()
     calls = []
 
@@ -135,7 +135,7 @@ def test_a_method_that_raises_leaves_no_call_open():
 
 
 @pytest.mark.as_run("method")
-def test_an_unknown_method_is_refused_with_the_nearest():
+def test_unknown_method_is_refused_with_the_nearest():
     with pytest.raises(TFDebugError) as caught:
         trace(Encoder(), X, method="encod")
     assert str(caught.value) == "method='encod': Encoder has no method of that name. Did you mean method='encode'?"

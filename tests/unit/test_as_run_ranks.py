@@ -46,7 +46,7 @@ def found_on_ranks(expected, held):
     seed=st.integers(0, 99),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64]),
 )
-def test_a_part_is_compared_in_its_place_and_a_wrong_one_names_its_rank(*, axis, count, rank, is_digest, seed, dtype):
+def test_part_is_compared_in_its_place_and_a_wrong_one_names_its_rank(*, axis, count, rank, is_digest, seed, dtype):
     shape = [3, 5, 4]
     shape[axis] *= count
     whole = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 8).to(dtype)
@@ -98,7 +98,7 @@ def test_summands_that_know_themselves_to_be_ones_are_added_up(is_digest):
     assert (right.problem, wrong.problem) == ("", "values")
 
 
-def test_a_replica_that_differs_is_on_its_rank_alone():
+def test_replica_that_differs_is_on_its_rank_alone():
     whole = torch.randn(4, 4)
 
     found = found_on_ranks(record(whole), [record(whole), record(whole * 1.01)])
@@ -121,7 +121,7 @@ def test_what_was_recorded_rank_by_rank_holds_one_process_and_ranks(is_digest):
     assert (swapped.problem, swapped.ranks) == ("values", (0, 1))
 
 
-def test_a_place_is_told_by_a_shape_with_one_axis_that_the_ranks_divide():
+def test_place_is_told_by_a_shape_with_one_axis_that_the_ranks_divide():
     group = Group(1, 2)
 
     assert part_by_shape((2, 4), (2, 8), group) == Part((2, 8), (0, 4))

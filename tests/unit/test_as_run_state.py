@@ -53,7 +53,7 @@ def test_dynamic_rotary_embeddings_are_left_as_they_were():
 
 
 @pytest.mark.as_run("kept state", works="also if its forward raises.")
-def test_a_forward_that_raises_leaves_attributes_as_they_were():
+def test_forward_that_raises_leaves_attributes_as_they_were():
     model = dynamic_llama()
     before = plain_attributes(model)
     model.lm_head.register_forward_pre_hook(lambda *_: 1 / 0)
@@ -112,7 +112,7 @@ class ReplacesItsChild(nn.Module):
         return self.attention(x)
 
 
-def test_a_child_that_a_forward_replaces_is_put_back():
+def test_child_that_a_forward_replaces_is_put_back():
     model = ReplacesItsChild()
     attention = model.attention
 
@@ -122,7 +122,7 @@ def test_a_child_that_a_forward_replaces_is_put_back():
     assert model.attention is attention
 
 
-def test_an_earlier_forward_in_training_can_still_go_backward_after_a_trace():
+def test_earlier_forward_in_training_can_still_go_backward_after_a_trace():
     model, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).train(), torch.randn(8, 4)
     loss = model(x).square().sum()
 

@@ -130,7 +130,7 @@ def encoder(*, is_wrong=False):
 
 @pytest.mark.as_run("tensors", works="`nn.TransformerEncoder` with a padding mask.")
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
-def test_an_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
+def test_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
     mask = torch.tensor([[False, False, False], [False, False, True]])
     inputs = torch.linspace(-1, 1, 48).view(2, 3, 8)
     model, wrong = encoder(), encoder(is_wrong=True)
@@ -148,7 +148,7 @@ def test_an_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
 
 
 @pytest.mark.as_run("tensors", limits="Of a tensor that cannot be read, only the shape is compared.")
-def test_a_kind_that_cannot_be_read_is_said_to_have_no_values():
+def test_kind_that_cannot_be_read_is_said_to_have_no_values():
     class Refusing(Packed):
         def dequantize(self):
             raise NotImplementedError("no way")

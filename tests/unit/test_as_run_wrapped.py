@@ -83,7 +83,7 @@ WRAPPERS = [distributed, AveragedModel, checkpointed, PeftModel, lambda model: d
 )
 @pytest.mark.parametrize("wrap", WRAPPERS, ids=["ddp", "averaged", "checkpoint", "peft", "nested"])
 @pytest.mark.usefixtures("process_group")
-def test_a_wrapped_model_has_the_paths_and_weights_of_the_bare_one(wrap):
+def test_wrapped_model_has_the_paths_and_weights_of_the_bare_one(wrap):
     bare, wrapped = llama(), wrap(llama())
 
     expected, actual = trace(bare, IDS), trace(wrapped, IDS)
@@ -100,7 +100,7 @@ def test_a_wrapped_model_has_the_paths_and_weights_of_the_bare_one(wrap):
 
 @pytest.mark.as_run("wrapped", limits="Weights of FSDP1 are not tested.")
 @pytest.mark.usefixtures("process_group")
-def test_a_model_sharded_with_fsdp_has_the_paths_of_the_bare_one():
+def test_model_sharded_with_fsdp_has_the_paths_of_the_bare_one():
     expected, actual = trace(llama(), IDS), trace(sharded(llama()), IDS)
 
     assert [call.path for call in actual] == [call.path for call in expected]
@@ -110,7 +110,7 @@ def test_a_model_sharded_with_fsdp_has_the_paths_of_the_bare_one():
 @pytest.mark.as_run("wrapped")
 @pytest.mark.parametrize("wrap", [*WRAPPERS[:4], sharded], ids=["ddp", "averaged", "checkpoint", "peft", "fsdp"])
 @pytest.mark.usefixtures("process_group")
-def test_a_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
+def test_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
     wrong = llama()
     wrong.model.layers[1].mlp.act_fn = nn.GELU()
 
@@ -138,7 +138,7 @@ def test_globs_are_over_the_paths_of_the_bare_model():
     ]
 
 
-def test_a_module_of_the_users_called_module_is_no_wrapper():
+def test_module_of_the_users_called_module_is_no_wrapper():
     class Holder(nn.Module):
         def __init__(self):
             super().__init__()
@@ -152,7 +152,7 @@ def test_a_module_of_the_users_called_module_is_no_wrapper():
     assert [call.path for call in recorded] == ["Holder", "module"]
 
 
-def test_a_golden_file_of_the_bare_model_holds_the_wrapped_one(tmp_path):
+def test_golden_file_of_the_bare_model_holds_the_wrapped_one(tmp_path):
     trace(llama(), IDS).save(tmp_path / "bare.safetensors")
     wrapped = PeftModel(copy.deepcopy(llama()))
 

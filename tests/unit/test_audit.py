@@ -92,7 +92,7 @@ class Fused(nn.Module):
         return self
 
 
-def test_a_loaded_model_has_every_tensor(loaded, folder):
+def test_loaded_model_has_every_tensor(loaded, folder):
     report = pytest_tfdebug.audit(loaded, folder)
 
     assert report
@@ -101,7 +101,7 @@ def test_a_loaded_model_has_every_tensor(loaded, folder):
     assert "arrived" in str(report)
 
 
-def test_a_cast_model_has_every_tensor(folder):
+def test_cast_model_has_every_tensor(folder):
     half = LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
 
     report = pytest_tfdebug.audit(half, folder)
@@ -110,7 +110,7 @@ def test_a_cast_model_has_every_tensor(folder):
     assert {row.verdict for row in report.rows} <= {"cast", "made again", "read"}
 
 
-def test_a_fused_port_has_every_tensor(model):
+def test_fused_port_has_every_tensor(model):
     state = model.state_dict()
 
     report = pytest_tfdebug.audit(Fused().load(state), state)
@@ -123,7 +123,7 @@ def test_a_fused_port_has_every_tensor(model):
     assert by_name["blocks.2.down.weight"].verdict == "renamed"
 
 
-def test_a_projection_joined_in_another_order_is_told(model):
+def test_projection_joined_in_another_order_is_told(model):
     port = Fused().load(model.state_dict(), order="kqv")
 
     assert set(lost(pytest_tfdebug.audit(port, model.state_dict())).values()) == {"in another order"}
@@ -156,7 +156,7 @@ def test_layers_that_are_exchanged_are_told(loaded, folder):
     assert found == {f"model.layers.{number}.mlp.up_proj.weight": "from elsewhere" for number in (0, 2)}
 
 
-def test_a_layer_loaded_twice_is_told(loaded, folder):
+def test_layer_loaded_twice_is_told(loaded, folder):
     with torch.no_grad():
         loaded.model.layers[2].mlp.up_proj.weight.copy_(loaded.model.layers[1].mlp.up_proj.weight)
 
@@ -166,7 +166,7 @@ def test_a_layer_loaded_twice_is_told(loaded, folder):
     assert found["model.layers.2.mlp.up_proj.weight"] in ("never read", "from elsewhere")
 
 
-def test_a_key_that_strict_false_leaves_out_is_told(model):
+def test_key_that_strict_false_leaves_out_is_told(model):
     state = {name.replace("layers.1.mlp.up_proj", "layers.1.mlp.up"): each for name, each in model.state_dict().items()}
     torch.manual_seed(1)
     port = LlamaForCausalLM(CONFIG)
@@ -191,7 +191,7 @@ def test_names_that_need_not_arrive_pass(model):
     assert pytest_tfdebug.audit(model.model, model.state_dict(), allow=["lm_head"])
 
 
-def test_a_row_that_loading_sets_to_zero_is_told(tmp_path):
+def test_row_that_loading_sets_to_zero_is_told(tmp_path):
     config = FunnelConfig(vocab_size=99, block_sizes=[1, 1], d_model=32, n_head=4, d_head=8, d_inner=64, pad_token_id=0)
     funnel = FunnelForMaskedLM(config)
     funnel.get_input_embeddings().weight.data.normal_()
@@ -204,7 +204,7 @@ def test_a_row_that_loading_sets_to_zero_is_told(tmp_path):
     assert row.detail == "row 0 is zero"
 
 
-def test_an_embedding_tied_to_another_than_declared_is_told(tmp_path):
+def test_embedding_tied_to_another_than_declared_is_told(tmp_path):
     config = T5Config(
         vocab_size=64,
         d_model=16,
@@ -282,7 +282,7 @@ def test_every_file_of_an_index_is_read(loaded, folder, tmp_path):
     assert report.stored == len(stored)
 
 
-def test_a_pickled_state_inside_a_checkpoint_is_read(loaded, model, tmp_path):
+def test_pickled_state_inside_a_checkpoint_is_read(loaded, model, tmp_path):
     torch.save({"state_dict": model.state_dict(), "step": 3}, tmp_path / "last.ckpt")
 
     assert pytest_tfdebug.audit(loaded, tmp_path / "last.ckpt")
@@ -300,14 +300,14 @@ def test_what_is_no_checkpoint_is_refused(loaded, given, told):
         pytest_tfdebug.audit(loaded, given)
 
 
-def test_a_file_that_is_no_checkpoint_is_refused(loaded, tmp_path):
+def test_file_that_is_no_checkpoint_is_refused(loaded, tmp_path):
     (tmp_path / "model.safetensors").write_text("nothing")
 
     with pytest.raises(TFDebugError, match="cannot be read as a checkpoint"):
         pytest_tfdebug.audit(loaded, tmp_path)
 
 
-def test_an_audit_leaves_the_random_numbers_alone(loaded, folder):
+def test_audit_leaves_the_random_numbers_alone(loaded, folder):
     torch.manual_seed(0)
     first = torch.rand(3)
     torch.manual_seed(0)
@@ -316,7 +316,7 @@ def test_an_audit_leaves_the_random_numbers_alone(loaded, folder):
     assert torch.equal(torch.rand(3), first)
 
 
-def test_the_command_prints_what_did_not_arrive(folder, tmp_path, monkeypatch, capsys):
+def test_command_prints_what_did_not_arrive(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "load_audited.py").write_text(
         "from transformers import LlamaForCausalLM\n"
         f"def right(): return LlamaForCausalLM.from_pretrained({str(folder)!r})\n"
@@ -332,7 +332,7 @@ def test_the_command_prints_what_did_not_arrive(folder, tmp_path, monkeypatch, c
     assert "Name a module that can be imported from this directory" in capsys.readouterr().err
 
 
-def test_a_check_fails_with_its_report(pytester, folder):
+def test_check_fails_with_its_report(pytester, folder):
     pytester.makepyfile(
         f"""
         from transformers import LlamaForCausalLM

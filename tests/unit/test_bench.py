@@ -35,7 +35,7 @@ class Clock:
         return seconds
 
 
-def test_a_ratio_is_a_run_over_the_run_of_the_floor_just_before_it():
+def test_ratio_is_a_run_over_the_run_of_the_floor_just_before_it():
     timed = Timed(seconds=[2.0, 9.0, 0.1], base=[1.0, 3.0, 1.0])
 
     assert (timed.ratio, timed.note) == (2.0, "2000.0 ms")  # the medians
@@ -58,7 +58,7 @@ def test_every_candidate_runs_in_every_round_after_a_run_of_the_floor():
     assert settled == list(range(0, 24, 2))
 
 
-def test_the_order_changes_from_round_to_round():
+def test_order_changes_from_round_to_round():
     clock = Clock()
 
     alternate(
@@ -72,7 +72,7 @@ def test_the_order_changes_from_round_to_round():
     assert len(orders) > 2
 
 
-def test_a_budget_that_is_exceeded_is_named_with_its_reason():
+def test_budget_that_is_exceeded_is_named_with_its_reason():
     exceeded = figure(value=1.61)
 
     assert exceeded.is_exceeded
@@ -80,7 +80,7 @@ def test_a_budget_that_is_exceeded_is_named_with_its_reason():
 
 
 @pytest.mark.parametrize("value", [1.5, 0.9, None])
-def test_a_budget_holds_up_to_its_limit(value):
+def test_budget_holds_up_to_its_limit(value):
     assert not figure(value=value).is_exceeded
 
 
@@ -92,17 +92,17 @@ def waits(name, seconds, *budget):
     return Kind("core", name, lambda work, folder: lambda: time.sleep(seconds), *budget)
 
 
-def test_a_floor_that_is_higher_than_the_limit_raises_it():
+def test_floor_that_is_higher_than_the_limit_raises_it():
     found = measured(waits("trace", 0.01, 0.1, "", "keeping"), waits("keeping", 0.02))
 
     assert found["trace"].limit == pytest.approx(1.2 * found["keeping"].value)
 
 
-def test_a_floor_that_was_not_measured_raises_nothing():
+def test_floor_that_was_not_measured_raises_nothing():
     assert measured(waits("trace", 0.01, 0.1, "", "keeping"))["trace"].limit == 0.1
 
 
-def test_a_budget_judges_its_own_work_only():
+def test_budget_judges_its_own_work_only():
     other = growing("Llama, 32 layers", layers=1, shape=(1, 8))
 
     assert measured(waits("trace", 0.01, 0.1), work=other)["trace"].limit is None
@@ -116,7 +116,7 @@ def test_every_budget_has_a_reason_and_floors_that_exist():
     assert {(kind.section, kind.floor) for kind in KINDS if kind.floor} <= names
 
 
-def test_the_regex_script_sees_skips_by_decorators(tmp_path):
+def test_regex_script_sees_skips_by_decorators(tmp_path):
     generate(tmp_path, 8)
 
     subprocess.run([sys.executable, processes.SCRIPT], cwd=tmp_path, check=True)
@@ -126,7 +126,7 @@ def test_the_regex_script_sees_skips_by_decorators(tmp_path):
     assert any("It is tested in individual model tests" in str(test["reasons_skipped"]) for test in report.values())
 
 
-def test_a_table_has_a_column_for_each_model(capsys):
+def test_table_has_a_column_for_each_model(capsys):
     figures = [
         figure(note="12.3 ms"),
         figure(value=1.2, work="BERT", limit=None),
@@ -184,14 +184,14 @@ def test_without_check_an_exceeded_budget_is_told_and_the_status_is_0(rounds_see
     assert "Over budget: core: trace (Llama)" in capsys.readouterr().out
 
 
-def test_an_unknown_section_is_refused_with_those_that_exist(capsys):
+def test_unknown_section_is_refused_with_those_that_exist(capsys):
     with pytest.raises(SystemExit):
         bench.main(["--only", "core,goldenz"])
 
     assert "unknown: goldenz; known: core, goldens, " in capsys.readouterr().err
 
 
-def test_a_peer_that_is_not_installed_or_fails_is_a_note():
+def test_peer_that_is_not_installed_or_fails_is_a_note():
     missing = Kind("core", "missing", lambda work, folder: importlib.import_module("no_such_package"), is_ours=False)
     failing = Kind("core", "failing", lambda work, folder: fail, is_ours=False)
 
@@ -207,7 +207,7 @@ def fail():
     raise NotImplementedError
 
 
-def test_a_failure_of_our_own_is_not_hidden():
+def test_failure_of_our_own_is_not_hidden():
     with pytest.raises(NotImplementedError):
         measured(Kind("core", "ours", lambda work, folder: fail))
 

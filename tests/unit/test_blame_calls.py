@@ -108,7 +108,7 @@ def test_glue_is_placed_before_between_and_after_the_children(bug, kind, path, w
     assert line in lines(report)
 
 
-def test_a_module_without_children_is_itself_the_culprit():
+def test_module_without_children_is_itself_the_culprit():
     port = Stack("", "")
     port.layers[1].up.weight.data.mul_(1.1)
 
@@ -122,14 +122,14 @@ def test_a_module_without_children_is_itself_the_culprit():
     assert (culprit.divergence.direction, culprit.divergence.leaf) == ("output", "")
 
 
-def test_the_first_of_several_faults_is_the_culprit():
+def test_first_of_several_faults_is_the_culprit():
     port = Stack("between", "after last")
     port.head.weight.data.zero_()
 
     assert culprit_of(port).culprit.path == "layers.0"
 
 
-def test_a_module_that_is_never_called_is_named_with_the_place_where_it_belongs():
+def test_module_that_is_never_called_is_named_with_the_place_where_it_belongs():
     report = culprit_of(Stack("", "no up"))
 
     assert (report.culprit.kind, report.culprit.path, report.culprit.class_name) == (
@@ -143,7 +143,7 @@ def test_a_module_that_is_never_called_is_named_with_the_place_where_it_belongs(
     )
 
 
-def test_a_call_too_many_is_named_with_its_line():
+def test_call_too_many_is_named_with_its_line():
     report = culprit_of(Stack("", "extra"))
 
     assert (report.culprit.kind, report.culprit.path) == ("extra-call", "layers.1.spare")
@@ -154,7 +154,7 @@ def test_a_call_too_many_is_named_with_its_line():
     assert "self.spare(x)" in lines(report)
 
 
-def test_a_module_called_twice_is_a_call_too_many():
+def test_module_called_twice_is_a_call_too_many():
     report = culprit_of(Stack("", "twice"))
 
     assert (report.culprit.kind, report.culprit.path) == ("extra-call", "layers.1.act")
@@ -169,14 +169,14 @@ def test_one_module_in_the_place_of_another_is_glue_that_names_both():
     assert "'layers.1.act'" in report.culprit.explanation
 
 
-def test_a_call_that_changes_nothing_may_be_left_out():
+def test_call_that_changes_nothing_may_be_left_out():
     report = culprit_of(Stack("", "no drop"))
 
     assert report.ok
     assert report.notes == []
 
 
-def test_a_call_that_changes_nothing_is_not_blamed_for_what_stands_beside_it():
+def test_call_that_changes_nothing_is_not_blamed_for_what_stands_beside_it():
     port = Stack("", "no drop")
     port.layers[1].act.forward = lambda x: x.tanh() * 2
 
@@ -185,7 +185,7 @@ def test_a_call_that_changes_nothing_is_not_blamed_for_what_stands_beside_it():
     assert (report.culprit.kind, report.culprit.path) == ("module", "layers.1.act")
 
 
-def test_an_output_of_another_shape_is_said_so():
+def test_output_of_another_shape_is_said_so():
     report = culprit_of(Stack("", "shape"))
 
     assert report.culprit.path == "layers.1"
@@ -217,7 +217,7 @@ def test_inputs_of_another_form_are_said_to_be(given, expected, text):
     assert text in report.culprit.explanation
 
 
-def test_an_input_that_changes_no_output_is_a_note():
+def test_input_that_changes_no_output_is_a_note():
     class Masked(Stack):
         def forward(self, x, mask=None):
             return super().forward(x, mask=torch.zeros(2) if mask is None else mask)
@@ -302,7 +302,7 @@ class ScalingInPlace(nn.Sequential):
     ("wrapper", "inner"),
     [(nn.Sequential, "attn.out.0"), (lambda *inner: nn.Sequential(nn.Sequential(*inner)), "attn.out.0.0")],
 )
-def test_a_wrapper_that_hands_its_input_on_is_not_blamed_for_its_caller(wrapper, inner):
+def test_wrapper_that_hands_its_input_on_is_not_blamed_for_its_caller(wrapper, inner):
     rename = renamer({"attn.out": "attn.wrapper", inner: "attn.out"})  # a table would have to name modules
 
     report = culprit_of(Attending(wrapper, "caller"), Attending(), rename=rename)
@@ -313,7 +313,7 @@ def test_a_wrapper_that_hands_its_input_on_is_not_blamed_for_its_caller(wrapper,
 
 
 @pytest.mark.parametrize("wrapper", [Scaling, ScalingInPlace])
-def test_a_wrapper_that_changes_its_input_is_to_blame(wrapper):
+def test_wrapper_that_changes_its_input_is_to_blame(wrapper):
     rename = renamer({"attn.out.0": "attn.out", "attn.out": "attn.wrapper"})
 
     report = culprit_of(Attending(wrapper), Attending(), rename=rename)
@@ -340,7 +340,7 @@ def test_glue_in_a_helper_method_is_placed_there():
     assert "hidden * 1.5" in lines(report)
 
 
-def test_a_tensor_that_a_module_of_the_same_class_no_longer_returns_is_a_divergence():
+def test_tensor_that_a_module_of_the_same_class_no_longer_returns_is_a_divergence():
     class Out(nn.Module):
         def __init__(self, keys):
             super().__init__()
@@ -400,7 +400,7 @@ class Shared(nn.Module):
 
 
 @pytest.mark.parametrize("dropped", [(0, 2), (1, 2), (2,), (0,), (), (0, 0, 1, 2), (0, 1, 2, 2)])
-def test_a_shared_module_that_changes_nothing_may_be_called_more_or_less_often(dropped):
+def test_shared_module_that_changes_nothing_may_be_called_more_or_less_often(dropped):
     less, more = Shared(dropped), Shared()
 
     for expected, actual in ((more, less), (less, more)):
@@ -453,13 +453,13 @@ def test_what_a_later_version_of_a_class_does_without_is_no_evidence():
 
 
 @pytest.mark.parametrize("kinds", [(1.0, 3.0), (3.0, 1.0)])
-def test_a_module_that_a_later_version_calls_for_more_may_be_called_in_any_order(kinds):
+def test_module_that_a_later_version_calls_for_more_may_be_called_in_any_order(kinds):
     report = compare(trace(Upgraded(1), X), trace(Upgraded(2, kinds=kinds), X))
 
     assert report.ok, str(report)
 
 
-def test_a_fault_between_calls_of_a_shared_module_is_still_named():
+def test_fault_between_calls_of_a_shared_module_is_still_named():
     port = Shared((1, 2))
     port.layers[1].weight.data.mul_(2)
 
@@ -468,7 +468,7 @@ def test_a_fault_between_calls_of_a_shared_module_is_still_named():
     assert (report.culprit.kind, report.culprit.path) == ("weights", "layers.1")
 
 
-def test_a_call_too_many_of_a_shared_module_that_changes_something_is_named():
+def test_call_too_many_of_a_shared_module_that_changes_something_is_named():
     report = compare(trace(Shared(act=nn.Tanh()), X), trace(Shared((0, 1, 1, 2), act=nn.Tanh()), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Shared")
@@ -498,7 +498,7 @@ class ReturningNone(Returning):
 
 @pytest.mark.parametrize("kind", [Returning, ReturningNone])
 @pytest.mark.parametrize("pack", [lambda x: None, lambda x: (), lambda x: {"logits": None}])
-def test_a_forward_that_forgets_to_return_is_a_divergence(kind, pack):
+def test_forward_that_forgets_to_return_is_a_divergence(kind, pack):
     report = compare(trace(Returning(lambda x: x), X), trace(kind(pack), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", kind.__name__)
@@ -506,7 +506,7 @@ def test_a_forward_that_forgets_to_return_is_a_divergence(kind, pack):
     assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
 
 
-def test_a_call_inside_that_returns_nothing_is_a_divergence():
+def test_call_inside_that_returns_nothing_is_a_divergence():
     class Discarding(Stack):
         def forward(self, x, mask=None):
             x = self.layers[0](x)
@@ -521,7 +521,7 @@ def test_a_call_inside_that_returns_nothing_is_a_divergence():
     assert (report.culprit.kind, report.culprit.path) == ("module", "head")
 
 
-def test_an_output_that_cannot_be_looked_into_is_a_divergence():
+def test_output_that_cannot_be_looked_into_is_a_divergence():
     report = compare(trace(Returning(lambda x: x), X), trace(ReturningNone(Opaque), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("module", "ReturningNone")
@@ -546,14 +546,14 @@ def test_what_cannot_be_looked_into_on_both_sides_is_mentioned():
     ]
 
 
-def test_an_object_inside_that_cannot_be_looked_into_may_hold_what_is_missing():
+def test_object_inside_that_cannot_be_looked_into_may_hold_what_is_missing():
     port = Returning(lambda opaque: opaque.tensors[0])
     port.head.forward = lambda x: Opaque(nn.functional.linear(x, port.head.weight, port.head.bias))
 
     assert compare(trace(Returning(lambda x: x), X), trace(port, X)).ok
 
 
-def test_the_same_inf_and_nan_on_both_sides_are_mentioned():
+def test_same_inf_and_nan_on_both_sides_are_mentioned():
     class Infinite(nn.Module):
         def forward(self, x):
             return x / 0
@@ -588,7 +588,7 @@ def test_what_is_no_trace_is_refused(side):
         compare(**sides)
 
 
-def test_a_scaled_query_that_a_norm_takes_back_is_no_layout():
+def test_scaled_query_that_a_norm_takes_back_is_no_layout():
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "head_dim": 8, "vocab_size": 64}
     reference = Qwen3ForCausalLM(Qwen3Config(**sizes, num_hidden_layers=2, num_key_value_heads=2)).eval()
@@ -645,7 +645,7 @@ def test_numbers_of_modules_that_no_output_shows_are_told():
     ]
 
 
-def test_a_golden_tells_other_numbers_too(tmp_path):
+def test_golden_tells_other_numbers_too(tmp_path):
     reference, port = Flagged(), Flagged()
     port.second.by = 1.0000001
     trace(reference, X).save(tmp_path / "reference.safetensors")

@@ -204,7 +204,7 @@ def shown_of(culprit):
 
 
 @pytest.mark.parametrize("port", [Port(), Port(returns_all=True)], ids=["one output", "all outputs"])
-def test_a_port_that_is_right_has_no_culprit(port):
+def test_port_that_is_right_has_no_culprit(port):
     assert report_of(Reference(), port).culprit is None
     assert report_of(ParallelReference(), Port(ParallelBlock)).culprit is None
 
@@ -219,7 +219,7 @@ def test_a_port_that_is_right_has_no_culprit(port):
         ({"block": ForgetsFeed}, "blocks.1"),
     ],
 )
-def test_the_line_of_a_bug_is_named(parts, path, returns_all):
+def test_line_of_a_bug_is_named(parts, path, returns_all):
     culprit = report_of(Reference(), Port(**parts, returns_all=returns_all)).culprit
 
     assert culprit.path == path
@@ -227,7 +227,7 @@ def test_the_line_of_a_bug_is_named(parts, path, returns_all):
 
 
 @pytest.mark.parametrize(("parts", "path"), [({"att": Scales}, "blocks.1.att"), ({"block": NormsOnceMore}, "blocks.1")])
-def test_a_step_too_many_is_told_as_that_where_more_is_wrong_behind_it(parts, path):
+def test_step_too_many_is_told_as_that_where_more_is_wrong_behind_it(parts, path):
     culprit = report_of(Reference(), Unnormed(**parts)).culprit
 
     assert culprit.path == path
@@ -255,7 +255,7 @@ def test_numbers_that_the_reference_alone_holds_are_told(own, first):
     )
 
 
-def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it(monkeypatch, one_thread):
+def test_sum_in_another_order_is_not_blamed_for_a_bug_before_it(monkeypatch, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     culprit = report_of(ParallelReference(), Port(ParallelBlock, ffn=ForgetsGelu)).culprit
 
@@ -293,7 +293,7 @@ class ActivatedReference(Reference):
             layer.feed = Activated()
 
 
-def test_who_calls_a_module_that_hands_on_what_it_is_given_is_named_with_the_step_of_the_reference():
+def test_caller_of_an_identity_module_is_named_with_the_references_step():
     culprit = report_of(ActivatedReference(), Port(ffn=HasNoOp)).culprit
 
     assert culprit.path == "blocks.1.ffn"
@@ -358,7 +358,7 @@ def test_pieces_of_what_the_reference_returns_whole_are_no_fault_unless_they_are
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
 
 
-def test_a_change_that_mends_the_pieces_of_an_output_is_proved(monkeypatch, one_thread):
+def test_change_that_mends_the_pieces_of_an_output_is_proved(monkeypatch, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     port = WithTrunk()
     port.trunk.blocks[1].ffn = ForgetsGelu()
@@ -368,14 +368,14 @@ def test_a_change_that_mends_the_pieces_of_an_output_is_proved(monkeypatch, one_
     assert "gelu" in culprit.proved
 
 
-def test_the_module_whose_parameters_are_not_used_is_where_a_step_is_missing():
+def test_module_whose_parameters_are_not_used_is_where_a_step_is_missing():
     culprit = report_of(Reference(), WithTrunk(norms=False)).culprit
 
     assert culprit.path == "WithTrunk"
     assert "skips a step that the reference does" in culprit.explanation
 
 
-def test_a_value_that_is_computed_and_not_returned_is_named():
+def test_value_that_is_computed_and_not_returned_is_named():
     culprit = report_of(Reference(), WithTrunk(is_last=False)).culprit
 
     assert culprit.path == "WithTrunk"
@@ -441,7 +441,7 @@ def test_where_another_value_is_handed_on_than_the_one_that_is_computed_is_named
     assert culprit.wrong == "uses the wrong operand here"
 
 
-def test_a_port_of_the_references_class_name_may_name_its_input_otherwise():
+def test_port_of_the_references_class_name_may_name_its_input_otherwise():
     reference = Reference()
     port = with_weights_of(reference, type("Reference", (Port,), {})())
     fill(reference, seed=0)
@@ -505,14 +505,14 @@ def test_what_a_module_lays_out_otherwise_is_not_blamed_for_a_bug_behind_it():
     assert compared_by_name(own_names(), other).culprit.path == "layers.1.feed.act"
 
 
-def test_a_line_beside_the_forward_of_a_module_is_named_where_names_pair():
+def test_line_beside_the_forward_of_a_module_is_named_where_names_pair():
     culprit = compared_by_name(own_names(), own_names(size=4)).culprit
 
     assert culprit.path == "layers.0.attention"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
 
 
-def test_a_function_in_the_place_of_a_module_is_no_call_that_is_missing():
+def test_function_in_the_place_of_a_module_is_no_call_that_is_missing():
     assert compared_by_name(own_names(), own_names(act=F.gelu)).ok
 
     culprit = compared_by_name(own_names(), own_names(act=wrong_gelu)).culprit
@@ -558,7 +558,7 @@ class ForgetsToPool(Port):
         return self.classes(h)
 
 
-def test_a_step_that_is_missing_before_a_norm_is_not_blamed_on_the_norm():
+def test_step_that_is_missing_before_a_norm_is_not_blamed_on_the_norm():
     reference = fill(Pooled(), seed=0)
     port, ids = with_weights_of(reference, ForgetsToPool()), torch.arange(12).reshape(2, 6)
     port.ln, port.classes = OwnLayerNorm(WIDTH), reference.head
@@ -591,7 +591,7 @@ class ForgetsRelu(nn.Module):
         return self.reduce(image)  # BUG: no activation
 
 
-def test_an_activation_that_is_missing_before_a_pooling_is_not_blamed_on_the_pooling():
+def test_activation_that_is_missing_before_a_pooling_is_not_blamed_on_the_pooling():
     reference = fill(Stem(nn.ReLU()), seed=0)
     port, pixels = ForgetsRelu(copy.deepcopy(reference)), torch.linspace(-1, 1, 60).sin().view(1, 3, 20)
 
@@ -601,7 +601,7 @@ def test_an_activation_that_is_missing_before_a_pooling_is_not_blamed_on_the_poo
     assert culprit.wrong == "skips a step that the reference does"
 
 
-def test_a_port_of_which_no_call_and_no_value_can_be_compared_is_not_blamed_for_its_own_lines():
+def test_port_without_comparable_calls_and_values_is_not_blamed():
     class Noisy(nn.Module):
         def __init__(self, name):
             super().__init__()
@@ -727,7 +727,7 @@ def test_outputs_of_other_names_are_laid_side_by_side_past_what_one_side_alone_r
 
 
 @pytest.mark.parametrize(("forgets", "path"), [("first sum", "trunk.steps.0"), ("second sum", "trunk.steps.0")])
-def test_what_is_missing_before_a_norm_that_is_written_out_is_not_blamed_on_who_comes_after_it(forgets, path):
+def test_step_missing_before_a_written_out_norm_is_not_blamed_behind_it(forgets, path):
     culprit = recurrent_report(forgets).culprit
 
     assert culprit.path == path
@@ -756,7 +756,7 @@ class ForgetsScale(nn.Module):
         return self.o(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
-def test_a_scale_that_is_left_out_is_told_though_the_reference_has_it_in_another_place():
+def test_scale_left_out_is_told_wherever_the_reference_has_it():
     reference, port = Reference(), Port()
     for layer in reference.layers:
         layer.attention = ScalesQueries()
@@ -798,7 +798,7 @@ class WithFed(Port):
         return self.ln(h), fed
 
 
-def test_what_a_norm_that_only_the_port_writes_out_was_given_is_blamed_in_the_norms_place(monkeypatch, one_thread):
+def test_operand_of_a_written_out_norm_is_blamed_in_the_norms_place(monkeypatch, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     reference, port = fill(Reference(), seed=0), WithFed(ForgetsSum)
     ids = torch.arange(12).reshape(2, 6)
@@ -832,7 +832,7 @@ class ForgetsToMultiply(nn.Module):
         return torch.addmm(self.zeros, opened.flatten(0, 1), self.w3).view(h.shape)  # BUG
 
 
-def test_a_bias_of_zeros_is_not_taken_for_the_operand_that_is_wrong():
+def test_bias_of_zeros_is_not_taken_for_the_operand_that_is_wrong():
     reference, port = Reference(), Port()
     for layer in reference.layers:
         layer.feed = Gated()
@@ -887,7 +887,7 @@ class SubtractsAttention(Block):
         return h - self.att(self.n1(h)) + self.ffn(self.n2(h))  # BUG
 
 
-def test_a_parameter_that_is_cut_otherwise_is_not_blamed_for_a_sum_before_it():
+def test_parameter_that_is_cut_otherwise_is_not_blamed_for_a_sum_before_it():
     reference, port = ParallelReference(), Port()
     for layer in reference.layers:
         layer.attention = FusedAttention()
@@ -938,7 +938,7 @@ class ReturnsAMask(Forecast):
 
 
 @pytest.mark.parametrize(("port", "own"), [(ReturnsMore(), "[0][1]"), (ReturnsAMask(), "[0]")])
-def test_what_a_port_returns_beside_its_result_is_not_held_to_what_the_reference_returns_beside_it(port, own):
+def test_extra_outputs_of_both_sides_are_not_held_to_each_other(port, own):
     report = report_on(Forecast(), port, states())
 
     assert "compared with the reference's 'scale' (): not compared." in report.culprit.explanation
@@ -965,7 +965,7 @@ class BeginsWithNothing(Port):
         return self.ln(self.blocks(self.drop(self.tok(tokens))))
 
 
-def test_a_module_that_hands_on_what_it_is_given_is_not_named_for_a_step_of_another_module():
+def test_identity_module_is_not_named_for_a_step_of_another_module():
     culprit = report_of(Reference(), BeginsWithNothing(ForgetsNorm)).culprit
 
     assert culprit.path.startswith("blocks.0")
@@ -987,7 +987,7 @@ class HidesAll(Masks):
         return self.norm(self.out(x))
 
 
-def test_a_product_of_zeros_is_not_taken_for_its_bias():
+def test_product_of_zeros_is_not_taken_for_its_bias():
     culprit = report_on(Masks(), HidesAll(), states()).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
@@ -1009,7 +1009,7 @@ class Exchanged(Stages):
         return self.first(h[:, None] * self.scale)
 
 
-def test_a_weight_that_is_used_with_another_value_is_named_where_it_is_used():
+def test_weight_that_is_used_with_another_value_is_named_where_it_is_used():
     culprit = report_on(Stages(), Exchanged(), states(length=5)).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
@@ -1033,9 +1033,7 @@ class CausalByDistance(Attention):
         return self.out(F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(2))
 
 
-def test_of_a_mask_that_is_made_in_another_way_the_lines_that_led_to_it_are_named_without_certainty(
-    monkeypatch, one_thread
-):
+def test_mask_made_in_another_way_is_named_without_certainty(monkeypatch, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     culprit = report_on(Causal(), CausalByDistance(), states()).culprit
 
@@ -1043,7 +1041,7 @@ def test_of_a_mask_that_is_made_in_another_way_the_lines_that_led_to_it_are_name
     assert not culprit.certain
 
 
-def test_a_line_of_a_helper_in_another_file_is_named(tmp_path, monkeypatch):
+def test_line_of_a_helper_in_another_file_is_named(tmp_path, monkeypatch):
     (tmp_path / "helper_of_a_port.py").write_text(
         "def gelu(x):\n    half = x * 0.5\n    return half * (1 + x.tanh())\n"
     )
@@ -1080,7 +1078,7 @@ class CosineOfOneAxis(Cosine):
         return unit(q, 1) @ unit(k, -1).transpose(1, 2)  # BUG
 
 
-def test_of_two_calls_of_a_helper_on_one_line_that_line_is_named_and_not_the_helper_s():
+def test_line_with_two_calls_of_a_helper_is_named_before_the_helper():
     culprit = report_on(Cosine(), CosineOfOneAxis(), states()).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
@@ -1095,7 +1093,7 @@ class CosineInAFunction(Cosine):
         return scores_of(self.query(x), self.key(x))
 
 
-def test_a_line_that_does_the_same_twice_is_named_and_not_who_called_its_function_once():
+def test_line_that_does_the_same_twice_is_named_before_its_caller():
     culprit = report_on(Cosine(), CosineInAFunction(), states()).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
@@ -1156,7 +1154,7 @@ class ForgetsAttention(ForgetsFirstSum):
         return h + self.ffn(self.n2(h))  # BUG
 
 
-def test_a_step_that_is_left_out_is_not_a_constant_that_was_made_for_it():
+def test_step_that_is_left_out_is_not_a_constant_that_was_made_for_it():
     port = nn.Sequential(nn.Linear(WIDTH, WIDTH), ForgetsAttention(), ForgetsAttention())
 
     culprit = report_on(AllPlaced(), port, states()).culprit
@@ -1199,7 +1197,7 @@ class UnflippedFlow(nn.Module):
         return x
 
 
-def test_an_input_is_no_output_whose_halves_are_put_together_again(monkeypatch):
+def test_input_is_no_output_whose_halves_are_put_together_again(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     reference = fill(Flow().eval(), seed=0)
     x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -1253,7 +1251,7 @@ class BiasBeforeWeight(nn.Module):
         return (scaled + self.bias.view(1, 1, -1)) * self.weight.view(1, 1, -1)
 
 
-def test_a_parameter_that_is_held_in_another_form_is_not_blamed_for_a_sum_before_it():
+def test_parameter_in_another_form_is_not_blamed_for_a_sum_before_it():
     def held_otherwise(block):
         port = with_weights_of(reference, Port(block))
         port.ln = BiasBeforeWeight(port.ln)
@@ -1337,7 +1335,7 @@ class ForgetsToNormalize(nn.Module):
         return self.o(mixed.mean(1))
 
 
-def test_an_output_that_is_nan_throughout_is_not_taken_for_a_mask():
+def test_output_that_is_nan_throughout_is_not_taken_for_a_mask():
     reference = fill(LooksBack().eval(), seed=0)
     port = ForgetsToNormalize(reference).eval()
     x = torch.randn(2, WIDTH, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -1372,7 +1370,7 @@ class InALoop(nn.Module):
         return torch.stack(rows)
 
 
-def test_what_a_line_of_a_loop_makes_in_turn_is_held_to_the_whole_of_each():
+def test_values_of_a_loop_in_turn_are_held_to_the_whole():
     both = fill(Both().eval(), seed=0)
     x = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(0))
 

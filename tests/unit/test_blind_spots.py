@@ -40,7 +40,7 @@ def test_rows_of_one_token_cannot_show_an_order(ids):
 
 
 @pytest.mark.parametrize("mask", [torch.ones(2, 6), torch.ones(2, 6, dtype=torch.int64)])
-def test_a_mask_that_hides_nothing_is_named(mask):
+def test_mask_that_hides_nothing_is_named(mask):
     assert told(fill(Model()), IDS, attention_mask=mask) == ["attention_mask=1"]
     assert told(fill(Model()), IDS, attention_mask=mask.tril()) == []
 
@@ -76,7 +76,7 @@ def features():
     return torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
 
 
-def test_an_input_and_the_module_that_drops_it_are_named():
+def test_input_and_the_module_that_drops_it_are_named():
     assert told(fill(Conditioned(is_used=True)), IDS, features()) == []
     assert told(fill(Conditioned(is_used=False)), IDS, features()) == ["input_features", "audio"]
 
@@ -103,7 +103,7 @@ def test_what_a_wrapper_drops_is_named():
     assert told(Wrapped(), IDS, attention_mask=mask, token_type_ids=types) == ["token_type_ids", "bert.pooler"]
 
 
-def test_a_mask_that_transformers_ignores_is_named():
+def test_mask_that_transformers_ignores_is_named():
     config = YosoConfig(
         vocab_size=60,
         hidden_size=16,
@@ -132,7 +132,7 @@ class Router(nn.Module):
         return torch.zeros_like(scores).scatter(-1, chosen, scores.gather(-1, chosen))
 
 
-def test_a_buffer_of_zeros_is_named_until_it_is_filled():
+def test_buffer_of_zeros_is_named_until_it_is_filled():
     model = Router()
     hidden = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
 
@@ -158,7 +158,7 @@ def test_looking_for_what_is_dead_leaves_the_model_as_it_was():
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_a_check_warns_of_an_input_without_effect(pytester):
+def test_check_warns_of_an_input_without_effect(pytester):
     pytester.makepyfile(
         """
         import pytest_tfdebug

@@ -22,7 +22,7 @@ def with_header(path, size):
     return path
 
 
-def test_a_golden_with_a_long_header_is_refused(tmp_path):
+def test_golden_with_a_long_header_is_refused(tmp_path):
     path = with_header(tmp_path / "it.safetensors", 9_000_000)
 
     with pytest.raises(GoldenError) as caught:
@@ -44,7 +44,7 @@ def test_what_would_not_be_read_is_not_written(recorded, tmp_path, monkeypatch, 
     assert path.read_bytes() == before
 
 
-def test_a_golden_of_many_values_is_refused(recorded, tmp_path, monkeypatch):
+def test_golden_of_many_values_is_refused(recorded, tmp_path, monkeypatch):
     recorded.save(tmp_path / "it.safetensors")
     monkeypatch.setattr(bounds, "MOST_MARKS", 10)
 
@@ -52,7 +52,7 @@ def test_a_golden_of_many_values_is_refused(recorded, tmp_path, monkeypatch):
         Trace.load(tmp_path / "it.safetensors")
 
 
-def test_a_table_of_operators_that_would_not_be_read_is_left_out(monkeypatch):
+def test_table_of_operators_that_would_not_be_read_is_left_out(monkeypatch):
     model = nn.Linear(3, 3)
     values = trace(model, torch.ones(2, 3)).again.values()
     monkeypatch.setattr(bounds, "MOST_MARKS", 10)

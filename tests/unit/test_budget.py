@@ -41,7 +41,7 @@ def _with_a_search(monkeypatch, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 5.0)
 
 
-def test_a_change_that_mends_is_told_as_proved():
+def test_change_that_mends_is_told_as_proved():
     report = report_on(Norm(power=1.0))
 
     assert report.search == "proved"
@@ -59,7 +59,7 @@ def test_what_no_single_change_mends_is_told_as_exhausted(monkeypatch):
     )
 
 
-def test_a_search_that_was_cut_says_which_setting_goes_on(monkeypatch):
+def test_search_that_was_cut_says_which_setting_goes_on(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 0.01)
     monkeypatch.setattr(prove, "FORWARDS", 0)
 
@@ -72,7 +72,7 @@ def test_a_search_that_was_cut_says_which_setting_goes_on(monkeypatch):
     )
 
 
-def test_a_slow_machine_tries_the_same_changes(monkeypatch):
+def test_slow_machine_tries_the_same_changes(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 0.1)
     monkeypatch.setattr(budget, "WAITING", 1e6)
     run, tried = Replay.run, []
@@ -92,13 +92,13 @@ def test_a_slow_machine_tries_the_same_changes(monkeypatch):
     assert ends[0] == ends[1]
 
 
-def test_the_limit_holds_for_the_whole_explanation():
+def test_limit_holds_for_the_whole_explanation():
     counted = budget.Budget(1.0, begun=time.monotonic() - budget.WAITING)
 
     assert counted.spent() >= 1
 
 
-def test_a_forward_that_takes_long_is_searched_for_ten_of_it():
+def test_forward_that_takes_long_is_searched_for_ten_of_it():
     tape = pytest_tfdebug.tracing.values.tape.Tape()
     model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4)))
     pytest_tfdebug.tracing.values.rerun.Rerun(model, (torch.randn(4096, 512),), {}).values(tape=tape)
@@ -106,5 +106,5 @@ def test_a_forward_that_takes_long_is_searched_for_ten_of_it():
     assert 0.2 < budget.work_of_forward(tape) < 5
 
 
-def test_a_budget_of_nothing_is_spent():
+def test_budget_of_nothing_is_spent():
     assert budget.Budget(0.0).spent() >= 1

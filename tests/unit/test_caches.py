@@ -86,7 +86,7 @@ def test_what_a_write_left_is_kept_as_it_was():
     assert [tensor.tolist() for tensor in lengths] == [[2, 0], [2, 2]]
 
 
-def test_a_cache_that_the_model_was_given_is_watched_from_what_it_holds():
+def test_cache_that_the_model_was_given_is_watched_from_what_it_holds():
     cache = OwnCache()
     model = Model()
     with torch.no_grad(), record(model) as traced:
@@ -97,7 +97,7 @@ def test_a_cache_that_the_model_was_given_is_watched_from_what_it_holds():
     assert [write.record.tensor.tolist() for write in traced["second#1"].writes][1] == [4, 4]
 
 
-def test_a_caller_that_writes_between_the_calls_of_its_children_wrote_it():
+def test_caller_that_writes_between_the_calls_of_its_children_wrote_it():
     class Writing(Model):
         def forward(self, x):
             cache = OwnCache()
@@ -112,7 +112,7 @@ def test_models_without_a_cache_have_no_writes():
     assert written(trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), X)) == []
 
 
-def test_a_watch_tells_of_what_is_new_or_changed_since_the_last_look():
+def test_watch_tells_of_what_is_new_or_changed_since_the_last_look():
     cache, watch = DynamicCache(), CacheWatch()
     first = torch.ones(1, 1, 2, 3)
     looks = [watch.written([cache])]
@@ -129,7 +129,7 @@ def test_a_watch_tells_of_what_is_new_or_changed_since_the_last_look():
     assert looks[-1][0].tensor is cache.layers[0].keys
 
 
-def test_a_watch_takes_tensors_that_keep_no_count_of_their_writes():
+def test_watch_takes_tensors_that_keep_no_count_of_their_writes():
     cache, watch = OwnCache(1), CacheWatch()
     with torch.inference_mode():
         cache.lengths = torch.zeros(1)
@@ -138,7 +138,7 @@ def test_a_watch_takes_tensors_that_keep_no_count_of_their_writes():
         assert [leaf.path for leaf in watch.written([cache])] == ["OwnCache.lengths"]
 
 
-def test_a_cache_that_holds_itself_ends():
+def test_cache_that_holds_itself_ends():
     cache = OwnCache(1)
     cache.layers.append(cache)
 
@@ -214,7 +214,7 @@ def test_what_is_written_after_the_last_child_is_blamed_on_the_lines_after_it():
     assert "forward after its call of 'second.o'." in report.culprit.explanation
 
 
-def test_a_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
+def test_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
     blamed, report = diverging(Model(hands_on=False))
 
     assert blamed == ("glue", "Model")
@@ -225,7 +225,7 @@ def test_a_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
     assert str(report.culprit.source) == "test_caches.py:60"
 
 
-def test_a_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
+def test_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
     class Outer(nn.Module):
         def __init__(self, **kwargs):
             super().__init__()
@@ -240,7 +240,7 @@ def test_a_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
     assert "forward after its call of 'model.second'." in report.culprit.explanation
 
 
-def test_a_module_without_children_that_writes_something_else_is_the_culprit():
+def test_module_without_children_that_writes_something_else_is_the_culprit():
     class Writer(nn.Module):
         def __init__(self, factor):
             super().__init__()
@@ -267,7 +267,7 @@ def test_a_module_without_children_that_writes_something_else_is_the_culprit():
     )
 
 
-def test_a_cache_that_is_laid_out_in_another_way_and_stays_inside_is_no_fault():
+def test_cache_that_is_laid_out_in_another_way_and_stays_inside_is_no_fault():
     class Flat(OwnCache):
         def __init__(self):
             super().__init__()
@@ -280,7 +280,7 @@ def test_a_cache_that_is_laid_out_in_another_way_and_stays_inside_is_no_fault():
     assert diverging(port, Model(returns=False))[0] == ("weights", "second.o")
 
 
-def test_a_port_without_a_cache_may_write_its_masks_in_another_way():
+def test_port_without_a_cache_may_write_its_masks_in_another_way():
     class Masked(Attention):
         def forward(self, x, cache, mask):
             return super().forward(x, cache) * self.factor + mask.clamp(max=0)
@@ -319,7 +319,7 @@ def test_another_value_in_a_cache_is_the_fault_also_where_the_next_step_shows_it
 
 
 @pytest.mark.parametrize("port", [Model(2.0), Model(hands_on=False), Model(returns=False), Model()])
-def test_a_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port):
+def test_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port):
     expected, actual = trace(Model(), X), trace(port, X)
     names = [path for path, _ in port.named_modules() if path]
     comparator = Comparator(expected, None, tolerances(None, None, None), modules=names, aliases={})

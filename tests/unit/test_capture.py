@@ -96,13 +96,13 @@ def test_storages_of_others_are_copied(foreign, tmp_path):
     assert kept.tolist() == [0.0, 1.0, 2.0]
 
 
-def test_a_capture_is_detached():
+def test_capture_is_detached():
     tensor = torch.ones(2, requires_grad=True) * 2
 
     assert not capture(tensor).requires_grad
 
 
-def test_a_parameter_becomes_a_plain_tensor():
+def test_parameter_becomes_a_plain_tensor():
     assert type(capture(torch.nn.Parameter(torch.ones(2)))) is torch.Tensor
 
 
@@ -127,7 +127,7 @@ def test_tensors_without_values_give_none():
     assert capture(torch.ones(2, device="meta")) is None
 
 
-def test_a_tensor_inside_vmap_has_no_values_of_its_own():
+def test_tensor_inside_vmap_has_no_values_of_its_own():
     seen = []
 
     torch.vmap(lambda row: seen.append(capture(row)) or row)(torch.ones(2, 3))
@@ -135,7 +135,7 @@ def test_a_tensor_inside_vmap_has_no_values_of_its_own():
     assert seen == [None]
 
 
-def test_a_tensor_inside_grad_is_captured_and_can_be_read_after_it():
+def test_tensor_inside_grad_is_captured_and_can_be_read_after_it():
     captures, kept = Captures(), []
 
     def loss(x):
@@ -153,7 +153,7 @@ def test_conjugated_tensors_keep_their_values():
     assert capture(tensor).tolist() == [1 - 2j]
 
 
-def test_an_unchanged_tensor_is_captured_once():
+def test_unchanged_tensor_is_captured_once():
     captures = Captures()
     tensor = torch.ones(2)
 
@@ -172,7 +172,7 @@ def test_what_a_model_owns_shares_no_memory_with_a_capture():
 
 
 @pytest.mark.parametrize("write", [lambda t: t.add_(1), lambda t: t.data.add_(1), lambda t: t[0].add_(1)])
-def test_a_tensor_is_captured_again_after_a_write(write):
+def test_tensor_is_captured_again_after_a_write(write):
     captures = Captures()
     tensor = torch.zeros(2)
 
@@ -184,7 +184,7 @@ def test_a_tensor_is_captured_again_after_a_write(write):
     assert after.tolist() == tensor.tolist() != before.tolist()
 
 
-def test_a_new_tensor_at_an_old_address_is_another_one():
+def test_new_tensor_at_an_old_address_is_another_one():
     captures = Captures()
 
     kept = [captures.take(torch.full((2,), float(number))) for number in range(20)]
@@ -203,7 +203,7 @@ def test_inference_tensors_are_captured_each_time():
     assert before.item() == 0.0
 
 
-def test_a_record_names_shape_and_dtype_as_they_are_read():
+def test_record_names_shape_and_dtype_as_they_are_read():
     ragged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)
 
     record = tensor_record(Leaf("[0]", ragged), readable(ragged))

@@ -46,11 +46,11 @@ def of_type(value, schema, definitions):
     )
 
 
-def test_the_schema_in_the_documentation_is_that_of_the_records():
+def test_schema_in_the_documentation_is_that_of_the_records():
     assert json.loads(DOCUMENTED.read_text()) == checks_schema()
 
 
-def test_a_record_is_what_the_schema_says():
+def test_record_is_what_the_schema_says():
     definitions = checks_schema()["$defs"]
     check = json.loads(json.dumps(RECORD.to_dict(), allow_nan=False))
 

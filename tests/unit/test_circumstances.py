@@ -36,7 +36,7 @@ def _with_a_search(monkeypatch, one_thread):
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "bert", "t5"])
-def test_a_port_left_in_training_mode_is_told_and_nothing_is_proved(architecture):
+def test_port_left_in_training_mode_is_told_and_nothing_is_proved(architecture):
     reference, inputs = build(architecture)
     port = copy.deepcopy(reference).train()
 
@@ -84,7 +84,7 @@ def test_one_module_in_training_mode_is_told_under_any_name(module):
     assert report.culprit.certain
 
 
-def test_a_mode_that_changes_nothing_is_not_blamed():
+def test_mode_that_changes_nothing_is_not_blamed():
     reference, inputs = build("llama")  # its dropout is 0
     port = copy.deepcopy(reference).train()
     port.model.layers[1].input_layernorm.variance_epsilon = 0.1
@@ -94,7 +94,7 @@ def test_a_mode_that_changes_nothing_is_not_blamed():
     assert report.culprit.path == "model.layers.1.input_layernorm"
 
 
-def test_a_fault_beside_the_wrong_mode_is_announced():
+def test_fault_beside_the_wrong_mode_is_announced():
     reference, port, inputs = pair_of_norms()
     port.train().norm.eps = 0.5
 
@@ -105,7 +105,7 @@ def test_a_fault_beside_the_wrong_mode_is_announced():
     assert "In eval mode other values differ: what is wrong there is seen once the mode is right." in told
 
 
-def test_the_mode_of_each_module_is_kept_in_a_file(tmp_path):
+def test_mode_of_each_module_is_kept_in_a_file(tmp_path):
     _, port, inputs = pair_of_norms()
     port.norm.train()
     made = pytest_tfdebug.trace(port, **inputs)
@@ -157,7 +157,7 @@ class Wrap(nn.Module):
         return self.inner(ids).last_hidden_state
 
 
-def test_a_mask_that_a_wrapper_drops_is_told_where_it_calls():
+def test_mask_that_a_wrapper_drops_is_told_where_it_calls():
     model = pytest_tfdebug.fill(BertModel(BertConfig(**SMALL)).eval(), seed=0)
     given, own = {"input_ids": IDS, "attention_mask": MASK}, {"ids": IDS, "lengths": MASK.sum(1)}
 
@@ -196,7 +196,7 @@ class Unpacks(WrapLM):
         return self.inner(**given).logits
 
 
-def test_an_argument_that_an_unpacked_mapping_lacks_is_told_where_that_is_made():
+def test_argument_that_an_unpacked_mapping_lacks_is_told_where_that_is_made():
     model = pytest_tfdebug.fill(LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), seed=0)
     positions = torch.tensor([[0, 1, 4, 9], [0, 1, 0, 0]])
     given = {"input_ids": IDS, "attention_mask": MASK, "position_ids": positions}
@@ -220,7 +220,7 @@ class CrossBlind(nn.Module):
         return {"logits": self.m.lm_head(hidden * self.m.model_dim**-0.5)}
 
 
-def test_a_mask_that_the_decoder_lacks_is_told_before_an_output_that_is_missing():
+def test_mask_that_the_decoder_lacks_is_told_before_an_output_that_is_missing():
     config = T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0)
     model = pytest_tfdebug.fill(T5ForConditionalGeneration(config).eval(), seed=0)
     given = {"input_ids": IDS, "attention_mask": MASK, "decoder_input_ids": torch.tensor([[0, 3, 4], [0, 5, 6]])}
@@ -242,7 +242,7 @@ class DropsPositions(nn.Module):
         return self.inner(input_ids=input_ids, attention_mask=attention_mask).logits * 1.5
 
 
-def test_an_argument_that_both_have_is_not_blamed():
+def test_argument_that_both_have_is_not_blamed():
     model = pytest_tfdebug.fill(LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), seed=0)
 
     report = report_on(model, DropsPositions(model), {"input_ids": IDS, "attention_mask": MASK}, outputs={"": "logits"})
@@ -300,7 +300,7 @@ class Layer(nn.Module):
         return self.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
-def test_an_argument_that_a_caller_had_none_of_itself_is_told_where_that_was_called():
+def test_argument_that_a_caller_had_none_of_itself_is_told_where_that_was_called():
     layers, x = [pytest_tfdebug.fill(Layer().eval(), seed=seed) for seed in (0, 1)], torch.randn(2, 4, 8)
 
     report = report_on(Hands(*layers, is_masked=True), Hands(*layers, is_masked=False), {"x": x})
@@ -331,7 +331,7 @@ class Model(nn.Module):
 """
 
 
-def test_an_argument_that_a_helper_no_longer_makes_is_told_there(tmp_path, monkeypatch):
+def test_argument_that_a_helper_no_longer_makes_is_told_there(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     made = {"with_mask": _MASKS, "without_mask": _MASKS.replace("x.ndim == 3", "x.ndim == 2")}
     models = []

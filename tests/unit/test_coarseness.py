@@ -33,11 +33,11 @@ def with_massive_token():
 
 
 @pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min])
-def test_a_masked_vocabulary_gives_no_scale_to_the_rest(low):
+def test_masked_vocabulary_gives_no_scale_to_the_rest(low):
     assert told(with_columns(low)) == ""
 
 
-def test_a_massive_token_gives_no_scale_to_the_others():
+def test_massive_token_gives_no_scale_to_the_others():
     assert told(with_massive_token()) == ""
 
 
@@ -86,7 +86,7 @@ def test_half_precision_is_as_coarse_as_it_is(dtype):
     assert told(numbers(2, 10, 31).to(dtype), DEFAULTS[str(dtype).removeprefix("torch.")]) == ""
 
 
-def test_a_tolerance_that_allows_everything_is_told():
+def test_tolerance_that_allows_everything_is_told():
     assert "would pass too" in told(numbers(2, 10, 31), Tolerance(0.0, 100.0))
     assert told(numbers(2, 10, 31), Tolerance(0.0, 0.1)) == ""
 
@@ -117,7 +117,7 @@ def test_it(tf_golden):
 """
 
 
-def test_a_check_warns_of_what_would_have_passed(pytester):
+def test_check_warns_of_what_would_have_passed(pytester):
     pytester.makepyfile(TEST.format(port="0.0", reference="1e-7"))
 
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update", "-W", "default")
@@ -126,7 +126,7 @@ def test_a_check_warns_of_what_would_have_passed(pytester):
     result.stdout.fnmatch_lines(["*CoverageWarning: LastWords: A port that returns zeros for output would pass too: *"])
 
 
-def test_a_check_fails_zeros_beside_a_masked_vocabulary(pytester):
+def test_check_fails_zeros_beside_a_masked_vocabulary(pytester):
     pytester.makepyfile(TEST.format(port="0.0, is_masked=True", reference="is_masked=True"))
 
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update", "-W", "default")

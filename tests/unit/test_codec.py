@@ -47,7 +47,7 @@ def use(loaded):
     str(compare(loaded, loaded))
 
 
-def test_a_trace_is_read_back_as_it_was(stored):
+def test_trace_is_read_back_as_it_was(stored):
     loaded = read(stored[0], Trace)
 
     assert isinstance(loaded, TraceFile)
@@ -64,14 +64,14 @@ def test_a_trace_is_read_back_as_it_was(stored):
     assert str(expected) == str(loaded.trace)
 
 
-def test_the_same_trace_gives_the_same_bytes(tmp_path):
+def test_same_trace_gives_the_same_bytes(tmp_path):
     for name in ("one", "two"):
         recorded().save(tmp_path / name)
 
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_a_tensor_that_several_leaves_show_is_stored_once(stored):
+def test_tensor_that_several_leaves_show_is_stored_once(stored):
     _, tensors, document = stored
 
     places = [leaf[1] for call in document["calls"] for leaf in [*call["inputs"], *call["outputs"]]]
@@ -79,7 +79,7 @@ def test_a_tensor_that_several_leaves_show_is_stored_once(stored):
     assert sum(not name.startswith("#") for name in tensors) == len(document["tensors"])
 
 
-def test_a_call_that_did_not_return_is_read_back(tmp_path):
+def test_call_that_did_not_return_is_read_back(tmp_path):
     class Raises(nn.Module):
         def forward(self, x):
             raise ValueError
@@ -103,12 +103,12 @@ def test_source_files_are_named_without_folders_of_this_machine(stored):
     assert not any(os.path.isabs(file) for file in files)  # noqa: PTH117
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(GoldenError, match=r"nothing.safetensors does not exist.$"):
         read(tmp_path / "nothing.safetensors", Trace)
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_directory_is_no_file(tmp_path):
     with pytest.raises(GoldenError) as caught:
         read(tmp_path, Trace)
     assert str(caught.value) == f"{tmp_path} is not a file."
@@ -128,7 +128,7 @@ def test_what_is_not_safetensors_is_said_to_be(tmp_path, content):
 
 
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_a_file_of_another_program_is_said_to_be(tmp_path, metadata):
+def test_file_of_another_program_is_said_to_be(tmp_path, metadata):
     save_file({"w": torch.ones(2)}, tmp_path / "t", metadata=metadata)
 
     with pytest.raises(GoldenError, match=r"is a safetensors file of another program: it has no 'tfdebug' metadata.$"):
@@ -137,7 +137,7 @@ def test_a_file_of_another_program_is_said_to_be(tmp_path, metadata):
 
 
 @pytest.mark.parametrize("version", [1, 3, 99, 0, "1", None, True, 1.0])
-def test_a_format_that_is_not_known_is_refused_with_what_to_do(tmp_path, stored, version):
+def test_format_that_is_not_known_is_refused_with_what_to_do(tmp_path, stored, version):
     _, tensors, document = stored
     rewritten(tmp_path / "t", document, tensors, format=version)
 
@@ -198,7 +198,7 @@ def edited(stored, path, edit):
     ],
     ids=["place", "missing", "shape", "dtype", "parent", "order", "negative"],
 )
-def test_a_document_that_disagrees_with_its_tensors_is_refused(stored, tmp_path, edit, text):
+def test_document_that_disagrees_with_its_tensors_is_refused(stored, tmp_path, edit, text):
     path = edited(stored, tmp_path / "t", edit)
 
     with pytest.raises(GoldenError) as caught:
@@ -259,7 +259,7 @@ def test_no_damage_of_the_bytes_leads_to_another_error(stored):
     assert refused > 150
 
 
-def test_an_error_of_safetensors_while_writing_is_one_of_ours(tmp_path, monkeypatch):
+def test_error_of_safetensors_while_writing_is_one_of_ours(tmp_path, monkeypatch):
     import safetensors.torch
     from safetensors import SafetensorError
 
@@ -273,14 +273,14 @@ def test_an_error_of_safetensors_while_writing_is_one_of_ours(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_has_the_permissions_of_other_new_files(tmp_path):
+def test_file_has_the_permissions_of_other_new_files(tmp_path):
     recorded().save(tmp_path / "t")
     (tmp_path / "plain").write_text("")
 
     assert (tmp_path / "t").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_parent_that_is_a_file_cannot_be_written(tmp_path):
+def test_parent_that_is_a_file_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(GoldenError, match="cannot be written: "):

@@ -48,7 +48,7 @@ def test_it_says_its_version(monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["scan", "review", "env"])
 @pytest.mark.parametrize("how", ["script", "-P -m"])
-def test_a_command_runs_no_file_of_the_directory_it_is_started_in(tmp_path, name, how):
+def test_command_runs_no_file_of_the_directory_it_is_started_in(tmp_path, name, how):
     for module in SHADOWED:
         (tmp_path / f"{module}.py").write_text("open('ran', 'w').close()\n")
     (tmp_path / "importlib").mkdir()

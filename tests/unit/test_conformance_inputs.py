@@ -34,7 +34,7 @@ def test_masks_have_no_holes_and_real_tokens_are_ordinary(rows):
             assert (made["input_ids"][real] > EOS).all()
 
 
-def test_a_pad_that_ends_every_row_takes_the_place_of_no_token():
+def test_pad_that_ends_every_row_takes_the_place_of_no_token():
     ids = torch.tensor([[5, BOS, 7, PAD], [8, BOS, 9, PAD]])
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]])
 
@@ -43,7 +43,7 @@ def test_a_pad_that_ends_every_row_takes_the_place_of_no_token():
     assert made["input_ids"].tolist() == [[5, BOS, PAD, PAD], [8, BOS, 9, PAD]]
 
 
-def test_a_pad_among_real_tokens_is_replaced_in_every_row():
+def test_pad_among_real_tokens_is_replaced_in_every_row():
     ids = torch.tensor([[PAD, BOS, PAD, 7, 8], [PAD, BOS, PAD, 6, 9]])
 
     made = cleaned({"input_ids": ids, "attention_mask": torch.ones(2, 5)}, CONFIG)
@@ -79,7 +79,7 @@ def test_tokens_whose_place_an_image_takes_stay_where_there_is_an_image(media, e
     assert (made["attention_mask"].bool() == (made["input_ids"] != PAD)).all()
 
 
-def test_a_token_of_an_image_that_one_row_happens_to_have_is_replaced():
+def test_token_of_an_image_that_one_row_happens_to_have_is_replaced():
     config = CLIPConfig(image_token_id=IMAGE, pad_token_id=PAD)
     ids = torch.tensor([[5, 6, 7], [8, 9, IMAGE], [4, 3, 8]])
     inputs = {"input_ids": ids, "attention_mask": torch.ones(3, 3), "pixel_values": torch.zeros(3, 3, 4, 4)}
@@ -95,7 +95,7 @@ def test_all_frames_of_sound_are_real():
     assert cleaned({**inputs, "input_ids": torch.full((2, 6), 5)}, CONFIG)["attention_mask"].sum() == 9
 
 
-def test_a_special_token_that_ends_every_row_ends_it_still():
+def test_special_token_that_ends_every_row_ends_it_still():
     ids = torch.tensor([[5, 6, 7, EOS], [8, BOS, 9, EOS]])
     mask = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1]])
 
@@ -135,6 +135,6 @@ def test_inputs_are_made_of_what_a_forward_takes(model_class, config, names):
     assert names <= set(default_inputs(model_class(config).eval()))
 
 
-def test_a_model_that_takes_nothing_known_asks_for_inputs():
+def test_model_that_takes_nothing_known_asks_for_inputs():
     with pytest.raises(ValueError, match=r"its forward takes none of input_ids.*\nGive inputs="):
         default_inputs(torch.nn.Linear(2, 2))

@@ -26,7 +26,7 @@ def calls(*rows):
 ROWS = (("M", None), ("a", 0), ("a.x", 1), ("a.y", 1), ("b", 0))
 
 
-def test_a_side_that_was_recorded_as_a_whole_has_every_module():
+def test_side_that_was_recorded_as_a_whole_has_every_module():
     whole = RecordedModules(["a", "a.x"], {}, ())
 
     assert whole.has("a.x")
@@ -34,7 +34,7 @@ def test_a_side_that_was_recorded_as_a_whole_has_every_module():
     assert [call.path for call in whole.common(calls(*ROWS))] == ["M", "a", "a.x", "a.y", "b"]
 
 
-def test_calls_that_the_other_side_left_out_are_dropped_and_those_inside_are_their_caller_s():
+def test_calls_left_out_on_the_other_side_are_dropped():
     common = RecordedModules(["a", "a.x", "a.y", "b"], {}, ["a", "a.y"]).common(calls(*ROWS))
 
     assert [(call.index, call.path, call.parent, call.depth) for call in common] == [
@@ -46,7 +46,7 @@ def test_calls_that_the_other_side_left_out_are_dropped_and_those_inside_are_the
     assert (common[2].site, common[2].inner_site) == (at(4), None)
 
 
-def test_a_module_that_a_side_does_not_have_goes_by_those_beside_it():
+def test_module_that_a_side_does_not_have_goes_by_those_beside_it():
     layers = RecordedModules(["layers", "layers.0", "layers.0.up"], {}, ["layers", "layers.0.up"])
 
     assert layers.has("layers.7")
@@ -89,7 +89,7 @@ def test_one_side_in_part_is_judged_as_both_sides_in_part(name, selection, tmp_p
     assert told(compare(trace(right, **inputs), wrong_part)) == expected
 
 
-def test_a_right_port_is_not_said_to_make_calls_that_were_not_recorded():
+def test_right_port_is_not_said_to_make_calls_that_were_not_recorded():
     model, inputs = build("llama")
 
     report = compare(trace(model, **inputs, level="layers"), trace(model, **inputs))

@@ -45,7 +45,7 @@ def test_bytes_that_were_changed_are_refused_in_words(golden, actual, tmp_path_f
 
 
 @given(st.data())
-def test_a_document_with_right_checksums_may_hold_anything(golden, actual, tmp_path_factory, data):
+def test_document_with_right_checksums_may_hold_anything(golden, actual, tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "document.safetensors"
     document, tensors = opened(golden)
     rewritten(path, data.draw(damaged_json(document)), tensors)

@@ -62,7 +62,7 @@ def test_places_and_sums_are_those_of_every_version():
     ]
 
 
-def test_a_smaller_digest_holds_the_first_elements_of_a_larger_one():
+def test_smaller_digest_holds_the_first_elements_of_a_larger_one():
     tensor = activations(30, 40)
 
     assert torch.equal(elements_of(tensor, 64), elements_of(tensor, 200)[:64])
@@ -70,7 +70,7 @@ def test_a_smaller_digest_holds_the_first_elements_of_a_larger_one():
 
 
 @pytest.mark.parametrize("count", [5, 64, 10_000])
-def test_the_index_of_a_kept_element_is_where_it_stands(count):
+def test_index_of_a_kept_element_is_where_it_stands(count):
     tensor = torch.arange(4 * 7 * 6.0).view(4, 7, 6)
     elements = elements_of(tensor, count)
 
@@ -120,7 +120,7 @@ def test_dtypes_that_few_operators_take_are_kept_and_compared(dtype):
 
 
 @pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf])
-def test_a_hole_that_moved_is_seen_and_one_that_did_not_agrees(hole):
+def test_hole_that_moved_is_seen_and_one_that_did_not_agrees(hole):
     tensor = activations(64, 512)
     tensor[3, 100] = hole
     moved = tensor.clone()
@@ -170,7 +170,7 @@ def test_what_is_estimated_is_close_to_what_is_measured():
     assert abs(float((moved - tensor)[estimated.max_abs_index])) == pytest.approx(estimated.max_abs)
 
 
-def test_the_largest_elements_of_rows_are_compared_too():
+def test_largest_elements_of_rows_are_compared_too():
     logits = activations(32, 1000)
     expected = kept(logits, at=top_places(logits, 32, 4))
     best = logits.argmax(1)
@@ -216,7 +216,7 @@ def test_two_digests_are_compared_by_what_both_hold():
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("sizes", [(4, 6, 64), (2, 4, 6)], ids=["in rows of sums", "across them"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int32])
-def test_the_digests_of_parts_make_up_that_of_the_whole(axis, sizes, dtype):
+def test_digests_of_parts_make_up_that_of_the_whole(axis, sizes, dtype):
     torch.manual_seed(0)
     whole = (torch.randn(sizes) * 8).to(dtype)
     at = torch.tensor([0, 17, whole.numel() - 1])
@@ -235,7 +235,7 @@ def test_the_digests_of_parts_make_up_that_of_the_whole(axis, sizes, dtype):
     assert torch.allclose((first.sums + second.sums).double(), expected.sums.double(), rtol=1e-5, atol=1e-4)
 
 
-def test_what_is_allowed_is_added_up_only_where_a_sum_is_further_off_than_the_least_of_it(monkeypatch):
+def test_allowance_is_summed_only_where_a_sum_is_further_off(monkeypatch):
     tensor = activations(64, 1024)
     expected, rounded, wrong = kept(tensor), tensor + 1e-6 * activations(64, 1024, seed=1).sign(), tensor.clone()
     wrong[5, 7] += 50
@@ -256,7 +256,7 @@ def test_holes_are_counted_where_they_cancel_and_where_a_sum_overflows():
     assert compared(kept(large), large * 0.9).metrics.non_finite_actual == 0
 
 
-def test_the_norm_of_numbers_whose_squares_leave_float64_is_one():
+def test_norm_of_numbers_whose_squares_leave_float64_is_one():
     tensor = torch.full((700,), 1e300, dtype=torch.float64)
 
     digest = digest_of(tensor, 64)
@@ -266,7 +266,7 @@ def test_the_norm_of_numbers_whose_squares_leave_float64_is_one():
 
 
 @pytest.mark.parametrize("value", [1e200, 1e300, -1e308])
-def test_a_golden_of_numbers_whose_squares_leave_float64_has_their_norm(tmp_path, value):
+def test_golden_of_numbers_whose_squares_leave_float64_has_their_norm(tmp_path, value):
     model = torch.nn.Linear(1, 70_000, bias=False, dtype=torch.float64)
     torch.nn.init.constant_(model.weight, value)
     recorded = trace(model, torch.ones(1, 1, dtype=torch.float64))

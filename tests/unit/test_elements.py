@@ -9,7 +9,7 @@ from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 ALLOWED = Tolerance(0.1, 1e-3)
 
 
-def test_a_small_tensor_is_shown_element_by_element():
+def test_small_tensor_is_shown_element_by_element():
     expected = torch.arange(6.0).view(1, 2, 3)
     actual = expected.clone()
     actual[0, 1, 2] = 7.0
@@ -24,7 +24,7 @@ def test_a_small_tensor_is_shown_element_by_element():
     assert sum(grid.differences.expected) == 1
 
 
-def test_a_large_tensor_is_shown_by_the_worst_element_of_each_block():
+def test_large_tensor_is_shown_by_the_worst_element_of_each_block():
     expected = torch.zeros(250, 1000)
     actual = expected.clone()
     actual[137, 641] = -4.0

@@ -165,7 +165,7 @@ def test_variable_about_a_tokenizer_is_no_secret(monkeypatch):
     assert redact("/data/llama/config.json") == "/data/llama/config.json"
 
 
-def test_a_port_that_has_no_choice_of_attention_has_not_changed_it():
+def test_port_that_has_no_choice_of_attention_has_not_changed_it():
     recorded = {"attention_implementation": "sdpa", "torch": "2.12.0"}
 
     assert list(changed_environment(recorded, {"attention_implementation": None, "torch": "2.13.0"})) == [

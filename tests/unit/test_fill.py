@@ -37,7 +37,7 @@ def digest(model):
     return sha256(data).hexdigest()[:16]
 
 
-def test_the_values_are_pinned_for_every_version_and_machine():
+def test_values_are_pinned_for_every_version_and_machine():
     linear = fill(nn.Linear(2, 3))
 
     expected = ["-0x1.3d08960000000p-2", "0x1.7290380000000p-2", "0x1.aa542c0000000p-1"]
@@ -67,7 +67,7 @@ def test_how_a_model_was_initialized_makes_no_difference():
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_parameter_more_changes_no_other():
+def test_parameter_more_changes_no_other():
     class More(Small):
         def __init__(self):
             super().__init__()
@@ -81,7 +81,7 @@ def test_a_parameter_more_changes_no_other():
 
 @given(st.integers(-(2**70), 2**70), st.integers(-(2**70), 2**70))
 @settings(max_examples=20, deadline=None)
-def test_a_seed_decides_the_values(one, other):
+def test_seed_decides_the_values(one, other):
     first, second = fill(nn.Linear(4, 4), one), fill(nn.Linear(4, 4), other)
 
     assert torch.equal(first.weight, second.weight) == (one == other)
@@ -108,14 +108,14 @@ def test_another_dtype_has_the_same_values_rounded(dtype):
     assert all(torch.equal(value, actual.state_dict()[name]) for name, value in expected.state_dict().items())
 
 
-def test_a_large_weight_is_filled_in_parts_that_make_no_difference(monkeypatch):
+def test_large_weight_is_filled_in_parts_that_make_no_difference(monkeypatch):
     whole = fill(nn.Linear(64, 33)).weight.clone()
     monkeypatch.setattr(weights, "_PART", 100)
 
     assert torch.equal(fill(nn.Linear(64, 33)).weight, whole)
 
 
-def test_the_variance_is_that_of_the_inputs_of_a_weight():
+def test_variance_is_that_of_the_inputs_of_a_weight():
     linear, conv = fill(nn.Linear(256, 300)), fill(nn.Conv1d(64, 100, 5))
     experts = nn.Module()
     experts.gate = nn.Parameter(torch.empty(8, 64, 128))
@@ -137,7 +137,7 @@ def test_tied_weights_get_the_values_of_their_first_name_whichever_was_built_fir
     assert torch.equal(one.embed.weight, untied.embed.weight)
 
 
-def test_a_compiled_model_has_the_values_of_the_model():
+def test_compiled_model_has_the_values_of_the_model():
     compiled = nn.Module()
     compiled._orig_mod = Small()  # as torch.compile has it
 
@@ -146,7 +146,7 @@ def test_a_compiled_model_has_the_values_of_the_model():
     assert torch.equal(compiled._orig_mod.embed.weight, fill(Small()).embed.weight)
 
 
-def test_a_table_of_positions_that_is_not_trained_stays():
+def test_table_of_positions_that_is_not_trained_stays():
     model = Small()
     model.embed_positions = nn.Embedding.from_pretrained(torch.ones(4, 8), freeze=True)
     before = model.embed_positions.weight.clone()
@@ -193,7 +193,7 @@ def test_quantized_parameters_are_refused_before_anything_is_written():
 
 
 @pytest.mark.parametrize("seed", [1.0, "0", True, None])
-def test_a_seed_that_is_no_whole_number_is_refused(seed):
+def test_seed_that_is_no_whole_number_is_refused(seed):
     with pytest.raises(TFDebugError, match="is not a whole number"):
         fill(nn.Linear(2, 2), seed)
 
@@ -242,7 +242,7 @@ def test_eight_architectures_have_the_same_weights_under_every_version_of_transf
     }
 
 
-def test_the_answers_of_filled_models_are_of_a_size_that_shows_a_mistake():
+def test_answers_of_filled_models_are_of_a_size_that_shows_a_mistake():
     ids = torch.arange(2, 22).view(2, 10)
     models = architectures()
     logits = {name: fill(models[name]).eval()(ids).logits for name in ("llama", "gemma2", "gpt2", "bert", "mamba")}

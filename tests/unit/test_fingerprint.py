@@ -47,7 +47,7 @@ def test_every_change_of_a_weight_is_seen(size, change):
     assert differing(before, changed) == ["0.weight"]
 
 
-def test_a_cast_weight_and_another_shape_are_seen():
+def test_cast_weight_and_another_shape_are_seen():
     assert differing(model(), model().double())[0] == "0.weight"
     assert fingerprint(model(3))["0.weight"] != fingerprint(model(4))["0.weight"]
 

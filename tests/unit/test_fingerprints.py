@@ -49,7 +49,7 @@ def test_repeated_elements_have_the_same_moments(seed, shape, count):
 
 
 @given(seeds, st.lists(st.integers(2, 5), min_size=1, max_size=3), st.data())
-def test_a_changed_element_and_another_scale_are_seen(seed, shape, data):
+def test_changed_element_and_another_scale_are_seen(seed, shape, data):
     tensor = random(seed, shape)
     changed = tensor.clone()
     changed.view(-1)[data.draw(st.integers(0, tensor.numel() - 1))] += 0.5
@@ -127,7 +127,7 @@ def test_tiny_and_large_numbers_are_told_apart_by_their_size(size):
 
 
 @given(seeds, shapes, st.integers(1, 40))
-def test_a_tensor_read_in_pieces_has_the_print_of_one_read_at_once(seed, shape, piece):
+def test_tensor_read_in_pieces_has_the_print_of_one_read_at_once(seed, shape, piece):
     tensor = random(seed, shape)
     tensor.view(-1)[:: piece + 1] = -math.inf
     whole = print_of(tensor)
@@ -140,13 +140,13 @@ def test_a_tensor_read_in_pieces_has_the_print_of_one_read_at_once(seed, shape, 
     assert np.array(found.axes) == pytest.approx(np.array(whole.axes), abs=ROUNDING)
 
 
-def test_a_print_does_not_hang_on_what_was_read_before():
+def test_print_does_not_hang_on_what_was_read_before():
     tensors = [random(seed, [seed % 7 + 1, seed % 5 + 1, 300]) for seed in range(20)]
 
     assert [Fingerprint.of(tensor) for tensor in tensors] == [print_of(tensor) for tensor in tensors]
 
 
-def test_a_view_takes_the_moments_of_what_it_shows():
+def test_view_takes_the_moments_of_what_it_shows():
     tensor = random(0, [4, 6])
     tensor[1, 2] = math.inf
     base = print_of(tensor)
@@ -166,7 +166,7 @@ def test_infinity_that_became_an_integer_is_a_hole():
     assert distance(found, print_of(torch.tensor([1, 3, tensor[2], 4]))) > 0.1
 
 
-def test_a_conjugate_that_torch_has_not_computed_yet_has_the_print_of_its_numbers():
+def test_conjugate_that_torch_has_not_computed_yet_has_the_print_of_its_numbers():
     values = torch.complex(random(0, (3, 4)), random(1, (3, 4)))
 
     assert values.conj().is_conj()

@@ -35,7 +35,7 @@ def model():
         return nn.Sequential(Block(), Block()).eval()
 
 
-def test_a_floor_is_the_distance_from_the_exact_forward(model):
+def test_floor_is_the_distance_from_the_exact_forward(model):
     recorded = pytest_tfdebug.trace(model, HIDDEN)
     exact = copy.deepcopy(model).double()
     for block in exact:
@@ -57,7 +57,7 @@ def test_a_floor_is_the_distance_from_the_exact_forward(model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16], ids=str)
-def test_an_output_that_the_model_rounds_itself_has_a_floor(model, dtype):
+def test_output_that_the_model_rounds_itself_has_a_floor(model, dtype):
     rounded = nn.Sequential(model, Rounds(dtype))
 
     report = pytest_tfdebug.compare(*(pytest_tfdebug.trace(rounded, HIDDEN) for _ in range(2)), tolerance="fp64")
@@ -87,7 +87,7 @@ def test_digests_have_the_floors_of_whole_tensors(model):
     assert [other for _, other in both] == pytest.approx([one for one, _ in both], rel=0.6, abs=EPS)
 
 
-def test_the_model_and_the_process_are_left_as_they_were(model):
+def test_model_and_the_process_are_left_as_they_were(model):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, dtype = torch.random.get_rng_state(), torch.get_default_dtype()
 
@@ -107,7 +107,7 @@ def test_half_precision_has_floors_of_its_own(model):
     assert 1e-4 < recorded.calls[0].outputs[0].floor < 0.03
 
 
-def test_a_tensor_of_few_elements_is_not_taken_for_exact_by_luck(model):
+def test_tensor_of_few_elements_is_not_taken_for_exact_by_luck(model):
     class Summed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -151,7 +151,7 @@ class Narrow(nn.Module):
         return hidden + 1
 
 
-def test_a_model_that_cannot_run_in_float64_is_named():
+def test_model_that_cannot_run_in_float64_is_named():
     model = nn.Sequential(nn.ReLU(), Narrow())
     recorded = pytest_tfdebug.trace(model, HIDDEN)
 
@@ -177,7 +177,7 @@ def test_floors_of_a_file_are_those_that_were_measured(model, tmp_path):
         pytest_tfdebug.compare(without, plain, tolerance="fp64")
 
 
-def test_a_comparison_allows_a_multiple_of_the_floor_and_no_more(model):
+def test_comparison_allows_a_multiple_of_the_floor_and_no_more(model):
     """An error of a tenth of the default tolerance is seen, and what the arithmetic explains is not."""
     recorded = pytest_tfdebug.trace(model, HIDDEN * 1e-3)
     measure_floors(recorded)
@@ -194,14 +194,14 @@ def test_a_comparison_allows_a_multiple_of_the_floor_and_no_more(model):
     assert agrees(3 * FLOORS, "dtype")
 
 
-def test_a_source_of_tolerances_that_does_not_exist_is_refused(model):
+def test_source_of_tolerances_that_does_not_exist_is_refused(model):
     recorded = pytest_tfdebug.trace(model, HIDDEN)
 
     with pytest.raises(TFDebugError, match=r"^tolerance='fp32' is not 'dtype', 'fp64', a pair"):
         pytest_tfdebug.compare(recorded, recorded, tolerance="fp32")
 
 
-def test_a_model_in_float64_keeps_the_tolerance_of_its_dtype(model):
+def test_model_in_float64_keeps_the_tolerance_of_its_dtype(model):
     wide = copy.deepcopy(model).double()
     recorded = pytest_tfdebug.trace(wide, HIDDEN.double())
 

@@ -95,12 +95,12 @@ def report(**wrong):
     return compare(trace(reference, *given), trace(fork, *given))
 
 
-def test_a_fork_that_is_right_agrees():
+def test_fork_that_is_right_agrees():
     assert report().ok
 
 
 @pytest.mark.parametrize("wrong", [{"attend": ("is_wrong", True)}, {"norm": ("axis", 1)}])
-def test_the_module_of_a_bug_is_named_and_nothing_that_the_fork_writes_otherwise(wrong):
+def test_module_of_a_bug_is_named_and_nothing_that_the_fork_writes_otherwise(wrong):
     culprit = report(**wrong).culprit
 
     assert culprit.path == next(iter(wrong))

@@ -38,7 +38,7 @@ class Wrapper(nn.Module):
         ("attention_masks", "attention_mask"),
     ],
 )
-def test_a_misspelt_keyword_is_refused_with_what_was_meant(llama, name, near):
+def test_misspelt_keyword_is_refused_with_what_was_meant(llama, name, near):
     for model in (llama, Wrapper(llama)):
         with pytest.raises(TFDebugError) as caught:
             refuse_unknown_inputs(model, [name], OPTIONS)
@@ -74,7 +74,7 @@ def test_only_names_that_the_model_itself_takes_are_suggested():
     assert "Did you mean tokens=?" in refused(Own(), "token", hint="Did you forget reference=?")
 
 
-def test_the_ports_name_of_an_input_is_told_with_the_references(llama):
+def test_ports_name_of_an_input_is_told_with_the_references(llama):
     assert "That is the port's name; give input_ids=, or exchange the port and reference=." in refused(
         llama, "tokens", port=Own()
     )

@@ -41,12 +41,12 @@ def is_text(text, pattern):
 
 
 @given(paths, patterns)
-def test_a_glob_matches_part_by_part(path, glob):
+def test_glob_matches_part_by_part(path, glob):
     assert matches(path, glob) == is_match(path.split("."), glob.split("."))
 
 
 @given(paths, paths)
-def test_a_path_matches_itself_alone(path, other):
+def test_path_matches_itself_alone(path, other):
     assert matches(path, path)
     assert matches(other, path) == (path == other)
 
@@ -87,14 +87,14 @@ def test_what_is_no_text_is_refused(glob):
         checked(glob)
 
 
-def test_the_nearest_path_is_named_or_nothing():
+def test_nearest_path_is_named_or_nothing():
     assert nearest("layers.*.atn", ["norm", "layers.0.attn"]) == " Nearest path: 'layers.0.attn'."
     assert nearest("*.lm_head", ["model.layers.0.self_attn", "lm_head"]) == " Nearest path: 'lm_head'."
     assert nearest("zzz", ["norm"]) == ""
 
 
 @pytest.mark.parametrize("module", [modules, rename], ids=lambda module: module.__name__)
-def test_the_examples_hold(module):
+def test_examples_hold(module):
     found = doctest.testmod(module)
 
     assert found.attempted

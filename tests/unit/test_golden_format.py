@@ -59,7 +59,7 @@ def golden(model, ids, tmp_path_factory):
     return path
 
 
-def test_a_golden_keeps_as_much_of_every_tensor_and_more_of_outputs(golden, model, ids):
+def test_golden_keeps_as_much_of_every_tensor_and_more_of_outputs(golden, model, ids):
     whole = sum(record.tensor.nbytes for record in trace(model, ids).records())
     held = load(golden).trace
 
@@ -71,21 +71,21 @@ def test_a_golden_keeps_as_much_of_every_tensor_and_more_of_outputs(golden, mode
     assert (len(output.elements), len(output.tops)) == (OF_OUTPUTS // 2, 4 * 128 * 8)
 
 
-def test_a_small_model_is_kept_whole(tmp_path):
+def test_small_model_is_kept_whole(tmp_path):
     small = nn.Linear(4, 4)
     save(tmp_path / "t", trace(small, torch.ones(2, 4)), small, "test")
 
     assert all(record_.tensor is not None for record_ in load(tmp_path / "t").trace.records())
 
 
-def test_a_trace_keeps_every_element(model, ids, tmp_path):
+def test_trace_keeps_every_element(model, ids, tmp_path):
     trace(model, ids).save(tmp_path / "t")
 
     for one, other in zip(trace(model, ids).records(), Trace.load(tmp_path / "t").records(), strict=True):
         assert torch.equal(one.tensor, other.tensor)
 
 
-def test_a_digest_is_read_as_it_was_written_and_written_as_it_was_read(golden, tmp_path):
+def test_digest_is_read_as_it_was_written_and_written_as_it_was_read(golden, tmp_path):
     held = Trace.load(golden)
     held.save(tmp_path / "t")
     again = Trace.load(tmp_path / "t")
@@ -126,7 +126,7 @@ def test_one_wrong_weight_is_named_by_a_bounded_golden_and_by_its_calls_alone(mo
     assert "estimated from" in str(by_calls)
 
 
-def test_a_right_model_agrees_and_the_same_bytes_stay(model, ids, golden):
+def test_right_model_agrees_and_the_same_bytes_stay(model, ids, golden):
     before = golden.read_bytes()
 
     report = compare(Trace.load(golden), trace(model, ids))
@@ -180,7 +180,7 @@ def test_damage_is_named_with_its_tensor_and_what_to_do(golden, tmp_path):
     assert str(caught.value).splitlines()[1] == "Restore it from version control."
 
 
-def test_the_header_of_a_golden_says_its_test_and_the_checksums(golden):
+def test_header_of_a_golden_says_its_test_and_the_checksums(golden):
     assert read_extra(golden) == {"test": "test_it.py::test_port"}
     assert header_of(golden).keys() == {"format", "extra", "checksums", "checksum"}
     assert header_of(golden)["format"] == 2
@@ -195,7 +195,7 @@ def old_header(calls):
     ("place", "told"),
     [("header", " bytes; up to 8,000,000 are read."), ("document", "50,000 calls; up to 20,000 are read.")],
 )
-def test_a_file_of_50_000_calls_is_refused_soon(golden, tmp_path, place, told):
+def test_file_of_50_000_calls_is_refused_soon(golden, tmp_path, place, told):
     document, tensors = opened(golden)
     if place == "header":
         save_file(tensors, tmp_path / "t", metadata={"tfdebug": old_header(50_000) + " " * 3_000_000})
@@ -243,7 +243,7 @@ def digests(document):
     ],
     ids=str,
 )
-def test_a_digest_that_is_not_of_its_form_is_refused(golden, tmp_path, change):
+def test_digest_that_is_not_of_its_form_is_refused(golden, tmp_path, change):
     document, tensors = opened(golden)
     digests(document)[0][2].update(change)
     rewritten(tmp_path / "t", document, tensors)
@@ -253,7 +253,7 @@ def test_a_digest_that_is_not_of_its_form_is_refused(golden, tmp_path, change):
 
 
 @pytest.mark.parametrize("shape", [[], [0], [-4], [3.5], "x", None])
-def test_a_digest_of_another_shape_is_refused(golden, tmp_path, shape):
+def test_digest_of_another_shape_is_refused(golden, tmp_path, shape):
     document, tensors = opened(golden)
     digests(document)[0][0] = shape
     rewritten(tmp_path / "t", document, tensors)
@@ -262,7 +262,7 @@ def test_a_digest_of_another_shape_is_refused(golden, tmp_path, shape):
         Trace.load(tmp_path / "t")
 
 
-def test_a_file_that_would_be_too_large_is_not_written(model, ids, tmp_path):
+def test_file_that_would_be_too_large_is_not_written(model, ids, tmp_path):
     (tmp_path / "t").write_text("old")
 
     with pytest.raises(GoldenError, match=r"t would take 4\.6 MB, and tf_golden_max_size is 10 kB."):
@@ -273,7 +273,7 @@ def test_a_file_that_would_be_too_large_is_not_written(model, ids, tmp_path):
 @pytest.mark.parametrize(
     ("text", "size"), [("1 MB", 10**6), ("64 kB", 64_000), ("1.5gb", 1_500_000_000), ("12", 12), (5, 5), ("7 b", 7)]
 )
-def test_a_size_is_read(text, size):
+def test_size_is_read(text, size):
     assert parse_size(text, "budget") == size
 
 

@@ -31,7 +31,7 @@ def golden_path(test, golden_dir, name):
         (item("test_ä[größe]"), None, "test_ä[größe]"),
     ],
 )
-def test_a_plain_test_has_a_golden_of_its_name(test, name, expected):
+def test_plain_test_has_a_golden_of_its_name(test, name, expected):
     assert golden_path(test, None, name) == ROOT / "tests/goldens/test_model" / f"{expected}.safetensors"
 
 
@@ -61,12 +61,12 @@ def test_ids_that_look_alike_once_cleaned_are_told_apart(one, other):
     assert golden_path(item(f"test[{one}]"), None, None) != golden_path(item(f"test[{other}]"), None, None)
 
 
-def test_a_hidden_name_is_shown():
+def test_hidden_name_is_shown():
     assert golden_path(item(".test"), None, None).name.startswith("test-")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "../x", "a\\b", ".hidden", "a:b", "a\n", 3])
-def test_a_name_that_is_no_file_name_is_refused(name):
+def test_name_that_is_no_file_name_is_refused(name):
     with pytest.raises(TFDebugError) as caught:
         golden_path(item("test_a"), None, name)
     assert (
@@ -74,13 +74,13 @@ def test_a_name_that_is_no_file_name_is_refused(name):
     )
 
 
-def test_the_directory_is_beside_the_test_file_or_the_one_asked_for():
+def test_directory_is_beside_the_test_file_or_the_one_asked_for():
     assert directory_of(ROOT / "tests/test_model.py", item("test_a").config, None) == ROOT / "tests/goldens"
     assert directory_of(ROOT / "tests/test_model.py", item("test_a").config, "stored") == ROOT / "stored"
     assert directory_of(ROOT / "tests/test_model.py", item("test_a").config, "/elsewhere") == Path("/elsewhere")
 
 
-def test_a_path_is_shown_as_it_is_typed():
+def test_path_is_shown_as_it_is_typed():
     config = item("test_a").config
 
     assert shown(ROOT / "tests/goldens/x", config) == "tests/goldens/x"

@@ -25,7 +25,7 @@ def test_defaults_hold_where_nothing_is_said():
 
 
 @pytest.mark.parametrize("key", ["rename", "include", "exclude", "level"])
-def test_an_argument_beats_the_closest_marker_and_that_the_next(key):
+def test_argument_beats_the_closest_marker_and_that_the_next(key):
     argument, closest, of_class = "all", "leaves", "layers"
     test = item({key: closest}, {key: of_class})
 
@@ -44,7 +44,7 @@ def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file(
     assert tolerance(item({"tolerance": {"float32": (0.2, 0.2)}}), {"tolerance": (0.2, 0)}, ini) == (0.2, 0)
 
 
-def test_the_ini_file_has_a_line_for_each_override():
+def test_ini_file_has_a_line_for_each_override():
     text = "\n  float32: 1e-4 1e-5\n\n  **.lm_head: 1 2\n  a:b: 0 0\n"
 
     assert parse_tolerances(text) == {"float32": (1e-4, 1e-5), "**.lm_head": (1.0, 2.0), "a:b": (0.0, 0.0)}
@@ -52,7 +52,7 @@ def test_the_ini_file_has_a_line_for_each_override():
 
 
 @pytest.mark.parametrize("line", ["float32", "float32: 1e-4", "float32: a b", "1e-4 1e-5 3", "float32: 1 2 3"])
-def test_a_line_of_another_form_is_a_usage_error(line):
+def test_line_of_another_form_is_a_usage_error(line):
     with pytest.raises(pytest.UsageError) as caught:
         parse_tolerances(line)
     assert str(caught.value) == (
@@ -60,7 +60,7 @@ def test_a_line_of_another_form_is_a_usage_error(line):
     )
 
 
-def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
+def test_negative_value_of_the_ini_file_is_an_error_of_its_name():
     with pytest.raises(TFDebugError, match=r"^rtol of tolerance\['\*'\] = -1.0 is not a number >= 0.$"):
         merged_settings(item(), {}, {"golden_tolerances": "*: -1 0"})
 
@@ -74,7 +74,7 @@ def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
         ({"name": "x", "reference": 1}, "tf_golden has no argument name='x'; it takes tolerance, "),
     ],
 )
-def test_a_bad_marker_is_a_usage_error(marker, text):
+def test_bad_marker_is_a_usage_error(marker, text):
     with pytest.raises(pytest.UsageError) as caught:
         merged_settings(item(marker), {}, {})
     assert str(caught.value).startswith(text)
@@ -125,7 +125,7 @@ def test_bad_values_of_the_marker_and_the_ini_file_are_usage_errors():
     ],
     ids=str,
 )
-def test_a_ci_server_is_known_by_what_it_sets(monkeypatch, environment, expected):
+def test_ci_server_is_known_by_what_it_sets(monkeypatch, environment, expected):
     for name in ("CI", "GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

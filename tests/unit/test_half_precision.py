@@ -37,7 +37,7 @@ def llama(dtype):
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)
-def test_a_right_port_passes_and_is_told_in_floors(dtype):
+def test_right_port_passes_and_is_told_in_floors(dtype):
     reference, port = llama(dtype)
 
     report = compare(trace(reference, input_ids=IDS), trace(port, input_ids=IDS))
@@ -97,7 +97,7 @@ def test_what_rounding_hides_is_named_under_names_of_its_own(break_it, dtype):
     ],
     ids=["one", "the last", "several"],
 )
-def test_an_epsilon_that_no_output_shows_is_told_with_its_place(dtype, paths, told):
+def test_epsilon_that_no_output_shows_is_told_with_its_place(dtype, paths, told):
     reference, port = llama(dtype)
     for path in paths:
         port.get_submodule(path).eps = 1.001e-6
@@ -109,7 +109,7 @@ def test_an_epsilon_that_no_output_shows_is_told_with_its_place(dtype, paths, to
     assert report.unseen == [f"Modules hold other numbers, and no output shows more than rounding of them: {listed}."]
 
 
-def test_an_error_that_cancels_out_in_sums_is_named_by_its_elements():
+def test_error_that_cancels_out_in_sums_is_named_by_its_elements():
     reference, port = llama(torch.bfloat16)
     edit("blocks.1.attention", "softmax(-1)", "half().softmax(-1).to(value.dtype)")(port)
 
@@ -158,7 +158,7 @@ class Model(nn.Module):
 X = torch.linspace(-1, 1, 32 * 64).view(32, 64).sin()
 
 
-def test_a_module_that_lost_its_float32_is_named():
+def test_module_that_lost_its_float32_is_named():
     reference, port = Model().bfloat16(), Model(is_wide=False).bfloat16()
 
     report = compare(trace(reference, X.bfloat16()), trace(port, X.bfloat16()))
@@ -205,7 +205,7 @@ def test_what_could_not_be_widened_is_told_once(is_right, tmp_path):
         assert report.notes.count(AS_IT_IS) == str(report).count(AS_IT_IS) == 1
 
 
-def test_a_promise_tells_what_could_not_be_widened():
+def test_promise_tells_what_could_not_be_widened():
     model, x = KnowsHalfAlone().bfloat16(), X[:, :16].view(4, 8, 16).bfloat16()
     call, _ = observe(model, (), {"x": x}, lambda: model(x=x))
 
@@ -215,7 +215,7 @@ def test_a_promise_tells_what_could_not_be_widened():
     assert outcome.notes == [AS_IT_IS]
 
 
-def test_a_tolerance_that_was_given_holds_for_the_model_as_it_is():
+def test_tolerance_that_was_given_holds_for_the_model_as_it_is():
     reference, port = llama(torch.bfloat16)
     scale_weight(port)
 
@@ -224,7 +224,7 @@ def test_a_tolerance_that_was_given_holds_for_the_model_as_it_is():
     assert report.ok
 
 
-def test_a_model_in_another_half_precision_is_said_to_be():
+def test_model_in_another_half_precision_is_said_to_be():
     reference, _ = llama(torch.bfloat16)
 
     report = compare(trace(reference, input_ids=IDS), trace(copy.deepcopy(reference).half(), input_ids=IDS))
@@ -245,7 +245,7 @@ def test_models_are_left_as_they_were():
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "t5"])
-def test_a_golden_of_half_precision_keeps_its_forward_in_float32(architecture, tmp_path):
+def test_golden_of_half_precision_keeps_its_forward_in_float32(architecture, tmp_path):
     model, inputs = build(architecture)
     model = copy.deepcopy(model).bfloat16()
     inputs = replaced(inputs, lambda held: held.bfloat16() if held.is_floating_point() else held)
@@ -270,7 +270,7 @@ def held_to_its_golden(port, model, inputs, path):
     return compare_with(load(path), port, call, CheckSettings(Tolerances(), explain_seconds=0))
 
 
-def test_a_golden_of_half_precision_is_run_once_more_in_float32_too(tmp_path):
+def test_golden_of_half_precision_is_run_once_more_in_float32_too(tmp_path):
     model, inputs = build("gpt2")
     model = copy.deepcopy(model).bfloat16()
     in_training, of_another_kind = copy.deepcopy(model).train(), copy.deepcopy(model)

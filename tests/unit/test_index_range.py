@@ -78,7 +78,7 @@ def test_what_takes_whole_numbers_as_numbers_chooses_nothing(func):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_right_model_gives_the_same_where_indices_are_checked(architecture):
+def test_right_model_gives_the_same_where_indices_are_checked(architecture):
     model, inputs = build(architecture)
     with torch.no_grad():
         torch.manual_seed(0)
@@ -90,7 +90,7 @@ def test_a_right_model_gives_the_same_where_indices_are_checked(architecture):
     torch.testing.assert_close(checked, plain, rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_sequence_that_is_too_long_is_an_index_error_before_it_is_run():
+def test_sequence_that_is_too_long_is_an_index_error_before_it_is_run():
     model, _ = build("gpt2")
     too_long = torch.zeros(1, model.config.n_positions + 1, dtype=torch.long)
 

@@ -24,7 +24,7 @@ def test_every_public_name_can_be_imported_and_is_documented(name):
     assert inspect.getdoc(getattr(pytest_tfdebug, name))
 
 
-def test_the_version_is_that_of_the_distribution():
+def test_version_is_that_of_the_distribution():
     assert pytest_tfdebug.__version__ == version("pytest-tfdebug")
 
 

@@ -40,7 +40,7 @@ def test_fractions_of_a_configuration_are_known_at_any_depth():
     assert "initializer_range" not in known.values()
 
 
-def test_a_number_goes_before_what_is_made_of_another():
+def test_number_goes_before_what_is_made_of_another():
     known = KnownNumbers("the reference", held={1e-6: "eps", 1e6: "rope_theta"})
 
     told = {each.number: each.told for each in known.at("aten::pow", 10_000.0)}
@@ -49,7 +49,7 @@ def test_a_number_goes_before_what_is_made_of_another():
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_base_of_a_table_is_proved_by_the_references_configuration(monkeypatch):
+def test_base_of_a_table_is_proved_by_the_references_configuration(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     reference = pytest_tfdebug.fill(LlamaForCausalLM(CONFIG).eval(), seed=0)
     port = copy.deepcopy(reference)

@@ -96,13 +96,13 @@ def test_every_tensor_is_found(value):
     assert len(walk(value)) == count(value)
 
 
-def test_a_tensor_alone_has_the_empty_path():
+def test_tensor_alone_has_the_empty_path():
     (tensor,) = tensors(1)
 
     assert walk(tensor) == [("", tensor)]
 
 
-def test_a_model_output_is_reached_by_attributes_without_those_that_are_none():
+def test_model_output_is_reached_by_attributes_without_those_that_are_none():
     first, second, third = tensors(3)
 
     leaves = walk(BaseModelOutput(last_hidden_state=first, hidden_states=(second, third)))
@@ -111,7 +111,7 @@ def test_a_model_output_is_reached_by_attributes_without_those_that_are_none():
     assert [leaf.tensor for leaf in leaves] == [first, second, third]
 
 
-def test_a_cache_is_looked_into_where_that_is_asked_for():
+def test_cache_is_looked_into_where_that_is_asked_for():
     cache = DynamicCache()
     cache.update(torch.ones(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), 0)
 
@@ -123,7 +123,7 @@ def test_a_cache_is_looked_into_where_that_is_asked_for():
 
 
 @pytest.mark.parametrize("is_slotted", [False, True])
-def test_a_cache_of_any_make_is_looked_into(is_slotted):
+def test_cache_of_any_make_is_looked_into(is_slotted):
     tensor = torch.ones(1)
 
     @dataclass(slots=is_slotted)
@@ -134,7 +134,7 @@ def test_a_cache_of_any_make_is_looked_into(is_slotted):
     assert is_cache(StateCache(tensor))
 
 
-def test_a_cache_without_attributes_is_no_error():
+def test_cache_without_attributes_is_no_error():
     class EmptyCache:
         __slots__ = ()
 
@@ -149,7 +149,7 @@ def test_inputs_are_named_by_position_and_keyword():
     assert [leaf.path for leaf in leaves] == ["[0]", "[1][0]", "['mask']"]
 
 
-def test_a_value_that_holds_itself_is_walked_once():
+def test_value_that_holds_itself_is_walked_once():
     (tensor,) = tensors(1)
     value = [tensor]
     value += [value, value, {"again": value}]
@@ -157,16 +157,16 @@ def test_a_value_that_holds_itself_is_walked_once():
     assert [leaf.path for leaf in walk(value)] == ["[0]"]
 
 
-def test_a_generator_is_not_consumed():
+def test_generator_is_not_consumed():
     generator = (tensor for tensor in tensors(1))
 
     assert walk([generator]) == []
     assert next(generator).item() == 0.0
 
 
-def test_a_structured_return_of_torch_is_a_tuple():
+def test_structured_return_of_torch_is_a_tuple():
     assert [leaf.path for leaf in walk(torch.max(torch.ones(2, 2), dim=0))] == ["[0]", "[1]"]
 
 
-def test_a_dataclass_type_is_no_value():
+def test_dataclass_type_is_no_value():
     assert walk({"kind": Box}) == []

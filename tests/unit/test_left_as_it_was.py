@@ -19,7 +19,7 @@ def model_and_inputs(request):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_check_leaves_a_model_as_it_was(model_and_inputs, check, tmp_path):
+def test_check_leaves_a_model_as_it_was(model_and_inputs, check, tmp_path):
     model, inputs = model_and_inputs
 
     with warnings.catch_warnings():
@@ -42,7 +42,7 @@ def test_whatever_a_forward_raises_comes_out(model_and_inputs, raised, tmp_path)
     assert play("golden", InThread(model).train(), inputs, tmp_path, raised) == []
 
 
-def test_a_forward_computes_float32_as_float32_and_the_settings_are_put_back():
+def test_forward_computes_float32_as_float32_and_the_settings_are_put_back():
     class Asks(torch.nn.Module):
         def forward(self, x):
             told.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))

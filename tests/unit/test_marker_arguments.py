@@ -29,7 +29,7 @@ TAKES = {
 
 
 @pytest.mark.parametrize("name", TAKES)
-def test_an_unknown_or_positional_argument_is_quoted_and_the_valid_ones_are_listed(name):
+def test_unknown_or_positional_argument_is_quoted_and_the_valid_ones_are_listed(name):
     read, valid = TAKES[name]
 
     with pytest.raises(TFDebugError) as unknown:
@@ -60,19 +60,19 @@ def test_every_wrong_argument_is_listed():
         ((3, "batch"), f"invariant has no check 3; there are {CHECKS}."),
     ],
 )
-def test_a_check_that_does_not_exist_is_told_with_the_nearest(names, told):
+def test_check_that_does_not_exist_is_told_with_the_nearest(names, told):
     with pytest.raises(TFDebugError) as caught:
         asked("invariant", names, {})
 
     assert str(caught.value) == told
 
 
-def test_an_option_is_refused_where_no_check_takes_it():
+def test_option_is_refused_where_no_check_takes_it():
     with pytest.raises(TFDebugError, match=r"^invariant has no argument bound=1; it takes rtol, atol, inputs\.$"):
         asked("invariant", ("batch", "cache"), {"bound": 1})
 
 
-def test_the_golden_marker_says_it_alike_and_names_what_was_meant():
+def test_golden_marker_says_it_alike_and_names_what_was_meant():
     [told] = unknown("tf_golden", KEYWORDS, (), {"tolerence": 1})
 
     assert told.startswith("tf_golden has no argument tolerence=1; it takes tolerance, ")
@@ -91,7 +91,7 @@ def test_the_golden_marker_says_it_alike_and_names_what_was_meant():
         (OverflowSettings, {"ignore": "a**"}, "'a**': ** stands between two dots or at an end, and not in 'a**'"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_quoted_with_what_is_valid(kind, given, told):
+def test_value_that_makes_no_sense_is_quoted_with_what_is_valid(kind, given, told):
     with pytest.raises(TFDebugError) as caught:
         kind.of("marker", (), given)
 
@@ -106,7 +106,7 @@ def test_one_or_several_are_kept_in_one_form():
     assert Settings(allow="classifier").allow == ("classifier",)
 
 
-def test_a_marker_that_nobody_declared_is_misspelt_if_it_is_near_one_of_ours():
+def test_marker_that_nobody_declared_is_misspelt_if_it_is_near_one_of_ours():
     ours = ("padding_invariant", "overflow_free")
 
     assert MisspeltMarkers({"slow"}, ours).meant == {}

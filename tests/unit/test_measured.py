@@ -45,7 +45,7 @@ def test_equal_forwards_are_compared_whole_and_use_nothing_of_the_tolerance():
     assert report
 
 
-def test_the_worst_tensor_is_named():
+def test_worst_tensor_is_named():
     report = held(Model(shift=3e-6))
 
     assert report.ok
@@ -53,14 +53,14 @@ def test_the_worst_tensor_is_named():
     assert report.worst.path in {"Model", "unused"}
 
 
-def test_a_failed_report_is_false():
+def test_failed_report_is_false():
     report = held(Model(shift=1.0))
 
     assert not report
     assert report.worst.share == 0
 
 
-def test_a_root_that_returns_an_object_was_not_compared():
+def test_root_that_returns_an_object_was_not_compared():
     report = held(Model(result=lambda _y: object()), Model(result=lambda _y: object()))
 
     assert report.ok
@@ -68,14 +68,14 @@ def test_a_root_that_returns_an_object_was_not_compared():
 
 
 @pytest.mark.parametrize("result", [lambda y: y.sum().item(), lambda y: y.numpy()])
-def test_a_number_or_an_array_that_a_root_returns_was_compared(result):
+def test_number_or_an_array_that_a_root_returns_was_compared(result):
     report = held(Model(result=result), Model(result=result))
 
     assert report.ok
     assert report.coverage.root
 
 
-def test_a_difference_that_changes_no_output_is_a_note():
+def test_difference_that_changes_no_output_is_a_note():
     report = held(Model(unused_shift=1.0))
 
     assert report.ok
@@ -91,7 +91,7 @@ def test_it_fails_where_that_is_asked():
     assert (report.culprit.path, report.culprit.kind, report.internal) == ("Model", "glue", "")
 
 
-def test_a_difference_in_what_the_root_returns_fails_as_ever():
+def test_difference_in_what_the_root_returns_fails_as_ever():
     assert not held(Cached(unused_shift=1.0), Cached()).ok
 
 

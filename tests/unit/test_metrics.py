@@ -38,7 +38,7 @@ def agree(expected, actual, rtol, atol):
     st.sampled_from([0.0, 1e-3, 1.0]),
     st.booleans(),
 )
-def test_the_verdict_is_that_of_a_plain_loop(pairs, rtol, atol, same):
+def test_verdict_is_that_of_a_plain_loop(pairs, rtol, atol, same):
     pairs = [(e, e if same and place % 2 else a) for place, (e, a) in enumerate(pairs)]
     expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
 
@@ -53,7 +53,7 @@ def test_the_verdict_is_that_of_a_plain_loop(pairs, rtol, atol, same):
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 2), min_size=1, max_size=12))
-def test_the_numbers_are_those_of_a_plain_loop(pairs):
+def test_numbers_are_those_of_a_plain_loop(pairs):
     expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
     differences = [abs(a - e) for e, a in pairs]
 
@@ -85,7 +85,7 @@ def laid_out(tensor, layout):
     st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64]),
     st.lists(st.tuples(st.booleans(), st.integers(0), st.sampled_from([math.inf, -math.inf, math.nan])), max_size=3),
 )
-def test_a_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layouts, dtype, holes):
+def test_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layouts, dtype, holes):
     generator = torch.Generator().manual_seed(0)
     error = 10.0 ** -(piece % 7)
     sides = [torch.randn(*shape, 2, generator=generator).to(dtype) for _ in range(2)]
@@ -139,7 +139,7 @@ def assert_same(found, whole):
     [(torch.float32, None), (torch.bfloat16, math.nan), (torch.complex64, math.nan), (torch.int64, None)],
     ids=str,
 )
-def test_the_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, hole, monkeypatch):
+def test_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, hole, monkeypatch):
     monkeypatch.setattr(metrics, "PIECE", 2**10)
 
     def extra(rows):
@@ -174,7 +174,7 @@ def test_equal_tensors_have_no_metrics():
     assert compare(tensor, tensor.clone()).problem == ""
 
 
-def test_the_index_of_the_greatest_difference_has_every_axis():
+def test_index_of_the_greatest_difference_has_every_axis():
     expected = torch.zeros(2, 3, 4)
     actual = expected.clone()
     actual[1, 2, 3] = 5
@@ -193,7 +193,7 @@ def test_shapes_and_dtypes_that_differ_are_said_so():
 
 
 @pytest.mark.parametrize("shape", [(3,), (2,), (2, 2)])
-def test_a_complex_tensor_beside_a_real_one_is_another_dtype(shape):
+def test_complex_tensor_beside_a_real_one_is_another_dtype(shape):
     assert compare(torch.ones(shape, dtype=torch.complex64), torch.ones(shape)).problem == "dtype"
     assert compare(torch.ones(shape), torch.ones(shape, dtype=torch.complex64)).problem == "dtype"
 
@@ -216,7 +216,7 @@ def test_integers_beyond_float64_are_exact_too():
     assert (found.metrics.mismatched, found.metrics.max_abs, found.metrics.max_abs_index) == (1, 1.0, (0, 1))
 
 
-def test_the_same_inf_and_nan_agree_and_are_counted():
+def test_same_inf_and_nan_agree_and_are_counted():
     expected = torch.tensor([1.0, math.inf, math.nan])
 
     found = compare(expected, expected.clone())
@@ -233,7 +233,7 @@ def test_another_pattern_of_inf_and_nan_is_a_mismatch_whatever_the_tolerance(oth
     assert (found.metrics.max_abs, found.metrics.max_abs_index, found.metrics.mismatched) == (math.inf, (1,), 1)
 
 
-def test_the_absolute_tolerance_grows_with_a_large_tensor_where_it_is_scaled():
+def test_absolute_tolerance_grows_with_a_large_tensor_where_it_is_scaled():
     expected = torch.full((4,), 1000.0)
     expected[0] = 0.0
     actual = expected.clone()
@@ -268,7 +268,7 @@ def test_squares_that_leave_float32_excuse_nothing(scale):
     assert found.metrics.cosine == pytest.approx(14.09 / math.sqrt(14 * 14.1809))
 
 
-def test_the_cosine_is_that_of_torch_at_every_scale():
+def test_cosine_is_that_of_torch_at_every_scale():
     expected, actual = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([3.0, 2.0, -1.0]).double()
 
     for scale in (1e-200, 1.0, 1e200):
@@ -292,7 +292,7 @@ def test_what_is_empty_agrees_and_what_has_no_values_is_not_measured():
 
 
 @pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min])
-def test_a_masks_number_gives_no_scale_to_the_rest(low):
+def test_masks_number_gives_no_scale_to_the_rest(low):
     expected = torch.linspace(-1, 1, 2 * 10 * 31).view(2, 10, 31).clone()
     expected[..., -3:] = low
     off, zeros = expected.clone(), torch.zeros_like(expected)
@@ -306,7 +306,7 @@ def test_a_masks_number_gives_no_scale_to_the_rest(low):
     assert not compare(expected, near, DEFAULTS["float32"]).problem
 
 
-def test_a_row_that_is_far_larger_gives_no_scale_to_the_rest():
+def test_row_that_is_far_larger_gives_no_scale_to_the_rest():
     expected = torch.linspace(-1, 1, 2 * 10 * 32).view(2, 10, 32).clone()
     off = expected.clone()
     off[:, 1:] *= 1.01

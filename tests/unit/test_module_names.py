@@ -77,7 +77,7 @@ def test_nothing_is_suggested_where_all_is_well_or_has_the_same_name():
     assert compared(Reference(), changed).suggested == {}
 
 
-def test_a_module_that_is_called_in_the_place_of_another_of_the_same_model_is_not_renamed():
+def test_module_called_in_the_place_of_a_sibling_is_not_renamed():
     class Mistaken(Reference):
         def forward(self, x):
             return self.left(self.right(self.left(x))) + self.flat(x) + self.low(x)
@@ -107,7 +107,7 @@ def test_nothing_is_suggested_where_most_modules_are_named_or_are_of_other_class
     assert compared(Reference(), port).suggested == {}
 
 
-def test_a_module_is_paired_with_what_gives_the_same_and_not_with_what_has_its_name_inside():
+def test_module_is_paired_by_its_output_before_a_name_inside():
     """A rule on a caller holds for what is below it too: ``a.first`` would be ``left.first``."""
     port = Port(off)
     port.a.first, port.a.second = port.a.second, port.a.first
@@ -160,7 +160,7 @@ def test_what_is_not_finite_misleads_nobody(number):
 
 
 @pytest.mark.parametrize("picked", [{"level": "leaves"}, {"include": "left.*"}, {"exclude": "left"}])
-def test_a_reference_of_which_a_part_is_recorded_misleads_nobody(picked):
+def test_reference_of_which_a_part_is_recorded_misleads_nobody(picked):
     report = compared(Reference(), Port(off), **picked)
 
     assert report.suggested.items() <= TRUTH.items()

@@ -33,7 +33,7 @@ def test_what_is_no_fault_of_the_code_never_says_to_fix_the_port(kind, told, is_
     assert said(kind, is_reference=is_reference) == told
 
 
-def test_the_more_special_advice_comes_first():
+def test_more_special_advice_comes_first():
     assert said("inputs", is_reference=True, has_own_inputs=True) == (
         "Give port_inputs= the tensors of the reference's inputs."
     )

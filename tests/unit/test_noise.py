@@ -106,7 +106,7 @@ def test_rounding_that_grows_step_by_step_passes_with_its_figures_and_a_warning(
     assert str(warning) == f'Chain: {report.noise}\ntolerance="fp64" measures what rounding explains.'
 
 
-def test_a_jump_amid_rounding_is_no_rounding():
+def test_jump_amid_rounding_is_no_rounding():
     torch.manual_seed(0)
     reference, port = Chain(nn.Linear), Chain(Halves)
     for layer in reference.layers:
@@ -137,7 +137,7 @@ def test_what_a_norm_makes_large_is_wrong_where_it_was_small(factor):
     assert culprit.explanation.startswith("LlamaAttention has scaling ")
 
 
-def test_a_module_whose_output_differs_by_rounding_is_not_wrong_for_certain():
+def test_module_whose_output_differs_by_rounding_is_not_wrong_for_certain():
     torch.manual_seed(1)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
     reference = LlamaForCausalLM(LlamaConfig(vocab_size=99, **sizes)).eval().half()

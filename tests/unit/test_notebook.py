@@ -20,7 +20,7 @@ def models():
     return reference, port
 
 
-def test_a_comparison_shows_the_culprit_first_then_the_curve_and_the_tree():
+def test_comparison_shows_the_culprit_first_then_the_curve_and_the_tree():
     reference, port = models()
     x = torch.ones(2, 4)
 
@@ -32,7 +32,7 @@ def test_a_comparison_shows_the_culprit_first_then_the_curve_and_the_tree():
     assert shown.count("<details open><summary>") == 2  # the root, and what the culprit is in
 
 
-def test_a_trace_is_a_tree_that_marks_what_is_not_finite():
+def test_trace_is_a_tree_that_marks_what_is_not_finite():
     reference, _ = models()
     with torch.no_grad():
         reference[2][0].weight.fill_(torch.inf)

@@ -128,7 +128,7 @@ def line_of(source):
         ("x = x * self.table", "pass", "Model"),
     ],
 )
-def test_the_edited_statement_of_a_copy_is_named_with_the_references(port_with, old, new, path):
+def test_edited_statement_of_a_copy_is_named_with_the_references(port_with, old, new, path):
     culprit = port_with((old, new)).culprit
 
     assert (culprit.path, culprit.certain) == (path, True)
@@ -136,7 +136,7 @@ def test_the_edited_statement_of_a_copy_is_named_with_the_references(port_with, 
     assert old.strip() in line_of(culprit.reference)
 
 
-def test_a_statement_that_gives_what_the_reference_has_elsewhere_is_named_where_nothing_else_singles_one_out(made):
+def test_statement_that_gives_another_value_of_the_reference_is_the_last_resort(made):
     norm = "        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)\n"
     scaled = "        x = self.weight * x\n        size = x.pow(2).mean(-1, keepdim=True)\n"
     reference, port = (
@@ -149,7 +149,7 @@ def test_a_statement_that_gives_what_the_reference_has_elsewhere_is_named_where_
     assert (culprit.path, line_of(culprit.source)) == ("norm", "x = x * 1.0")
 
 
-def test_the_functions_that_lead_to_a_helper_s_line_are_told(port_with):
+def test_functions_that_lead_to_a_helper_s_line_are_told(port_with):
     report = port_with(("(sign * second, first)", "(second, first)"))
     culprit = report.culprit
 
@@ -162,7 +162,7 @@ def test_the_functions_that_lead_to_a_helper_s_line_are_told(port_with):
     assert here in str(report).splitlines()
 
 
-def test_a_step_that_is_missing_is_the_references_line_at_the_statement_where_it_belongs(port_with):
+def test_step_that_is_missing_is_the_references_line_at_the_statement_where_it_belongs(port_with):
     culprit = port_with(("        x = x * self.table\n", "")).culprit
 
     assert line_of(culprit.source) == "return x.tanh()"
@@ -170,13 +170,13 @@ def test_a_step_that_is_missing_is_the_references_line_at_the_statement_where_it
     assert "leaves out" in culprit.explanation or "skips a step" in culprit.explanation
 
 
-def test_an_attribute_that_the_wrong_lines_read_is_told_with_both_values(port_with):
+def test_attribute_that_the_wrong_lines_read_is_told_with_both_values(port_with):
     culprit = port_with(("size**-0.5", "size**-1.5")).culprit
 
     assert culprit.explanation.startswith("Attention has scale 0.125; the reference has 0.5.")
 
 
-def test_an_attribute_that_nothing_reads_is_not_told(port_with):
+def test_attribute_that_nothing_reads_is_not_told(port_with):
     unread = ("self.scale = size**-0.5", "self.scale = size**-0.5\n        self.note = 'port'")
 
     culprit = port_with(unread, ("scores + mask", "scores - mask")).culprit
@@ -192,7 +192,7 @@ def test_an_attribute_that_nothing_reads_is_not_told(port_with):
         ("weights @ v", "weights @ v * 0.37", "with mul left out at port.py:"),
     ],
 )
-def test_a_change_that_mends_the_port_outranks_other_statements_that_differ(made, monkeypatch, old, new, sentence):
+def test_change_that_mends_the_port_outranks_other_statements_that_differ(made, monkeypatch, old, new, sentence):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     own = [
         ("q @ k.transpose(-2, -1) * scale", "torch.matmul(q * scale, k.mT)"),
@@ -272,7 +272,7 @@ class Scaled(torch.nn.Module):
 """
 
 
-def test_a_module_whose_file_both_sides_run_is_wrong_where_it_is_made(made, tmp_path):
+def test_module_whose_file_both_sides_run_is_wrong_where_it_is_made(made, tmp_path):
     (tmp_path / "scaled.py").write_text(_SCALED)
     port = made("port", _OF_SCALED.replace("twice", "thrice"))
 
@@ -346,7 +346,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("own", "there"), [("Mean", "Most"), ("torch.nn.Tanh", "torch.nn.Sigmoid")])
-def test_a_module_of_another_class_is_wrong_where_it_is_chosen(made, own, there):
+def test_module_of_another_class_is_wrong_where_it_is_chosen(made, own, there):
     reference = _OF_CHOICE.replace("self.pool = Most", f"self.pool = {there}")
     port = made("port", reference.replace(f"self.pool = {there}", f"self.pool = {own}"))
 
@@ -359,7 +359,7 @@ def test_a_module_of_another_class_is_wrong_where_it_is_chosen(made, own, there)
     assert "{} is made here; the reference makes a {}.".format(*names) in culprit.explanation
 
 
-def test_a_wrapper_in_front_of_a_copy_pairs_by_name(made):
+def test_wrapper_in_front_of_a_copy_pairs_by_name(made):
     class Wrapper(torch.nn.Module):
         def __init__(self, module):
             super().__init__()
@@ -376,7 +376,7 @@ def test_a_wrapper_in_front_of_a_copy_pairs_by_name(made):
     assert line_of(culprit.source) == "scores = scores - mask"
 
 
-def test_a_golden_holds_the_attributes_and_its_reference_s_text_counts_while_it_is_as_recorded(made, tmp_path):
+def test_golden_holds_attributes_and_text_counts_while_it_is_as_recorded(made, tmp_path):
     path = tmp_path / "golden.safetensors"
     trace(made("reference", REFERENCE), X).save(path)
     text = REFERENCE.replace("size**-0.5", "size**-1.5")
@@ -422,7 +422,7 @@ def test_flag_that_decides_whether_a_call_is_made_is_told(tmp_path, monkeypatch,
     assert told in report.culprit.why
 
 
-def test_a_default_that_the_reference_was_not_made_with_explains_nothing(port_with):
+def test_default_that_the_reference_was_not_made_with_explains_nothing(port_with):
     culprit = port_with(("Norm(4, eps=1e-3)", "Norm(4)"), ("eps=1e-2", "eps=1e-1")).culprit
 
     assert line_of(culprit.source) == "self.norm = Norm(4)"
@@ -496,7 +496,7 @@ ELSEWHERE = dedent("""\
         ("states = [x, y]", "states = [x]"),
     ],
 )
-def test_the_line_that_chose_is_named_far_from_what_came_of_it(made, old, new):
+def test_line_that_chose_is_named_far_from_what_came_of_it(made, old, new):
     assert ELSEWHERE.count(old) == 1
 
     culprit = compare(

@@ -93,7 +93,7 @@ def test_what_is_written_into_a_part_of_a_buffer_is_read_from_the_whole():
     assert whole.print.high == pytest.approx(3.0)
 
 
-def test_a_value_before_and_after_it_was_changed_in_place_is_two():
+def test_value_before_and_after_it_was_changed_in_place_is_two():
     def change(_, x):
         y = x * 2
         before = y + 0
@@ -109,7 +109,7 @@ def test_a_value_before_and_after_it_was_changed_in_place_is_two():
     assert "mul" in names(computed(values, computed(values, after)[0]))
 
 
-def test_a_result_that_is_written_to_what_was_given_has_producers():
+def test_result_that_is_written_to_what_was_given_has_producers():
     def into(_, x):
         room = torch.empty(2, 4)
         torch.mul(x, 3, out=room)
@@ -130,7 +130,7 @@ class Helped(nn.Module):
         return helper(x) + 1
 
 
-def test_the_lines_of_helpers_and_of_the_forward_that_called_them_are_known():
+def test_lines_of_helpers_and_of_the_forward_that_called_them_are_known():
     values = values_of(Helped(), X)
     sine = next(value for value in values.values if value.operator == "sin")
     added = next(value for value in values.values if value.operator == "add")
@@ -196,7 +196,7 @@ def test_no_intermediate_is_kept_alive():
     assert len(values.values) >= 3
 
 
-def test_a_storage_that_takes_the_place_of_a_dead_one_is_another():
+def test_storage_that_takes_the_place_of_a_dead_one_is_another():
     def forward(_, x):
         for step in range(50):
             x = (x * 1.01).cos() + step
@@ -261,7 +261,7 @@ def test_fast_paths_are_off_inside_and_as_before_after_it_even_if_it_raises(is_f
         torch.backends.mha.set_fastpath_enabled(True)
 
 
-def test_an_encoder_layer_has_its_operators_instead_of_a_fast_path():
+def test_encoder_layer_has_its_operators_instead_of_a_fast_path():
     layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
 
     values = values_of(layer, X.view(1, 2, 4))
@@ -270,7 +270,7 @@ def test_an_encoder_layer_has_its_operators_instead_of_a_fast_path():
     assert "_transformer_encoder_layer_fwd" not in {value.operator for value in values.values}
 
 
-def test_the_fused_attention_of_torchs_own_layer_is_written_out_too():
+def test_fused_attention_of_torchs_own_layer_is_written_out_too():
     layer = nn.MultiheadAttention(4, 2, batch_first=True).eval()
 
     values = values_in(lambda self, x: self.layer(x, x, x, need_weights=False)[0], X.view(1, 2, 4), layer=layer)

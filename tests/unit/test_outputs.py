@@ -51,7 +51,7 @@ def report_of(reference, returned, *args, outputs=None, positions=None, **inputs
     return compare(expected, actual, outputs=outputs, positions=positions)
 
 
-def test_a_codec_whose_decoder_returns_zeros_fails():
+def test_codec_whose_decoder_returns_zeros_fails():
     audio = torch.randn(1, 1, 64, generator=torch.Generator().manual_seed(0))
     named = {"[0]": "audio_values", "[1]": "audio_codes"}
 
@@ -98,7 +98,7 @@ def test_one_wrong_row_fails_where_names_do_not_pair():
         (lambda out: {"scores": out.logits}, "by value scores"),
     ],
 )
-def test_an_output_in_another_layout_is_compared_and_the_layout_is_told(returned, told):
+def test_output_in_another_layout_is_compared_and_the_layout_is_told(returned, told):
     report = report_of(llama(), returned, IDS)
 
     assert report.ok
@@ -106,7 +106,7 @@ def test_an_output_in_another_layout_is_compared_and_the_layout_is_told(returned
     assert f"Outputs: {report.output_notes[0]}." in " ".join(str(report).split())
 
 
-def test_a_map_with_its_channels_in_another_order_fails():
+def test_map_with_its_channels_in_another_order_fails():
     assert not report_of(llama(), lambda out: out.logits.flip(2).view(2, 3, 2, 64).permute(0, 3, 1, 2), IDS).ok
 
 
@@ -126,7 +126,7 @@ def test_what_nothing_is_held_to_fails_and_says_what_to_write():
     assert 'outputs={"states": "last_hidden_state"}' in lines  # nothing here has the form of the other
 
 
-def test_a_port_whose_class_is_called_as_the_reference_s_and_returns_less_was_not_compared():
+def test_port_of_the_same_class_name_that_returns_less_was_not_compared():
     class BertModel(Wrapped):
         """A port that is called as its reference."""
 
@@ -163,7 +163,7 @@ def test_parts_are_put_together():
 
 
 @pytest.mark.parametrize("scale", [1, 2])
-def test_a_port_may_return_only_the_positions_that_an_index_picks(scale):
+def test_port_may_return_only_the_positions_that_an_index_picks(scale):
     def first(out):
         return {"first": out.logits[:, 0] * scale}
 
@@ -186,7 +186,7 @@ def test_two_entries_for_the_same_elements_are_refused(second):
         report_of(llama(), twice, IDS, outputs={"a": "logits", "b": second})
 
 
-def test_an_output_of_the_same_name_and_another_shape_fails_beside_outputs():
+def test_output_of_the_same_name_and_another_shape_fails_beside_outputs():
     def cut(out):
         return {"states": out.last_hidden_state, "pooler_output": out.pooler_output[:, :3]}
 
@@ -232,7 +232,7 @@ def test_only_the_positions_that_count_are_compared():
     assert report_of(llama(), noise_at_padding, IDS, attention_mask=mask, positions=(slice(None), slice(None, 4))).ok
 
 
-def test_a_cache_that_a_port_does_not_return_is_said_not_to_be_compared():
+def test_cache_that_a_port_does_not_return_is_said_not_to_be_compared():
     report = report_of(llama(), lambda out: out.logits, IDS, use_cache=True)
 
     assert report.ok
@@ -247,7 +247,7 @@ def test_a_cache_that_a_port_does_not_return_is_said_not_to_be_compared():
     ],
     ids=["under no name", "of another shape"],
 )
-def test_a_cache_is_compared_where_something_is_returned_that_may_be_it(returned):
+def test_cache_is_compared_where_something_is_returned_that_may_be_it(returned):
     def wrong(out):
         return returned(out.logits, out.past_key_values.layers[0].keys)
 
@@ -261,7 +261,7 @@ class Scores(nn.Module):
         return {"states": x, "uncached_scores": x.exp()}
 
 
-def test_an_output_whose_name_contains_cache_is_no_cache():
+def test_output_whose_name_contains_cache_is_no_cache():
     assert not report_of(Scores(), lambda out: {"states": out["states"]}, torch.ones(2, 3)).ok
 
 
@@ -272,11 +272,11 @@ class Cut(nn.Module):
         return x[:, :0]
 
 
-def test_an_output_without_elements_is_not_said_to_be_compared():
+def test_output_without_elements_is_not_said_to_be_compared():
     assert report_of(Cut(), lambda out: out, torch.ones(2, 3)).output_notes == ["the output has no elements"]
 
 
-def test_a_model_may_not_return_less_than_it_did():
+def test_model_may_not_return_less_than_it_did():
     model = bert()
     expected = trace(model, IDS)
     model.pooler = None
@@ -307,7 +307,7 @@ class Plain(nn.Module):
 
 
 @pytest.mark.parametrize("hidden", [0, 2])
-def test_a_mask_that_another_model_means_the_other_way_round_is_a_note(hidden):
+def test_mask_that_another_model_means_the_other_way_round_is_a_note(hidden):
     mask = torch.ones(2, 6)
     mask[:, 6 - hidden :] = 0
     reference = Plain(bert())
@@ -384,7 +384,7 @@ def test_numbers_that_are_no_integers_agree_within_the_tolerance_of_the_outputs_
     assert compare(half, trace(Scaled(lambda x, _: (x.bfloat16(), 3.501)), X)).ok
 
 
-def test_a_number_that_a_port_does_not_return_is_not_compared_and_can_be_left_out():
+def test_number_that_a_port_does_not_return_can_be_left_out():
     expected, actual = trace(Scaled(lambda x, _: {"x": x, "count": 3}), X), trace(OwnScaled(), X)
 
     report, told = compare(expected, actual), compare(expected, actual, outputs={"": "x"})
@@ -393,7 +393,7 @@ def test_a_number_that_a_port_does_not_return_is_not_compared_and_can_be_left_ou
     assert told.ok
 
 
-def test_an_object_beside_tensors_that_cannot_be_looked_into_is_told():
+def test_object_beside_tensors_that_cannot_be_looked_into_is_told():
     opaque = iter  # an iterator: whoever looks into it takes its values away
 
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": opaque([x])}), X) for _ in range(2)))
@@ -437,7 +437,7 @@ class Closed(dict):
         raise OSError("closed")
 
 
-def test_an_output_that_raises_where_it_is_looked_into_is_told_as_not_compared():
+def test_output_that_raises_where_it_is_looked_into_is_told_as_not_compared():
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": Closed(x=x)}), X) for _ in range(2)))
 
     assert report.output_notes == ["x element by element", "rest not compared (no tensor can be found in it)"]
@@ -466,7 +466,7 @@ def test_one_output_whose_numbers_differ_is_enough():
     assert (report.ok, report.unseen) == (True, [])
 
 
-def test_a_model_that_returns_nothing_is_said_not_to_be_compared():
+def test_model_that_returns_nothing_is_said_not_to_be_compared():
     report = compare(*(trace(Scaled(lambda _x, _: None), X) for _ in range(2)))
 
     assert report.ok

@@ -59,7 +59,7 @@ def logged(caplog, level):
     return [record.getMessage() for record in caplog.records if record.name == LOGGER and record.levelno == level]
 
 
-def test_a_training_with_an_overflow_stops_with_the_report_in_the_log(tmp_path, caplog):
+def test_training_with_an_overflow_stops_with_the_report_in_the_log(tmp_path, caplog):
     training = trainer(tmp_path, Injection(1), OverflowCallback())
 
     with caplog.at_level(logging.WARNING, LOGGER):
@@ -73,7 +73,7 @@ def test_a_training_with_an_overflow_stops_with_the_report_in_the_log(tmp_path, 
     assert hooks_of(training.model) == 0
 
 
-def test_a_training_with_a_warning_goes_on_and_tells_the_rest_in_one_line(tmp_path, caplog):
+def test_training_with_a_warning_goes_on_and_tells_the_rest_in_one_line(tmp_path, caplog):
     training = trainer(tmp_path, Injection(1), OverflowCallback(on_overflow="warn"))
 
     with caplog.at_level(logging.WARNING, LOGGER):
@@ -90,7 +90,7 @@ def test_a_training_with_a_warning_goes_on_and_tells_the_rest_in_one_line(tmp_pa
     )
 
 
-def test_a_sound_training_is_left_alone(tmp_path, caplog):
+def test_sound_training_is_left_alone(tmp_path, caplog):
     training = trainer(tmp_path, OverflowCallback(gradients=True))
 
     with caplog.at_level(logging.WARNING, LOGGER):
@@ -110,7 +110,7 @@ def test_batches_of_an_accumulated_step_are_looked_at_one_by_one(tmp_path, caplo
     assert logged(caplog, logging.ERROR)[0].splitlines()[1].endswith(HEADLINE)
 
 
-def test_a_training_that_will_use_data_parallel_is_refused_with_the_way_out(tmp_path):
+def test_training_that_will_use_data_parallel_is_refused_with_the_way_out(tmp_path):
     training = trainer(tmp_path, OverflowCallback())
     assert training.args.n_gpu <= 1
     training.args._n_gpu = 2
@@ -124,7 +124,7 @@ def test_a_training_that_will_use_data_parallel_is_refused_with_the_way_out(tmp_
     assert hooks_of(training.model) == 0
 
 
-def test_a_gradient_that_overflows_stops_the_training(tmp_path, caplog):
+def test_gradient_that_overflows_stops_the_training(tmp_path, caplog):
     training = trainer(tmp_path, OverflowCallback(gradients=True, frames=5))
     training.model.model.layers[0].mlp.act_fn = SquareRoot()
 
@@ -159,7 +159,7 @@ def test_hooks_that_a_crashed_training_left_are_removed_by_hand(tmp_path):
     assert hooks_of(training.model) == 0
 
 
-def test_an_unknown_reaction_is_refused_with_the_valid_ones():
+def test_unknown_reaction_is_refused_with_the_valid_ones():
     with pytest.raises(TFDebugError) as caught:
         OverflowCallback(on_overflow="raise")
 

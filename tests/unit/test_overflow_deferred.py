@@ -54,7 +54,7 @@ def llama(**config):
     return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, **config)).eval()
 
 
-def test_a_forward_is_read_back_once(elsewhere):
+def test_forward_is_read_back_once(elsewhere):
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
 
     with overflow_guard(model):
@@ -67,7 +67,7 @@ def test_a_forward_is_read_back_once(elsewhere):
     assert len(elsewhere[-1]) == 2 * 4  # the input and three outputs, smallest and largest of each
 
 
-def test_the_origin_is_the_one_that_is_found_on_the_cpu(monkeypatch):
+def test_origin_is_the_one_that_is_found_on_the_cpu(monkeypatch):
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Exploding()), nn.Linear(4, 4))
     now = report_of(model)
 
@@ -81,7 +81,7 @@ def test_the_origin_is_the_one_that_is_found_on_the_cpu(monkeypatch):
     assert "Not finite" in now
 
 
-def test_a_culprit_that_is_still_alive_is_counted(monkeypatch):
+def test_culprit_that_is_still_alive_is_counted(monkeypatch):
     monkeypatch.setattr(extremes, "is_read_at_once", lambda _: False)
 
     report = report_of(nn.Sequential(Keeping(), nn.Linear(4, 4)))
@@ -101,7 +101,7 @@ def test_masks_of_minus_infinity_are_no_fault(attention, monkeypatch):
     assert guard.tightest[0].ratio > 1000
 
 
-def test_the_same_modules_are_tightest(monkeypatch):
+def test_same_modules_are_tightest(monkeypatch):
     model = llama()
     with torch.no_grad(), overflow_guard(model, dtype="float16", headroom=2.0) as now:
         model(IDS)
@@ -124,7 +124,7 @@ def test_gradients_are_read_back_once_a_backward(elsewhere):
     assert len(elsewhere) - before == 2  # the forward, and the backward
 
 
-def test_a_gradient_that_is_not_finite_is_found_at_the_end_of_the_backward(monkeypatch):
+def test_gradient_that_is_not_finite_is_found_at_the_end_of_the_backward(monkeypatch):
     monkeypatch.setattr(extremes, "is_read_at_once", lambda _: False)
     model = nn.Sequential(nn.Linear(4, 2)).half()
 

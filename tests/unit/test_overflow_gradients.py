@@ -27,7 +27,7 @@ def report_of(model, backward, **settings):
     return str(caught.value)
 
 
-def test_the_module_whose_backward_gives_the_first_nan_is_named_with_the_parameters_it_reaches():
+def test_module_whose_backward_gives_the_first_nan_is_named_with_the_parameters_it_reaches():
     model = network(Root())
 
     lines = report_of(model, lambda: model(torch.randn(5, 4)).sum().backward()).splitlines()
@@ -45,7 +45,7 @@ def test_the_module_whose_backward_gives_the_first_nan_is_named_with_the_paramet
     assert lines[frames + 5] == "abs_max=      nan ^ [0] 1: Root: gradient of input[0]"
 
 
-def test_a_parameter_whose_gradient_overflows_in_the_sum_is_named_itself():
+def test_parameter_whose_gradient_overflows_in_the_sum_is_named_itself():
     model = nn.Sequential(nn.Linear(4, 2)).half()
 
     report = report_of(model, lambda: (model(torch.ones(100, 4).half()) * 3e4).sum().backward())
@@ -55,7 +55,7 @@ def test_a_parameter_whose_gradient_overflows_in_the_sum_is_named_itself():
     assert "  Hint: float16 ends at 6.55e+04: scale the loss down, or use bfloat16 or float32.\n" in report
 
 
-def test_a_gradient_that_comes_from_the_loss_is_said_to():
+def test_gradient_that_comes_from_the_loss_is_said_to():
     model = network(nn.ReLU())
 
     report = report_of(model, lambda: (model(torch.randn(5, 4)) * 0).sqrt().sum().backward())
@@ -73,7 +73,7 @@ def test_gradients_are_not_watched_unless_asked():
     assert model[0].weight.grad.isnan().all()
 
 
-def test_the_number_in_brackets_is_the_batch():
+def test_number_in_brackets_is_the_batch():
     model = network(nn.ReLU())
 
     def train():
@@ -112,7 +112,7 @@ def test_gradients_that_cannot_be_looked_at_are_counted():
     assert guard.skipped == {"torch.sparse_coo": 1}
 
 
-def test_an_ignored_module_has_no_gradient_to_judge():
+def test_ignored_module_has_no_gradient_to_judge():
     model = nn.Sequential(Root(), nn.Linear(4, 4))
     x = torch.ones(5, 4, requires_grad=True)
 
@@ -122,7 +122,7 @@ def test_an_ignored_module_has_no_gradient_to_judge():
     assert x.grad.isnan().all()
 
 
-def test_an_activation_checkpoint_that_is_computed_again_belongs_to_its_batch():
+def test_activation_checkpoint_that_is_computed_again_belongs_to_its_batch():
     class Checkpointed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -138,7 +138,7 @@ def test_an_activation_checkpoint_that_is_computed_again_belongs_to_its_batch():
     assert "^ [0] inner.1: Root: gradient of input[0] has nans" in report
 
 
-def test_the_hooks_of_parameters_are_removed():
+def test_hooks_of_parameters_are_removed():
     model = network(nn.ReLU())
 
     with overflow_guard(model, gradients=True):

@@ -46,7 +46,7 @@ def feed(model, batches, done):
 ONES, ZEROS = torch.ones(2, 4), torch.zeros(2, 4)
 
 
-def test_the_guard_raises_at_the_end_of_the_forward_in_which_it_happened():
+def test_guard_raises_at_the_end_of_the_forward_in_which_it_happened():
     model, reached = dividing(), []
 
     with pytest.raises(AssertionError, match="1: Quotient: output has nans"), overflow_guard(model):
@@ -55,7 +55,7 @@ def test_the_guard_raises_at_the_end_of_the_forward_in_which_it_happened():
     assert reached == [0]
 
 
-def test_a_fault_that_the_block_handles_is_not_raised_again():
+def test_fault_that_the_block_handles_is_not_raised_again():
     model = dividing()
 
     with overflow_guard(model) as guard:
@@ -69,7 +69,7 @@ def test_a_fault_that_the_block_handles_is_not_raised_again():
     assert guard.fault.frame.forward == 2
 
 
-def test_a_guard_in_which_nothing_ran_fails():
+def test_guard_in_which_nothing_ran_fails():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(network()):
         pass
 
@@ -78,7 +78,7 @@ def test_a_guard_in_which_nothing_ran_fails():
     )
 
 
-def test_a_guard_that_ignores_every_module_checked_nothing():
+def test_guard_that_ignores_every_module_checked_nothing():
     told = "overflow_guard checked nothing: no floating-point tensor with values was seen outside ignore=."
     model = dividing()
 
@@ -86,7 +86,7 @@ def test_a_guard_that_ignores_every_module_checked_nothing():
         model(ZEROS)
 
 
-def test_a_guard_is_for_one_block():
+def test_guard_is_for_one_block():
     model = network()
     guard = overflow_guard(model)
     with guard:
@@ -113,7 +113,7 @@ def test_hooks_are_gone_whatever_happened(x):
     assert hooks_of(model) == 0
 
 
-def test_the_output_is_the_models_own():
+def test_output_is_the_models_own():
     model = network()
     expected = model(ONES)
 
@@ -123,7 +123,7 @@ def test_the_output_is_the_models_own():
     assert torch.equal(actual, expected)
 
 
-def test_the_signature_names_every_argument():
+def test_signature_names_every_argument():
     names = list(signature(overflow_guard).parameters)
 
     assert names == ["model", *(item.name for item in fields(OverflowSettings))]
@@ -142,14 +142,14 @@ def test_the_signature_names_every_argument():
         ("ignore", [3], 'a glob of module paths or several, such as "lm_head" or ("**.router", "lm_head")'),
     ],
 )
-def test_a_value_that_an_argument_cannot_have_is_refused(argument, value, wanted):
+def test_value_that_an_argument_cannot_have_is_refused(argument, value, wanted):
     with pytest.raises(TFDebugError) as caught:
         overflow_guard(network(), **{argument: value})
 
     assert str(caught.value) == f"overflow_guard: {argument}={value!r} is not {wanted}."
 
 
-def test_the_error_carries_the_fault_and_the_guard_keeps_it():
+def test_error_carries_the_fault_and_the_guard_keeps_it():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model := dividing()) as guard:
         model(ZEROS)
 
@@ -157,7 +157,7 @@ def test_the_error_carries_the_fault_and_the_guard_keeps_it():
     assert (guard.fault.owner, guard.fault.kind) == ("1", "module")
 
 
-def test_the_error_of_too_little_headroom_carries_the_tightest_modules():
+def test_error_of_too_little_headroom_carries_the_tightest_modules():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model := network(), dtype="float16") as guard:
         model(ONES * 1e6)
 
@@ -166,7 +166,7 @@ def test_the_error_of_too_little_headroom_carries_the_tightest_modules():
     assert caught.value.tightest[0].ratio < 1
 
 
-def test_a_dtype_may_be_given_as_torch_names_it():
+def test_dtype_may_be_given_as_torch_names_it():
     model = network()
     with overflow_guard(model, dtype=torch.float16) as guard:
         model(ONES)
@@ -270,7 +270,7 @@ def test_tensors_without_values_or_reductions_are_skipped_and_counted():
     assert guard.skipped == {"float8_e4m3fn": 2, "meta": 2, "quantized": 2, "torch.sparse_coo": 2}
 
 
-def test_a_model_on_the_meta_device_has_nothing_to_check():
+def test_model_on_the_meta_device_has_nothing_to_check():
     model = network().to("meta")
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
@@ -283,7 +283,7 @@ def test_a_model_on_the_meta_device_has_nothing_to_check():
     ]
 
 
-def test_a_compiled_model_shows_its_own_inputs_and_outputs_and_says_so():
+def test_compiled_model_shows_its_own_inputs_and_outputs_and_says_so():
     compiled = torch.compile(dividing(), backend="eager", fullgraph=True)
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(compiled):
@@ -294,7 +294,7 @@ def test_a_compiled_model_shows_its_own_inputs_and_outputs_and_says_so():
 
 
 @pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 refuses it in words of its own")
-def test_a_model_that_is_compiled_in_one_graph_while_it_is_watched_is_refused_with_the_reason():
+def test_model_compiled_in_one_graph_under_watch_is_refused_with_the_reason():
     model = network()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
 
@@ -307,7 +307,7 @@ def test_a_model_that_is_compiled_in_one_graph_while_it_is_watched_is_refused_wi
     assert guard.forwards == 1
 
 
-def test_a_model_compiled_in_place_shows_its_own_inputs_and_outputs_and_says_so():
+def test_model_compiled_in_place_shows_its_own_inputs_and_outputs_and_says_so():
     model = dividing()
     model.compile(backend="eager", fullgraph=True)
 

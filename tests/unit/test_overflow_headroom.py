@@ -35,7 +35,7 @@ def verdict(model, x, **settings):
 
 
 @pytest.mark.parametrize("factor", [7e4, 4e4, -4e4])
-def test_a_float32_run_predicts_the_overflow_of_float16(factor):
+def test_float32_run_predicts_the_overflow_of_float16(factor):
     model, x = nn.Sequential(nn.Identity(), Scale(factor)), torch.ones(1, 4)
 
     message = verdict(model, x, dtype="float16", headroom=2.0)
@@ -48,19 +48,19 @@ def test_a_float32_run_predicts_the_overflow_of_float16(factor):
     assert why == f"  Its output reaches {abs(factor):.2e}, and float16 ends at 6.55e+04."
 
 
-def test_a_dtype_alone_asks_for_a_headroom_of_one():
+def test_dtype_alone_asks_for_a_headroom_of_one():
     assert verdict(Scale(6e4), torch.ones(1, 4), dtype="float16") is None
     assert "less than 1\n" in verdict(Scale(7e4), torch.ones(1, 4), dtype="float16")
 
 
-def test_a_headroom_alone_is_over_the_dtype_of_each_tensor():
+def test_headroom_alone_is_over_the_dtype_of_each_tensor():
     half, single = torch.ones(1, 4, dtype=torch.float16), torch.ones(1, 4)
 
     assert verdict(Scale(4e4), single, headroom=2.0) is None
     assert "for float16, less than 2" in verdict(Scale(4e4), half, headroom=2.0)
 
 
-def test_the_ten_tightest_modules_are_listed_tightest_first():
+def test_ten_tightest_modules_are_listed_tightest_first():
     model = nn.Sequential(*(Scale(10.0) for _ in range(12)))
 
     lines = verdict(model, torch.full((1, 4), 1e-6), dtype="float16", headroom=2.0).splitlines()
@@ -73,7 +73,7 @@ def test_the_ten_tightest_modules_are_listed_tightest_first():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_an_overflow_that_a_norm_absorbs_is_seen_from_its_square(dtype):
+def test_overflow_that_a_norm_absorbs_is_seen_from_its_square(dtype):
     """The square of 300 is 9e4, so the variance of float16 is inf, and the output is 0: finite, and wrong."""
     x = torch.full((1, 4), 300.0, dtype=dtype)
     model = nn.Sequential(nn.Identity(), VarianceNorm())
@@ -90,7 +90,7 @@ def test_an_overflow_that_a_norm_absorbs_is_seen_from_its_square(dtype):
     )
 
 
-def test_a_norm_that_computes_in_float32_by_its_own_source_absorbs_nothing():
+def test_norm_that_computes_in_float32_by_its_own_source_absorbs_nothing():
     x = torch.full((1, 4), 300.0)
 
     assert verdict(nn.Sequential(LlamaRMSNorm(4)), x, dtype="float16") is None
@@ -100,13 +100,13 @@ def test_modules_that_do_not_square_are_not_held_to_a_square():
     assert verdict(nn.Sequential(Scale(1.0)), torch.full((1, 4), 300.0), dtype="float16") is None
 
 
-def test_an_ignored_module_is_not_held_to_headroom():
+def test_ignored_module_is_not_held_to_headroom():
     model = nn.Sequential(nn.Sequential(VarianceNorm()), nn.Identity())
 
     assert verdict(model, torch.full((1, 4), 300.0), dtype="float16", ignore="*.0") is None
 
 
-def test_the_guard_tells_the_tightest_modules_when_nothing_fails():
+def test_guard_tells_the_tightest_modules_when_nothing_fails():
     with overflow_guard(nn.Sequential(Scale(2.0), Scale(3.0)), dtype="float16") as guard:
         guard._hooks.recorder.model(torch.ones(1, 4))
 

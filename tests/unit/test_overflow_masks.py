@@ -63,7 +63,7 @@ def test_scores_that_are_minus_infinity_only_where_the_mask_hides_are_no_fault(i
         guard._hooks.recorder.model(SCORES, mask)
 
 
-def test_a_frame_says_that_its_minus_infinity_is_the_masks():
+def test_frame_says_that_its_minus_infinity_is_the_masks():
     class Late(nn.Module):
         def __init__(self):
             super().__init__()
@@ -100,7 +100,7 @@ def test_nothing_else_is_excused_by_a_mask(place, value):
 
 @pytest.mark.parametrize("is_on_device", [False, True])
 @pytest.mark.parametrize("mask", [torch.ones(2, 4, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.bool)])
-def test_a_mask_of_one_value_hides_nothing(mask, is_on_device, monkeypatch):
+def test_mask_of_one_value_hides_nothing(mask, is_on_device, monkeypatch):
     class Lowers(nn.Module):
         def forward(self, scores, mask):
             return scores - INF
@@ -114,7 +114,7 @@ def test_a_mask_of_one_value_hides_nothing(mask, is_on_device, monkeypatch):
     assert tensor_place(caught.value.fault.frame) == "< [0] inner: Lowers: output"
 
 
-def test_a_mask_with_nan_is_a_fault():
+def test_mask_with_nan_is_a_fault():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Scores(Adds())) as guard:
         guard._hooks.recorder.model(SCORES, ADDITIVE * 0)
 
@@ -165,5 +165,5 @@ def test_modules_and_parameters_that_hold_a_mask_are_known_by_their_last_word(na
     ("mask", "expected"),
     [(PADDING, False), (PADDING * 0, True), (ADDITIVE, False), (ADDITIVE[..., :1, 1:], True), (torch.zeros(3), False)],
 )
-def test_a_row_that_hides_everything_is_recognised(mask, expected):
+def test_row_that_hides_everything_is_recognised(mask, expected):
     assert has_masked_row(mask) is expected

@@ -65,7 +65,7 @@ def report_of(model, **settings):
     return str(caught.value)
 
 
-def test_a_float16_t5_that_overflows_in_wo_is_reported_at_wo():
+def test_float16_t5_that_overflows_in_wo_is_reported_at_wo():
     with pytest.raises(ActivationOverflowError) as caught:
         run(scaled_t5(wi_1=100, wo=2000))
     [hint] = caught.value.fault.hints
@@ -77,7 +77,7 @@ def test_a_float16_t5_that_overflows_in_wo_is_reported_at_wo():
     assert hint.endswith(": compute this part in bfloat16 or float32, or scale the values down before it.")
 
 
-def test_a_float16_t5_that_overflows_in_the_gated_product_is_reported_in_that_glue():
+def test_float16_t5_that_overflows_in_the_gated_product_is_reported_in_that_glue():
     report = report_of(scaled_t5(wi_1=2000, wo=1))
 
     dropout = WO.replace("wo", "dropout")
@@ -97,7 +97,7 @@ def test_a_float16_t5_that_overflows_in_the_gated_product_is_reported_in_that_gl
         "decoder.block.2.layer.0.SelfAttention.o",
     ],
 )
-def test_the_module_that_transformers_names_is_the_one_that_is_named_here(path, capsys):
+def test_module_that_transformers_names_is_the_one_that_is_named_here(path, capsys):
     model = t5().half()
     with torch.no_grad():
         model.get_submodule(path).weight.copy_(torch.sign(model.get_submodule(path).weight) * 6e4)
@@ -152,7 +152,7 @@ def test_gemma3_with_large_activations_fails_for_float16_from_a_float32_run():
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_an_additive_mask_of_minus_infinity_is_no_fault(attention):
+def test_additive_mask_of_minus_infinity_is_no_fault(attention):
     model = llama(attn_implementation=attention)
     mask = torch.triu(torch.full((7, 7), float("-inf")), 1).expand(2, 1, 7, 7)
 
@@ -162,7 +162,7 @@ def test_an_additive_mask_of_minus_infinity_is_no_fault(attention):
     assert guard.tightest[0].ratio > 1000
 
 
-def test_a_mask_row_that_hides_everything_is_reported_with_that_hint():
+def test_mask_row_that_hides_everything_is_reported_with_that_hint():
     model = llama(attn_implementation="eager")
     mask = torch.triu(torch.full((7, 7), float("-inf")), 1).repeat(2, 1, 1, 1)
     mask[0, 0, 2] = float("-inf")
@@ -174,7 +174,7 @@ def test_a_mask_row_that_hides_everything_is_reported_with_that_hint():
     assert caught.value.fault.hints == ["A row of the mask hides every position: the softmax over it is nan."]
 
 
-def test_a_mask_of_ones_over_a_single_token_hides_no_overflow():
+def test_mask_of_ones_over_a_single_token_hides_no_overflow():
     model = llama(mlp_bias=True)
     with torch.no_grad():
         for layer in model.model.layers:
@@ -188,7 +188,7 @@ def test_a_mask_of_ones_over_a_single_token_hides_no_overflow():
     assert caught.value.fault.kind == "glue"
 
 
-def test_a_model_for_masked_words_is_no_mask():
+def test_model_for_masked_words_is_no_mask():
     class ForcedMaskedLM(BertForMaskedLM):
         def forward(self, *args, **kwargs):
             output = super().forward(*args, **kwargs)
@@ -206,7 +206,7 @@ def test_a_model_for_masked_words_is_no_mask():
     assert "Not finite: 14 / 896 elements (1.6%), first at index (0, 0, 3)." in str(caught.value)
 
 
-def test_a_mask_token_that_is_not_a_number_is_a_fault():
+def test_mask_token_that_is_not_a_number_is_a_fault():
     config = ViTConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, image_size=32)
     model = ViTForMaskedImageModeling(config).eval()
     with torch.no_grad():
@@ -262,7 +262,7 @@ def test_infinities_that_a_model_writes_itself_are_named_with_the_way_to_ignore_
     assert "If such a value is meant, name the module in ignore=." in str(caught.value)
 
 
-def test_the_lowest_number_of_float32_as_a_mask_does_not_count_against_float16():
+def test_lowest_number_of_float32_as_a_mask_does_not_count_against_float16():
     guard = run(t5(), dtype="float16", headroom=2.0)
 
     assert guard.tightest[0].ratio > 100
@@ -291,7 +291,7 @@ def test_logits_in_a_model_output_are_judged():
     assert "Not finite: 14 / 896 elements (1.6%), first at index (0, 0, 3)." in str(caught.value)
 
 
-def test_the_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
+def test_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
     model = llama()
     model.model.layers[0].mlp.act_fn = SquareRoot()
 
@@ -308,7 +308,7 @@ def test_the_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
     )
 
 
-def test_a_loss_that_is_scaled_too_far_is_named_as_what_follows_the_model():
+def test_loss_that_is_scaled_too_far_is_named_as_what_follows_the_model():
     model, scaler = llama(), torch.amp.GradScaler("cpu", init_scale=2.0**40)
 
     def train():
@@ -334,7 +334,7 @@ def test_generate_is_watched_step_by_step():
 
 
 @pytest.mark.parametrize("leaves", [KeyboardInterrupt, pytest.skip.Exception, ValueError])
-def test_a_forward_that_was_interrupted_does_not_blind_the_watch(leaves):
+def test_forward_that_was_interrupted_does_not_blind_the_watch(leaves):
     class Activation(nn.Module):
         is_interrupted = True
 

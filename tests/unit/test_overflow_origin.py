@@ -64,7 +64,7 @@ def x():
     return torch.randn(2, 4)
 
 
-def test_a_module_with_finite_inputs_and_an_output_that_is_not_is_the_origin():
+def test_module_with_finite_inputs_and_an_output_that_is_not_is_the_origin():
     model = nn.Sequential(nn.Linear(4, 4), Exploding(), nn.Linear(4, 4))
 
     report = fault_of(model, x())
@@ -176,7 +176,7 @@ def test_nans_and_infs_are_told_apart():
     assert "Finite elements: abs_min= " in report
 
 
-def test_a_parameter_that_is_not_finite_is_found_before_it_is_used():
+def test_parameter_that_is_not_finite_is_found_before_it_is_used():
     model = nn.Sequential(nn.Linear(4, 4), nn.Embedding(9, 4))
     with torch.no_grad():
         model[1].weight[7] = float("nan")
@@ -190,7 +190,7 @@ def test_a_parameter_that_is_not_finite_is_found_before_it_is_used():
     assert "Not finite: 4 / 36 elements (11.1%), first at index (7, 0)." in report
 
 
-def test_a_buffer_that_is_not_finite_is_told_when_its_module_is_the_culprit():
+def test_buffer_that_is_not_finite_is_told_when_its_module_is_the_culprit():
     model = nn.Sequential(nn.BatchNorm1d(4).eval())
     model[0].running_mean[2] = INF
 
@@ -218,7 +218,7 @@ def test_parameters_are_read_once_and_not_at_every_forward(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_an_input_that_is_changed_in_place_is_judged_as_it_was(mode):
+def test_input_that_is_changed_in_place_is_judged_as_it_was(mode):
     """Inference tensors have no count of writes: they are read each time."""
     model = nn.Sequential(nn.Linear(4, 4), Lambda(lambda value: value.mul_(INF)))
 
@@ -229,7 +229,7 @@ def test_an_input_that_is_changed_in_place_is_judged_as_it_was(mode):
     assert "abs_max=      inf > " not in report
 
 
-def test_the_number_in_brackets_counts_forwards():
+def test_number_in_brackets_counts_forwards():
     model = nn.Sequential(Lambda(lambda value: value / value.clamp(max=0.5)))
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
@@ -239,14 +239,14 @@ def test_the_number_in_brackets_counts_forwards():
     assert "abs_max= 2.00e+00 > [1] 0: Lambda: input[0]" in str(caught.value)
 
 
-def test_an_ignored_module_and_what_its_values_flow_into_are_no_fault():
+def test_ignored_module_and_what_its_values_flow_into_are_no_fault():
     model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), Lambda(lambda value: value - INF)), nn.Softplus())
 
     with overflow_guard(model, ignore="0.1"):
         model(x())
 
 
-def test_an_ignored_module_does_not_hide_a_fault_elsewhere():
+def test_ignored_module_does_not_hide_a_fault_elsewhere():
     class Router(nn.Module):
         def __init__(self):
             super().__init__()
@@ -260,7 +260,7 @@ def test_an_ignored_module_does_not_hide_a_fault_elsewhere():
     assert headline(fault_of(Router(), x(), settings={"ignore": ("*router",)})).startswith("< [0] expert: Exploding")
 
 
-def test_a_forward_that_raises_after_the_overflow_keeps_its_exception_and_carries_the_report():
+def test_forward_that_raises_after_the_overflow_keeps_its_exception_and_carries_the_report():
     def fails(_):
         raise ValueError("my own")
 

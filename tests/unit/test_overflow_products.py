@@ -52,7 +52,7 @@ def guarded(model, scale):
 @pytest.mark.parametrize(
     ("model", "scale", "name"), [(LateScale(), 900, "linear"), (pytest_tfdebug.fill(Scores()), 150, "matmul")]
 )
-def test_a_product_before_a_late_scale_leaves_no_room(model, scale, name):
+def test_product_before_a_late_scale_leaves_no_room(model, scale, name):
     assert not model.half()(hidden(scale).half()).isfinite().all()
 
     with pytest.raises(ActivationOverflowError) as caught:
@@ -64,11 +64,11 @@ def test_a_product_before_a_late_scale_leaves_no_room(model, scale, name):
     guarded(model, 1)
 
 
-def test_a_forward_that_widens_itself_has_room():
+def test_forward_that_widens_itself_has_room():
     guarded(pytest_tfdebug.fill(Widened()), 150)
 
 
-def test_a_model_of_transformers_with_ordinary_scores_has_room():
+def test_model_of_transformers_with_ordinary_scores_has_room():
     config = LlamaConfig(
         vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
     )
@@ -79,7 +79,7 @@ def test_a_model_of_transformers_with_ordinary_scores_has_room():
         model(torch.arange(20).view(2, 10))
 
 
-def test_a_forward_that_raises_leaves_no_mode_behind():
+def test_forward_that_raises_leaves_no_mode_behind():
     model = LateScale()
 
     with pytest.raises(RuntimeError, match="shapes"), overflow_guard(model, dtype="float16"):

@@ -35,7 +35,7 @@ def frame(name, class_name, direction, leaf, value):
     return Frame(0, f"{DENSE}.{name}", class_name, direction, leaf, extremes)
 
 
-def test_the_report_has_the_documented_form_to_the_letter():
+def test_report_has_the_documented_form_to_the_letter():
     frames = (
         frame("dropout", "Dropout", "input", "[0]", 16200.0),
         frame("dropout", "Dropout", "output", "", 18000.0),
@@ -72,7 +72,7 @@ def test_forty_frames_are_listed_in_the_order_in_which_modules_end():
 
 
 @pytest.mark.parametrize("frames", [1, 7, 1000])
-def test_the_number_of_frames_is_the_users(frames):
+def test_number_of_frames_is_the_users(frames):
     model = scaled_t5()
     expected = lines_from_plain_hooks(model)[-frames:]
 
@@ -83,7 +83,7 @@ def test_the_number_of_frames_is_the_users(frames):
     assert lines[-len(expected) - 1 :] == [f"last {len(expected)} frames:", *expected]
 
 
-def test_the_readme_shows_this_report():
+def test_readme_shows_this_report():
     """Its digits are those of one machine; its words are held to here."""
     readme = (Path(__file__).parents[2] / "docs/overflow.md").read_text(encoding="utf-8")
     shown = next(block for block in readme.split("```\n") if "last 3 frames:" in block)
@@ -101,7 +101,7 @@ def without_digits(report):
     return re.sub(r"(?<=modeling_t5\.py:)\d+|\d\.\d\de[+-]\d\d|\d+(?= / 448)|\(\S+%\)", "#", report)
 
 
-def test_a_note_stands_behind_its_frame():
+def test_note_stands_behind_its_frame():
     masked = Frame(2, "attn", "Attention", "input", "['mask']", Extremes("float32", -float("inf"), 0.0, note="a mask"))
 
     assert frame_line(masked) == "abs_max=      inf > [2] attn: Attention: input['mask'] (a mask)"

@@ -29,7 +29,7 @@ def watch_of(body):
     return watch
 
 
-def test_a_part_of_a_known_model_keeps_its_path():
+def test_part_of_a_known_model_keeps_its_path():
     model = nn.Sequential(nn.Identity(), nn.Sequential(nn.Identity(), Divides()))
 
     def body():
@@ -51,7 +51,7 @@ def test_modules_that_a_model_adds_between_its_forwards_are_watched():
     assert "< [1] 1: Spoils: output has infs" in str(watch_of(body).verdict())
 
 
-def test_a_call_is_seen_once_whatever_else_is_hooked():
+def test_call_is_seen_once_whatever_else_is_hooked():
     inner = nn.Sequential(nn.Linear(4, 4))
     outer = nn.Sequential(inner, nn.ReLU())
 

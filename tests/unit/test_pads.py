@@ -38,7 +38,7 @@ def compared(reference, port, given=(IDS, MASK), own=(IDS, MASK)):
     return pytest_tfdebug.compare(pytest_tfdebug.trace(reference, *given), pytest_tfdebug.trace(port.eval(), *own))
 
 
-def test_the_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(reference, wrong):
+def test_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(reference, wrong):
     report = compared(reference, wrong)
 
     source = report.culprit.source
@@ -46,7 +46,7 @@ def test_the_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pa
     assert report.notes[0] == "This is about the rows without padding (1 of 2), which differ as well."
 
 
-def test_a_difference_at_pads_alone_says_how_to_leave_them_out(reference):
+def test_difference_at_pads_alone_says_how_to_leave_them_out(reference):
     report = compared(reference, Port(reference))
 
     source = report.culprit.source
@@ -56,7 +56,7 @@ def test_a_difference_at_pads_alone_says_how_to_leave_them_out(reference):
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(3, 5)], ids=["more tokens than rows", "as many"])
-def test_a_port_that_takes_tokens_before_rows_is_explained_with_padding(reference, wrong, part):
+def test_port_that_takes_tokens_before_rows_is_explained_with_padding(reference, wrong, part):
     given = IDS[:, part], MASK[:, part]
 
     report = compared(reference, TokensFirst(wrong), given, [each.T for each in given])
@@ -65,7 +65,7 @@ def test_a_port_that_takes_tokens_before_rows_is_explained_with_padding(referenc
     assert not any(note.startswith("This is about") for note in report.notes)
 
 
-def test_a_model_that_has_changed_since_is_not_run_on_a_part(reference, wrong):
+def test_model_that_has_changed_since_is_not_run_on_a_part(reference, wrong):
     expected = pytest_tfdebug.trace(reference, IDS, MASK)
     actual = pytest_tfdebug.trace(wrong, IDS, MASK)
     torch.nn.init.zeros_(reference.head.weight)
@@ -95,7 +95,7 @@ class Pooled(Alike):
         return self.reference(ids, mask)[:, -1], self.scale * 1
 
 
-def test_an_output_that_no_output_of_the_port_is_is_none_of_a_part_either(reference):
+def test_output_that_no_output_of_the_port_is_is_none_of_a_part_either(reference):
     model = Alike(reference)
 
     report = compared(model.eval(), Pooled(reference))
@@ -108,7 +108,7 @@ def encoder():
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
-def test_a_mask_that_may_be_of_pads_or_of_tokens_says_nothing():
+def test_mask_that_may_be_of_pads_or_of_tokens_says_nothing():
     torch.manual_seed(0)
     right, wrong = (encoder() for _ in range(2))
     wrong.load_state_dict(right.state_dict())
@@ -122,7 +122,7 @@ def test_a_mask_that_may_be_of_pads_or_of_tokens_says_nothing():
     assert report.culprit.path.startswith("layers.1")
 
 
-def test_a_part_is_recorded_as_the_whole_was(reference):
+def test_part_is_recorded_as_the_whole_was(reference):
     expected = pytest_tfdebug.trace(reference, IDS, MASK, exclude="o")
     nn.init.zeros_(reference.o.weight)
 

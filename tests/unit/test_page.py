@@ -21,7 +21,7 @@ def as_read(check):
     return read_checks([json.loads(json.dumps(check.to_dict()))])[0]
 
 
-def test_a_page_asks_for_nothing_from_a_network():
+def test_page_asks_for_nothing_from_a_network():
     check = as_read(record(culprit=CulpritRecord("inner", "module", SourceRange("/a/model.py", 3, 4), "", "Linear")))
 
     for page in (render_check(check), render_index([card(check)], RUN)):
@@ -62,11 +62,11 @@ def test_values_that_are_the_same_stand_in_one_row():
     assert [re.findall(r'id="(\w+)"', row) for row in rows[1:]] == [["v1", "r5"], ["v2"], ["r6"], ["v3", "r7"]]
 
 
-def test_the_index_shows_the_command_as_it_is_typed():
+def test_index_shows_the_command_as_it_is_typed():
     assert "pytest &#39;tests/a b.py&#39;" in render_index([], RUN)
 
 
-def test_an_issue_holds_answer_lines_and_command():
+def test_issue_holds_answer_lines_and_command():
     source = SourceText(
         "/home/me/model.py", 2, ("def forward(self, x):", "    return x + 1"), SourceRange("model.py", 3, 3)
     )
@@ -93,7 +93,7 @@ def test_rules_that_were_tried_can_be_copied_as_an_argument():
     assert argument == 'rename={"blocks.*": "model.layers.*", "head": "lm_head"}'
 
 
-def test_an_annotation_escapes_what_github_reads(tmp_path):
+def test_annotation_escapes_what_github_reads(tmp_path):
     file = tmp_path / "a,b:c.py"
     file.write_text("")
     check = record(
@@ -108,7 +108,7 @@ def test_an_annotation_escapes_what_github_reads(tmp_path):
     assert line.endswith("::50%25 off%0Aor more")
 
 
-def test_an_annotation_has_no_place_where_none_is_in_the_repository(tmp_path):
+def test_annotation_has_no_place_where_none_is_in_the_repository(tmp_path):
     check = record(culprit=CulpritRecord("x", "glue", SourceRange("/elsewhere/model.py", 2, 3), "", "X"))
 
     assert annotation(check, str(tmp_path)).startswith("::error title=")

@@ -55,7 +55,7 @@ def test_calls_of_other_threads_are_paired_by_path():
     assert partners(expected, actual) == [("R", 0), ("right", 0), ("left", 0)]
 
 
-def test_a_module_that_one_side_shares_is_paired_within_its_caller():
+def test_module_that_one_side_shares_is_paired_within_its_caller():
     expected = calls(("R", None), ("enc", 0), ("shared", 1), ("dec", 0), ("shared", 3))
     actual = calls(("P", None), ("enc", 0), ("enc.embed", 1), ("dec", 0), ("dec.embed", 3))
     aliases = {"shared": ("enc.embed", "dec.embed")}
@@ -90,7 +90,7 @@ def test_of_several_calls_the_first_that_was_given_the_same_is_taken():
     assert [call.call for call in chosen] == [1, 2]
 
 
-def test_a_call_that_was_given_out_in_doubt_is_given_to_one_that_is_sure():
+def test_call_that_was_given_out_in_doubt_is_given_to_one_that_is_sure():
     expected = calls(("R", None), ("a", 0))
     pairing = CallPairing(expected, {}, {}, str)
     root, first, second, third = calls(("P", None), ("a", 0), ("a", 0), ("a", 0))
@@ -115,7 +115,7 @@ def test_inputs_are_paired_by_place_and_by_parameter_name():
     assert found == [("[0]", "['hidden']"), ("[1][0]", "['mask'][0]"), ("['k']", None)]
 
 
-def test_a_parameter_s_name_goes_before_its_place():
+def test_parameter_s_name_goes_before_its_place():
     one, other = Call(0, "a", "M", 0, None, 0), Call(0, "a", "M", 0, None, 0)
     one.parameters, other.parameters = ("x", "mask"), ("hidden", "position", "mask")
 
@@ -124,7 +124,7 @@ def test_a_parameter_s_name_goes_before_its_place():
     assert found == [("[0]", "[0]"), ("[1]", "[2]"), (None, "[1]")]
 
 
-def test_a_forward_takes_what_it_has_a_parameter_for():
+def test_forward_takes_what_it_has_a_parameter_for():
     call, other, unknown = (Call(0, "a", "M", 0, None, 0) for _ in range(3))
     call.parameters, other.parameters = ("x", "mask"), ("x", "position", "mask")
 
@@ -201,7 +201,7 @@ def test_several_outputs_of_other_names_stand_beside_those_that_they_equal():
     assert more == [("[1]", ".last"), ("[0]", None), ("[2]", None), (None, ".scale")]
 
 
-def test_a_mask_is_not_held_to_hidden_states_in_its_place():
+def test_mask_is_not_held_to_hidden_states_in_its_place():
     mask = TensorRecord("[1]", (), "bool", None)
 
     found = names(pair_outputs([leaf("[0]"), mask], [leaf("[0]"), leaf("[1]")], lambda *_: 0.0))

@@ -48,7 +48,7 @@ def report():
     return report_of(lambda port: port.layers[7].up.bias.add_(1))
 
 
-def test_the_report_of_a_deep_model_is_under_40_lines_of_at_most_120_columns(report):
+def test_report_of_a_deep_model_is_under_40_lines_of_at_most_120_columns(report):
     lines = str(report).splitlines()
 
     assert len(lines) < 40
@@ -72,7 +72,7 @@ def test_it_is_wherever_the_culprit_stands(place):
     assert f"{place} " in str(report).partition("Drift")[2]
 
 
-def test_the_culprit_comes_first_then_the_facts_then_the_drift(report):
+def test_culprit_comes_first_then_the_facts_then_the_drift(report):
     text = str(report).splitlines()
 
     assert text[0].startswith("test_parity_report.py:")
@@ -92,7 +92,7 @@ def test_the_culprit_comes_first_then_the_facts_then_the_drift(report):
     assert text[8].split() == ["output", "of", "relative", "L2", "max", "abs"]
 
 
-def test_the_drift_shows_the_culprit_s_neighbours_and_the_layers_after_it(report):
+def test_drift_shows_the_culprit_s_neighbours_and_the_layers_after_it(report):
     drift = str(report).partition("Drift")[2].splitlines()[2:]
     rows = {line.split()[0]: line for line in drift}
 
@@ -110,7 +110,7 @@ def test_the_drift_shows_the_culprit_s_neighbours_and_the_layers_after_it(report
         (lambda y: (y, y.double()), "dtype "),
     ],
 )
-def test_the_drift_of_a_call_is_that_of_the_output_that_fails(change, told):
+def test_drift_of_a_call_is_that_of_the_output_that_fails(change, told):
     class Router(nn.Module):
         def __init__(self, change):
             super().__init__()
@@ -158,7 +158,7 @@ def test_notes_and_facts_stand_at_the_end(report):
     assert lines[-2:] == ["  Note: Something was seen.", "  Golden: here"]
 
 
-def test_a_report_without_divergence_says_how_the_output_was_compared():
+def test_report_without_divergence_says_how_the_output_was_compared():
     report = report_of(lambda port: None, depth=2)
 
     assert str(report).splitlines() == [
@@ -168,7 +168,7 @@ def test_a_report_without_divergence_says_how_the_output_was_compared():
     assert report.ok
 
 
-def test_a_shape_a_dtype_and_non_finite_values_are_told():
+def test_shape_a_dtype_and_non_finite_values_are_told():
     class Cast(nn.Module):
         def __init__(self, change):
             super().__init__()
@@ -186,7 +186,7 @@ def test_a_shape_a_dtype_and_non_finite_values_are_told():
     assert "Greatest absolute difference: inf at index (0, 0)" in text(lambda x: x / 0)
 
 
-def test_the_frame_has_a_row_for_each_tensor(report):
+def test_frame_has_a_row_for_each_tensor(report):
     frame = report.to_dataframe()
 
     wrong = frame[~frame["ok"]]

@@ -23,7 +23,7 @@ def port(forward):
         lambda self, input_ids=None, **kwargs: ...,
     ],
 )
-def test_a_port_that_takes_the_inputs_is_called_like_its_reference(forward):
+def test_port_that_takes_the_inputs_is_called_like_its_reference(forward):
     called = port_call(port(forward), (), {"input_ids": IDS, "attention_mask": MASK})
 
     assert (called.args, list(called.kwargs), called.names, called.note) == (
@@ -66,14 +66,14 @@ def test_flags_and_none_that_the_port_does_not_know_are_left_out():
     assert called.note == "The port was called without use_cache=False, past_key_values=None."
 
 
-def test_a_port_with_keywords_of_any_name_gets_the_flags():
+def test_port_with_keywords_of_any_name_gets_the_flags():
     called = port_call(port(lambda self, ids, **kwargs: ...), (), {"input_ids": IDS, "use_cache": False})
 
     assert called.kwargs == {"ids": IDS, "use_cache": False}
     assert called.note == "The port was called as ids=input_ids."
 
 
-def test_a_positional_only_parameter_is_given_by_its_place():
+def test_positional_only_parameter_is_given_by_its_place():
     def forward(self, ids, /, mask):
         del self, ids, mask
 
@@ -100,7 +100,7 @@ def test_all_inputs_that_the_port_seems_to_take_are_asked_for(args, kwargs):
     assert str(caught.value).endswith('port_inputs={"tokens": ..., "mask": ...}')
 
 
-def test_a_parameter_that_was_left_out_is_known_by_the_references_input():
+def test_parameter_that_was_left_out_is_known_by_the_references_input():
     hides = torch.tensor([[0, 1, 1, 1]])
 
     def lacking(mask, port_inputs, **kwargs):

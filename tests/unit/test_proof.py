@@ -59,7 +59,7 @@ def report_on_bug(name):
         ("t5-gate-and-up-swapped", "wi_0.weight and encoder.block.0.layer.1.DenseReluDense.wi_1.weight exchanged"),
     ],
 )
-def test_a_change_that_mends_every_output_is_told(bug, sentence):
+def test_change_that_mends_every_output_is_told(bug, sentence):
     report = report_on_bug(bug)
 
     assert report.culprit is not None
@@ -77,7 +77,7 @@ def test_a_change_that_mends_every_output_is_told(bug, sentence):
         ("llama-final-norm-skipped", "model.norm, called at modeling_llama.py:"),
     ],
 )
-def test_a_step_that_is_missing_is_left_out_of_the_reference(bug, sentence):
+def test_step_that_is_missing_is_left_out_of_the_reference(bug, sentence):
     culprit = report_on_bug(bug).culprit
 
     assert culprit.proved.startswith(f"your port lacks {sentence}")
@@ -109,7 +109,7 @@ def test_steps_that_give_more_than_one_tensor_or_follow_in_other_modules_are_lef
     assert sentence in culprit.proved
 
 
-def test_a_reduction_that_is_missing_is_left_out_of_the_reference():
+def test_reduction_that_is_missing_is_left_out_of_the_reference():
     norms = edit("LlamaRMSNorm", "hidden_states.pow(2).mean(-1, keepdim=True)", "hidden_states.pow(2)")
 
     culprit = report_on("llama", norms).culprit
@@ -143,7 +143,7 @@ def test_nothing_is_proved_of_what_no_edit_makes(architecture, weight):
     assert "Proved" not in str(report)
 
 
-def test_a_scale_that_no_table_has_is_solved_for():
+def test_scale_that_no_table_has_is_solved_for():
     class Scaled(torch.nn.Module):
         def __init__(self, scale):
             super().__init__()
@@ -166,7 +166,7 @@ def test_a_scale_that_no_table_has_is_solved_for():
     assert told in culprit.proved
 
 
-def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
+def test_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
     monkeypatch.delattr(errors.logger, "debug")  # see tests/conftest.py
 
     def raising(*_given):
@@ -187,7 +187,7 @@ def test_a_search_that_raises_costs_nothing_and_is_logged(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("eps", [0.001, 0.03, 0.5])
-def test_a_number_that_the_reference_has_is_tried_before_any_other(eps):
+def test_number_that_the_reference_has_is_tried_before_any_other(eps):
     def change(model):
         model.model.layers[1].post_attention_layernorm.variance_epsilon = eps
 
@@ -213,7 +213,7 @@ def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwa
     assert not [each for each in recwarn if "nobody wrote" in str(each.message)]
 
 
-def test_a_search_ends_when_its_time_is_over(monkeypatch):
+def test_search_ends_when_its_time_is_over(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 1.0)
     seen = []
     monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.01))
@@ -280,7 +280,7 @@ class MaskedPort(torch.nn.Module):
         return self.proj(torch.bmm(weights.softmax(-1), states))
 
 
-def test_a_change_of_a_mask_proves_no_line_for_certain():
+def test_change_of_a_mask_proves_no_line_for_certain():
     torch.manual_seed(0)
     right, wrong = Masked().eval(), MaskedPort().eval()
     wrong.proj.load_state_dict(right.out.state_dict())
@@ -318,7 +318,7 @@ def test_what_takes_a_weight_is_no_other_activation(report_on_port_without_mixer
     assert "instead of model.layers.0.post_attention_layernorm" not in culprit.proved
 
 
-def test_a_step_that_the_reference_is_proved_to_do_is_missing_after_what_it_is_given(report_on_port_without_mixer):
+def test_proved_step_of_the_reference_is_missing_after_its_operand(report_on_port_without_mixer):
     lines, first = inspect.getsourcelines(Block.forward)
     before = first + next(place for place, line in enumerate(lines) if "self.attention_norm" in line)
 
@@ -428,7 +428,7 @@ def test_weights_that_were_loaded_otherwise_are_told_by_those_of_the_reference(l
     assert wrong or culprit.wrong == "uses weights in each other's place"
 
 
-def test_a_proof_goes_before_a_weight_that_another_module_holds_folded():
+def test_proof_goes_before_a_weight_that_another_module_holds_folded():
     reference = load_reference()
     with torch.no_grad():
         reference.model.norm.weight.normal_(generator=torch.Generator().manual_seed(0))
@@ -499,7 +499,7 @@ class OwnWhole(torch.nn.Module):
         ("norm", "", "normed = self.norm(x)"),
     ],
 )
-def test_a_golden_alone_tells_the_step_that_a_port_lacks(tmp_path, lacks, proved, reference):
+def test_golden_alone_tells_the_step_that_a_port_lacks(tmp_path, lacks, proved, reference):
     torch.manual_seed(0)
     right, x = Whole(), torch.randn(2, 5, 16)
     pytest_tfdebug.trace(right, x).save(tmp_path / "golden.safetensors")
@@ -568,7 +568,7 @@ class OwnNamed(OwnWhole):
 
 
 @pytest.mark.parametrize("is_port_verbose", [True, False])
-def test_an_output_of_unknown_name_may_be_any_of_its_size_in_a_proof(is_port_verbose):
+def test_output_of_unknown_name_may_be_any_of_its_size_in_a_proof(is_port_verbose):
     torch.manual_seed(0)
     right, x = Named(is_verbose=not is_port_verbose), torch.randn(2, 5, 16)
     port = OwnNamed(right, is_verbose=is_port_verbose)
@@ -596,7 +596,7 @@ class OwnScored(OwnWhole):
         return both_ways(super().forward(x))
 
 
-def test_an_output_that_shows_another_output_is_held_to_that_of_its_name():
+def test_output_that_shows_another_output_is_held_to_that_of_its_name():
     torch.manual_seed(0)
     right, x = Scored(), torch.randn(4, 5, 16)
     port = OwnScored(right, "scale")
@@ -634,7 +634,7 @@ class OwnDeep(torch.nn.Module):
         return x[:, :4]  # BUG: without the norm
 
 
-def test_a_step_whose_weights_the_port_does_not_use_is_tried_first():
+def test_step_whose_weights_the_port_does_not_use_is_tried_first():
     torch.manual_seed(0)
     right, x, mask = Deep(), torch.randn(2, 6, 16), torch.ones(2, 6)
     mask[:, 4:] = 0
@@ -707,9 +707,7 @@ class OwnStack(torch.nn.Module):
         ),
     ],
 )
-def test_what_a_port_makes_and_does_not_use_is_left_out_of_all_that_makes_it_in_the_reference(
-    lacks, here, proved, reference
-):
+def test_unused_value_of_a_port_is_left_out_of_the_reference_too(lacks, here, proved, reference):
     torch.manual_seed(0)
     right, x = Stack(), torch.randn(2, 5, 16)
 
@@ -744,7 +742,7 @@ class OwnSkipped(torch.nn.Module):
         return torch.tanh(self.inner(long).cumsum(1) + self.direct)  # BUG: times what is long
 
 
-def test_an_operand_that_is_not_used_is_told_where_it_is_used_and_not_where_it_was_copied():
+def test_unused_operand_is_told_at_its_use_and_not_at_its_copy():
     torch.manual_seed(0)
     right, x = Skipped(), torch.randn(2, 5, 16)
 
@@ -776,7 +774,7 @@ class OwnCorrelation(torch.nn.Module):
         return torch.fft.irfft(seen, n=x.shape[1], dim=1) * 0.5  # BUG: * 0.25
 
 
-def test_a_forward_with_conjugates_is_run_again_as_any_other():
+def test_forward_with_conjugates_is_run_again_as_any_other():
     torch.manual_seed(0)
     right, x = Correlation(), torch.randn(2, 6, 8)
 

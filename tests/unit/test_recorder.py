@@ -82,7 +82,7 @@ def test_inputs_and_outputs_are_those_of_the_forward():
     assert torch.equal(recorded["layers.0"].outputs[0].tensor, recorded["layers.1"].inputs[0].tensor)
 
 
-def test_a_module_called_several_times_has_a_call_for_each():
+def test_module_called_several_times_has_a_call_for_each():
     model = Calls(lambda self, x: self.lin(self.lin(self.lin(x))), lin=nn.Linear(4, 4))
 
     recorded = trace(model, X)
@@ -91,7 +91,7 @@ def test_a_module_called_several_times_has_a_call_for_each():
     assert torch.equal(recorded["lin"].outputs[0].tensor, recorded["lin#1"].inputs[0].tensor)
 
 
-def test_a_shared_module_is_known_by_every_path():
+def test_shared_module_is_known_by_every_path():
     lin = nn.Linear(4, 4)
     recorded = trace(Calls(lambda self, x: self.second(self.first(x)), first=lin, second=lin), X)
 
@@ -101,7 +101,7 @@ def test_a_shared_module_is_known_by_every_path():
 
 
 @pytest.mark.parametrize("name", ["nowhere", "first#7", "first#x", "first#"])
-def test_an_unknown_call_is_a_key_error_that_names_it(name):
+def test_unknown_call_is_a_key_error_that_names_it(name):
     recorded = trace(Calls(lambda self, x: self.first(x), first=nn.Identity()), X)
 
     if name == "first#":
@@ -127,7 +127,7 @@ def test_in_place_operations_do_not_rewrite_what_was_recorded():
     assert torch.equal(recorded["act"].outputs[0].tensor, ((expected + 1) * 2).relu())
 
 
-def test_a_forward_that_raises_passes_its_exception_on_and_leaves_no_hook():
+def test_forward_that_raises_passes_its_exception_on_and_leaves_no_hook():
     error = ValueError("the model's own")
 
     def forward(self, x):
@@ -157,7 +157,7 @@ def test_trace_leaves_no_hook_when_the_forward_raises():
     assert hooks_of(model) == [0, 0]
 
 
-def test_an_exception_that_the_parent_catches_is_the_child_s_alone():
+def test_exception_that_the_parent_catches_is_the_child_s_alone():
     def fail(self, x):
         raise KeyError("x")
 
@@ -179,7 +179,7 @@ def test_an_exception_that_the_parent_catches_is_the_child_s_alone():
     assert all(call.outputs is not None for call in recorded if call.path != "bad")
 
 
-def test_a_module_that_returns_none_while_an_exception_is_handled_has_returned():
+def test_module_that_returns_none_while_an_exception_is_handled_has_returned():
     def forward(self, x):
         try:
             {}["x"]
@@ -193,7 +193,7 @@ def test_a_module_that_returns_none_while_an_exception_is_handled_has_returned()
     assert recorded["quiet"].error is None
 
 
-def test_an_interrupt_that_the_parent_catches_does_not_move_the_calls_after_it():
+def test_interrupt_that_the_parent_catches_does_not_move_the_calls_after_it():
     class Stop(BaseException):
         pass
 
@@ -218,7 +218,7 @@ def test_outputs_without_tensors_have_no_leaves(result):
     assert recorded["Calls"].outputs == ()
 
 
-def test_a_generator_reaches_the_caller_unconsumed():
+def test_generator_reaches_the_caller_unconsumed():
     model = Calls(lambda self, x: (self.lin(x) for _ in range(2)), lin=nn.Linear(4, 4))
 
     with record(model) as recorded:
@@ -298,7 +298,7 @@ def test_lazy_modules_are_left_as_they_are_until_the_model_was_called():
     assert trace(model, X)["1"].outputs[0].shape == (2, 3)
 
 
-def test_a_compiled_model_shows_its_inputs_and_outputs_and_says_so():
+def test_compiled_model_shows_its_inputs_and_outputs_and_says_so():
     model = torch.compile(Block(), backend="eager")
 
     recorded = trace(model, X)
@@ -421,7 +421,7 @@ def test_modules_are_picked_by_level():
     assert [call.path for call in trace(model, X, level="leaves")][1:3] == ["layers.0.inner", "layers.0.act"]
 
 
-def test_a_glob_that_matches_nothing_is_an_error_with_the_nearest_path():
+def test_glob_that_matches_nothing_is_an_error_with_the_nearest_path():
     with pytest.raises(TFDebugError) as caught:
         trace(Stack(), X, include="layer.0")
     assert str(caught.value) == (
@@ -429,7 +429,7 @@ def test_a_glob_that_matches_nothing_is_an_error_with_the_nearest_path():
     )
 
 
-def test_an_unknown_level_is_an_error_with_the_valid_ones():
+def test_unknown_level_is_an_error_with_the_valid_ones():
     with pytest.raises(TFDebugError, match=r"^level='deep' is not one of all, leaves, layers.$"):
         trace(Stack(), X, level="deep")
 
@@ -442,7 +442,7 @@ def test_what_is_no_module_is_refused():
         trace(hooks_of, X)
 
 
-def test_an_option_that_is_a_parameter_of_the_model_is_not_guessed_at():
+def test_option_that_is_a_parameter_of_the_model_is_not_guessed_at():
     class Leveled(nn.Module):
         def forward(self, x, level=0):
             return x + level
@@ -458,7 +458,7 @@ def test_an_option_that_is_a_parameter_of_the_model_is_not_guessed_at():
     assert trace(Leveled(), X).calls
 
 
-def test_an_argument_whose_text_cannot_be_made_does_not_end_the_forward():
+def test_argument_whose_text_cannot_be_made_does_not_end_the_forward():
     class Shy:
         def __repr__(self):
             raise RuntimeError("not me")
@@ -498,7 +498,7 @@ def test_hooks_that_a_forward_puts_into_its_modules_do_not_stay():
     assert (len(model.inner._forward_hooks), model.is_hooked) == (0, False)
 
 
-def test_a_path_that_is_not_there_is_told_with_those_that_may_be_meant():
+def test_path_that_is_not_there_is_told_with_those_that_may_be_meant():
     model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
     recorded = trace(model, torch.ones(1, 2))
 
@@ -506,7 +506,7 @@ def test_a_path_that_is_not_there_is_told_with_those_that_may_be_meant():
         recorded["00"]
 
 
-def test_the_end_of_a_path_suggests_the_whole():
+def test_end_of_a_path_suggests_the_whole():
     class Outer(nn.Module):
         def __init__(self):
             super().__init__()
@@ -520,7 +520,7 @@ def test_the_end_of_a_path_suggests_the_whole():
         trace(Outer(), torch.ones(1, 2))["layers.1"]
 
 
-def test_a_list_in_itself_is_recorded_once(tmp_path):
+def test_list_in_itself_is_recorded_once(tmp_path):
     class Model(nn.Linear):
         def forward(self, held):
             held = [super().forward(held[0])]

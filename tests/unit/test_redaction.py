@@ -29,14 +29,14 @@ def test_no_form_is_shown_within_other_text(form, around):
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_the_value_of_a_secret_variable_is_not_shown(monkeypatch, name):
+def test_value_of_a_secret_variable_is_not_shown(monkeypatch, name):
     monkeypatch.setenv(name, "my/pass word+1")
 
     for text in ("a/my/pass word+1/b", "q=my%2Fpass%20word%2B1&x", "q=my%2Fpass+word%2B1&x", "my/pass%20word%2B1"):
         assert "pass" not in redact(text)
 
 
-def test_a_secret_variable_is_found_as_other_programs_write_it(monkeypatch):
+def test_secret_variable_is_found_as_other_programs_write_it(monkeypatch):
     value = 'pä55 wörd\'\n"second\\line"'
     monkeypatch.setenv("HUB_TOKEN", value)
 
@@ -51,7 +51,7 @@ def test_a_secret_variable_is_found_as_other_programs_write_it(monkeypatch):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="variables are no bytes on Windows")
-def test_a_secret_variable_may_hold_any_bytes(monkeypatch):
+def test_secret_variable_may_hold_any_bytes(monkeypatch):
     monkeypatch.setitem(os.environb, b"HUB_TOKEN", b"\xff\xfeabcdefgh")
 
     assert redact("refused: \udcff\udcfeabcdefgh, %FF%FEabcdefgh") == "refused: ***, ***"
@@ -68,7 +68,7 @@ def test_a_secret_variable_may_hold_any_bytes(monkeypatch):
         ("COMPASS", "north", "north"),
     ],
 )
-def test_the_value_of_another_variable_stays(monkeypatch, name, value, text):
+def test_value_of_another_variable_stays(monkeypatch, name, value, text):
     monkeypatch.setenv(name, value)
 
     assert redact(text) == text
@@ -132,7 +132,7 @@ def test_what_was_masked_stays_masked():
         assert redact(redact(form.text)) == redact(form.text)
 
 
-def test_a_value_is_redacted_by_its_key_and_by_its_form():
+def test_value_is_redacted_by_its_key_and_by_its_form():
     value = {
         "api_key": "abcdef",
         "pad_token": "[PAD]",
@@ -153,7 +153,7 @@ def test_a_value_is_redacted_by_its_key_and_by_its_form():
 @pytest.mark.parametrize(
     "name", [*VARIABLES, "x-api-key", "authToken", "X-Amz-Credential", "private_key_id", "csrftoken"]
 )
-def test_a_secret_is_known_by_its_name(name):
+def test_secret_is_known_by_its_name(name):
     assert is_secret_name(name)
 
 
@@ -199,5 +199,5 @@ def test_time_grows_with_the_length_of_the_text(part):
         "token = self.embed(ids)",
     ],
 )
-def test_a_line_of_a_model_is_shown_as_it_is(line):
+def test_line_of_a_model_is_shown_as_it_is(line):
     assert redact(line) == line

@@ -60,7 +60,7 @@ class Doubling(nn.Module):
         return Ragged(rows.values * 2, rows.lengths, rows.name)
 
 
-def test_a_trace_and_its_file_hold_its_tensors_and_not_its_text(tmp_path):
+def test_trace_and_its_file_hold_its_tensors_and_not_its_text(tmp_path):
     traced = trace(Doubling(), ragged())
     traced.save(tmp_path / "t.safetensors")
     loaded = Trace.load(tmp_path / "t.safetensors")
@@ -84,7 +84,7 @@ def test_what_is_written_into_it_is_a_write_to_the_cache_that_holds_it():
     assert [[leaf.path for leaf in look] for look in (in_place, replaced_one)] == [["OwnCache.state[0]"]] * 2
 
 
-def test_a_kept_call_does_not_see_what_is_written_into_it_later():
+def test_kept_call_does_not_see_what_is_written_into_it_later():
     given = {"rows": [ragged()]}
     held = kept(given)
     given["rows"][0].values.add_(1)

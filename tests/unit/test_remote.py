@@ -67,7 +67,7 @@ def write(tmp_path, text):
     return file
 
 
-def test_a_golden_is_put_read_and_replaced(directory, url, tmp_path):
+def test_golden_is_put_read_and_replaced(directory, url, tmp_path):
     assert not directory.has(NAME)
     directory.put(NAME, write(tmp_path, "one"))
     one = directory.fetch(NAME).read_text()
@@ -79,7 +79,7 @@ def test_a_golden_is_put_read_and_replaced(directory, url, tmp_path):
     assert directory.named(NAME) == f"{url}/{NAME}"
 
 
-def test_a_golden_is_read_once_in_a_run(directory, tmp_path, monkeypatch):
+def test_golden_is_read_once_in_a_run(directory, tmp_path, monkeypatch):
     directory.put(NAME, write(tmp_path, "one"))
     first = directory.fetch(NAME)
     monkeypatch.setattr(directory._files, "open", None)
@@ -110,7 +110,7 @@ def test_copies_last_where_fsspec_keeps_them(url, tmp_path, monkeypatch):
     assert RemoteDirectory(url).fetch(NAME).read_text() == "two"
 
 
-def test_a_version_that_another_machine_wrote_is_read(directory, url, tmp_path):
+def test_version_that_another_machine_wrote_is_read(directory, url, tmp_path):
     directory.put(NAME, write(tmp_path, "one"))
     RemoteDirectory(url).fetch(NAME)
     RemoteDirectory(url).put(NAME, write(tmp_path, "two"))
@@ -201,7 +201,7 @@ def http():
         server.shutdown()
 
 
-def test_a_web_server_is_asked_for_the_golden_and_for_its_version(http, tmp_path):
+def test_web_server_is_asked_for_the_golden_and_for_its_version(http, tmp_path):
     answers, url = http
     path = f"/goldens/{NAME}"
 
@@ -221,7 +221,7 @@ def test_a_web_server_is_asked_for_the_golden_and_for_its_version(http, tmp_path
     assert told().startswith(f"{url}/{NAME} cannot be read: 503, message='Service Unavailable'")
 
 
-def test_a_write_that_fails_leaves_the_old_golden(directory, url, tmp_path, monkeypatch):
+def test_write_that_fails_leaves_the_old_golden(directory, url, tmp_path, monkeypatch):
     directory.put(NAME, write(tmp_path, "one"))
 
     def half(source, target, length):
@@ -237,7 +237,7 @@ def test_a_write_that_fails_leaves_the_old_golden(directory, url, tmp_path, monk
     assert RemoteDirectory(url).fetch(NAME).read_text() == "one"
 
 
-def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_path):
+def test_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_path):
     directory.put(NAME, write(tmp_path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"))
 
     with pytest.raises(GoldenError) as caught:
@@ -247,7 +247,7 @@ def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_
     )
 
 
-def test_a_staged_golden_begins_as_the_old_one_and_is_put_when_it_is_another_file(directory, tmp_path, monkeypatch):
+def test_staged_golden_begins_as_the_old_one_and_is_put_if_changed(directory, tmp_path, monkeypatch):
     place = GoldenPlace(directory, NAME)
     directory.put(NAME, write(tmp_path, "one"))
     puts = []
@@ -272,7 +272,7 @@ def test_what_cannot_be_reached_is_named_by_its_url(tmp_path, s3, monkeypatch):
     ("url", "told"),
     [("nothing://goldens", "nothing://goldens cannot be reached: Protocol not known: nothing")],
 )
-def test_a_url_that_no_library_knows_is_refused(url, told, tmp_path):
+def test_url_that_no_library_knows_is_refused(url, told, tmp_path):
     with pytest.raises(GoldenError) as caught:
         RemoteDirectory(url)
     assert str(caught.value).startswith(told)
@@ -293,7 +293,7 @@ def test_port(tf_golden):
 """
 
 
-def test_a_run_records_and_checks_behind_a_url(pytester, s3, tmp_path, monkeypatch):
+def test_run_records_and_checks_behind_a_url(pytester, s3, tmp_path, monkeypatch):
     pytester.makepyfile(test_it=SUITE)
     pytester.makeini(f"[pytest]\ntf_golden_dir = {s3}/run")
 

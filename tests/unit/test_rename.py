@@ -16,7 +16,7 @@ def test_without_rules_names_are_equal(path):
 
 
 @given(paths, paths, paths)
-def test_a_rule_holds_for_its_path_and_everything_below_it(source, target, below):
+def test_rule_holds_for_its_path_and_everything_below_it(source, target, below):
     rename = renamer({source: target})
 
     assert rename(source) == target
@@ -25,13 +25,13 @@ def test_a_rule_holds_for_its_path_and_everything_below_it(source, target, below
 
 
 @given(paths)
-def test_the_empty_path_stands_before_and_for_every_path(path):
+def test_empty_path_stands_before_and_for_every_path(path):
     assert renamer({"": "model"})(path) == f"model.{path}"
     assert renamer({"model": ""})(f"model.{path}") == path
 
 
 @given(paths, st.permutations([("", "model"), ("head", "lm_head"), ("*", "x.*"), ("head.a", "tail")]))
-def test_the_longest_rule_wins_whatever_the_order(path, rules):
+def test_longest_rule_wins_whatever_the_order(path, rules):
     rename = renamer(dict(rules))
 
     assert rename("head") == "lm_head"
@@ -71,7 +71,7 @@ def test_special_characters_mean_themselves():
     assert renamer({"a[0]": "x"})("a[0].c") == "x.c"
 
 
-def test_a_function_is_taken_as_it_is():
+def test_function_is_taken_as_it_is():
     assert renamer(str.upper)("a.b") == "A.B"
 
 

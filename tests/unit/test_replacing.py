@@ -5,7 +5,7 @@ from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError(28, "No space left on device")])
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
+def test_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
     path = tmp_path / "t"
     path.write_text("old")
 

@@ -45,7 +45,7 @@ def test_every_operator_of_a_model_gives_again_what_it_gave(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "t5", "mamba", "bert"])
-def test_a_replay_with_another_weight_is_the_forward_of_a_model_that_has_it(name):
+def test_replay_with_another_weight_is_the_forward_of_a_model_that_has_it(name):
     model, inputs = build(name)
     values, tape = taped(model, **inputs)
     weights = [value for value in values.values if value.origin == "parameter" and len(value.shape) == 1]
@@ -99,7 +99,7 @@ class Writing(nn.Module):
     st.lists(st.sampled_from(["view", "base", "across", "buffer", "read", "split", "shape"]), max_size=6),
     st.integers(0, 1000),
 )
-def test_a_replay_begun_with_another_input_is_the_forward_on_that_input(steps, seed):
+def test_replay_begun_with_another_input_is_the_forward_on_that_input(steps, seed):
     generator = torch.Generator().manual_seed(seed)
     old, new = (torch.randn(4, 4, generator=generator) for _ in range(2))
     model = Writing(steps)
@@ -124,7 +124,7 @@ def test_what_draws_random_numbers_is_not_drawn_anew():
     torch.testing.assert_close(changed[values.results[0][1]], tape.tensors[noise.index] + 1)
 
 
-def test_a_model_that_needs_more_than_is_kept_is_not_kept(monkeypatch):
+def test_model_that_needs_more_than_is_kept_is_not_kept(monkeypatch):
     monkeypatch.setattr("pytest_tfdebug.tracing.values.tape._MOST", 100)
 
     _, tape = taped(nn.Linear(8, 8), torch.randn(4, 8))
@@ -146,7 +146,7 @@ class Normed(nn.Module):
         return torch._weight_norm_interface(self.direction, self.size, 2)[0].sum((1, 2)) * states
 
 
-def test_the_layer_of_an_lstm_runs_on_no_other_sizes():
+def test_layer_of_an_lstm_runs_on_no_other_sizes():
     _, tape = taped(nn.LSTM(16, 8, batch_first=True), torch.randn(2, 6, 16))
     layers = [step for step in tape.steps if step.operator == "mkldnn_rnn_layer"]  # some builds of torch have none
 
@@ -158,7 +158,7 @@ def test_the_layer_of_an_lstm_runs_on_no_other_sizes():
             step.run(*args[: sizes[0]], 4, *args[sizes[0] + 1 :], **kwargs)
 
 
-def test_an_operator_that_checks_nothing_runs_on_nothing_but_what_it_was_recorded_with():
+def test_operator_that_checks_nothing_runs_on_nothing_but_what_it_was_recorded_with():
     _, tape = taped(Normed(), torch.ones(32))
     step = next(step for step in tape.steps if step.operator == "_weight_norm_interface")
     (direction, size, axis), kwargs = Run(tape, {}).given(step)

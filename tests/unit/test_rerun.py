@@ -26,7 +26,7 @@ class Calls(nn.Module):
         return self.function(self.layer, *args, **kwargs)
 
 
-def test_the_second_forward_gives_the_values_of_the_first():
+def test_second_forward_gives_the_values_of_the_first():
     model = Calls()
     rerun = Rerun(model, (X,), {})
 
@@ -36,7 +36,7 @@ def test_the_second_forward_gives_the_values_of_the_first():
     assert values.values[values.results[0][1]].shape == (2, 4)
 
 
-def test_a_callers_cache_of_ten_entries_is_as_it_was():
+def test_callers_cache_of_ten_entries_is_as_it_was():
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "vocab_size": 32}
     model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2)).eval()
@@ -64,7 +64,7 @@ def test_inputs_that_the_forward_overwrites_are_as_they_were():
     assert torch.equal(rerun.inputs()[0][0], X)
 
 
-def test_a_model_that_has_changed_since_gives_nothing():
+def test_model_that_has_changed_since_gives_nothing():
     model = Calls()
     rerun, output = Rerun(model, (X,), {}), model(X)
     model.layer.bias.data += 1
@@ -92,7 +92,7 @@ def test_forwards_of_models_that_nobody_else_holds_are_explained():
     assert "layer(x) + 1" in linecache.getline(report.culprit.source.file, report.culprit.source.first)
 
 
-def test_a_forward_that_raises_the_second_time_costs_no_report():
+def test_forward_that_raises_the_second_time_costs_no_report():
     runs = []
 
     def once(layer, x):
@@ -119,7 +119,7 @@ class ViewsAttention(nn.Module):
         return made.transpose(1, 2).view(x.shape)
 
 
-def test_a_forward_that_needs_the_layout_of_fused_attention_is_made_again_as_it_is():
+def test_forward_that_needs_the_layout_of_fused_attention_is_made_again_as_it_is():
     x = torch.linspace(-1, 1, 48).view(2, 3, 8)
 
     values = Rerun(ViewsAttention(), (x,), {}).values([ViewsAttention()(x)])
@@ -146,7 +146,7 @@ def test_recorded_values_are_returned_as_they_are():
     assert Recorded(values).values([X]) is values
 
 
-def test_a_forward_whose_answer_hangs_on_rounding_is_made_again_with_its_fused_attention():
+def test_forward_whose_answer_hangs_on_rounding_is_made_again_with_its_fused_attention():
     def chaotic(layer, x):
         hidden = layer(x)[None, None]
         attended = torch.nn.functional.scaled_dot_product_attention(hidden, hidden, hidden)

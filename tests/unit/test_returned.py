@@ -54,7 +54,7 @@ def model_of(tmp_path, monkeypatch):
         (_REFERENCE[_REFERENCE.index("        made = ") :], '        return {"logits": x}\n', "return {", "made = {"),
     ],
 )
-def test_an_output_that_is_gone_is_named_where_it_should_be_returned(model_of, old, new, source, reference):
+def test_output_that_is_gone_is_named_where_it_should_be_returned(model_of, old, new, source, reference):
     assert _REFERENCE.count(old) == 1
     expected = trace(model_of(f"reference_{len(new)}", _REFERENCE), torch.ones(2, 4))
     actual = trace(model_of(f"port_{len(new)}", _REFERENCE.replace(old, new)), torch.ones(2, 4))

@@ -90,7 +90,7 @@ def test_what_is_reduced_as_it_is_seen_is_what_is_kept_of_all(name):
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_the_same_forward_is_the_golden_that_it_became(name):
+def test_same_forward_is_the_golden_that_it_became(name):
     forward, extra = FORWARDS[name](), {"test": "", "weights": {}, "kept": {}}
     golden = TraceFile(recorded(forward, is_sampled=True), extra)
 
@@ -102,7 +102,7 @@ def test_the_same_forward_is_the_golden_that_it_became(name):
     assert not is_same(golden, recorded((model, inputs, method), is_sampled=True), extra)
 
 
-def test_of_a_cache_that_a_step_was_given_by_the_one_before_no_more_is_kept_than_of_any_tensor():
+def test_cache_of_a_later_step_is_kept_like_any_tensor():
     model, inputs, _ = of_fixture("gpt2")
     with record(model) as steps, torch.no_grad():
         first = model(**inputs, use_cache=True)

@@ -51,7 +51,7 @@ def culprit_of(one_thread):
     return culprit
 
 
-def test_a_change_that_mends_other_inputs_too_is_told_as_that(culprit_of):
+def test_change_that_mends_other_inputs_too_is_told_as_that(culprit_of):
     culprit = culprit_of(WithTanh)
 
     assert culprit.proved.startswith("with relu instead of tanh at test_second_call.py:")
@@ -59,7 +59,7 @@ def test_a_change_that_mends_other_inputs_too_is_told_as_that(culprit_of):
     assert culprit.certain
 
 
-def test_a_number_that_is_a_size_of_the_inputs_is_told_as_that(culprit_of):
+def test_number_that_is_a_size_of_the_inputs_is_told_as_that(culprit_of):
     culprit = culprit_of(OfNine)
 
     assert culprit.proved.endswith("in the port divisor 10 instead of 9 for this input alone: 10 is its length")

@@ -36,7 +36,7 @@ class Model(torch.nn.Linear):
 
 
 @every_form
-def test_the_environment_shows_no_form(monkeypatch, form):
+def test_environment_shows_no_form(monkeypatch, form):
     for name in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE"):
         monkeypatch.setenv(name, form.text)
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub.constants", None)
@@ -49,7 +49,7 @@ def test_the_environment_shows_no_form(monkeypatch, form):
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_the_environment_shows_no_value_of_a_secret_variable(monkeypatch, name):
+def test_environment_shows_no_value_of_a_secret_variable(monkeypatch, name):
     monkeypatch.setenv(name, "summerhouse/7")
     monkeypatch.setenv("HF_HOME", "/caches/summerhouse/7/hub")
 
@@ -57,7 +57,7 @@ def test_the_environment_shows_no_value_of_a_secret_variable(monkeypatch, name):
 
 
 @every_form
-def test_an_error_shows_no_form(form):
+def test_error_shows_no_form(form):
     def fail():
         raise OSError(
             f"Repository Not Found for url: {form.text}.\nPlease make sure you specified the correct `repo_id`."
@@ -75,7 +75,7 @@ def test_an_error_shows_no_form(form):
 
 
 @every_form
-def test_an_error_of_a_repeated_call_shows_no_form(form):
+def test_error_of_a_repeated_call_shows_no_form(form):
     class Refuses(torch.nn.Module):
         def forward(self, input_ids, attention_mask=None):
             if attention_mask is not None:
@@ -90,7 +90,7 @@ def test_an_error_of_a_repeated_call_shows_no_form(form):
 
 
 @every_form
-def test_a_golden_holds_no_form(tmp_path, form):
+def test_golden_holds_no_form(tmp_path, form):
     model, file = Model(2, 2), tmp_path / "golden.safetensors"
     model.config = type("Config", (), {"_attn_implementation": form.text})()
 
@@ -100,7 +100,7 @@ def test_a_golden_holds_no_form(tmp_path, form):
 
 
 @every_form
-def test_a_repro_holds_no_form(tmp_path, monkeypatch, form):
+def test_repro_holds_no_form(tmp_path, monkeypatch, form):
     model = Model(2, 2)
     model.note, model.own = form.text, Note(form.text)
     config = SimpleNamespace(inipath=None, rootpath=tmp_path, invocation_params=SimpleNamespace(dir=tmp_path, args=()))

@@ -45,7 +45,7 @@ def test_pads_are_the_models_pad_token():
     assert padded(model, inputs, sequence_of(model, inputs), (0, 2), 7)["input_ids"][:, 10:].unique().tolist() == [7]
 
 
-def test_a_random_filler_keeps_the_real_tokens():
+def test_random_filler_keeps_the_real_tokens():
     model, inputs = padding_models.build("llama")
 
     made = padded(model, inputs, sequence_of(model, inputs), (3, 2), "random")
@@ -54,7 +54,7 @@ def test_a_random_filler_keeps_the_real_tokens():
     assert len(made["input_ids"][:, [0, 1, 2, 13, 14]].unique()) > 3
 
 
-def test_an_encoder_decoder_has_two_sequences_and_each_is_padded_alone():
+def test_encoder_decoder_has_two_sequences_and_each_is_padded_alone():
     model, inputs = padding_models.build("t5")
 
     sequences, _ = find_sequences(call_of(model, inputs))
@@ -73,7 +73,7 @@ def test_pointers_into_the_sequence_move_with_it():
     assert made["start_positions"].tolist() == [4, 5]
 
 
-def test_the_first_label_of_a_shifted_loss_is_ignored_behind_left_pads():
+def test_first_label_of_a_shifted_loss_is_ignored_behind_left_pads():
     model, inputs = padding_models.build("llama-labels")
 
     left = padded(model, inputs, sequence_of(model, inputs), (2, 0))["labels"]
@@ -112,7 +112,7 @@ def test_positions_begin_after_the_entries_kept_for_pads():
     assert model_traits.position_limit(model, "encoder") == 46
 
 
-def test_a_missing_mask_is_all_ones():
+def test_missing_mask_is_all_ones():
     model, inputs = padding_models.build("opt")
 
     assert mask_of(inputs, sequence_of(model, inputs)).unique().tolist() == [1]
@@ -124,11 +124,11 @@ def test_real_tokens_are_inferred_from_pad_tokens_at_the_ends_only():
     assert real.tolist() == [[False, False, True, True, True, False], [False, *[True] * 5]]
 
 
-def test_a_first_token_that_happens_to_be_the_pad_token_is_no_pad():
+def test_first_token_that_happens_to_be_the_pad_token_is_no_pad():
     assert padless(torch.tensor([[0, 5, 6], [7, 8, 0]]), 0).tolist() == [[True] * 3, [True, True, False]]
 
 
-def test_a_mask_with_more_axes_has_a_row_for_each_of_its_sequences():
+def test_mask_with_more_axes_has_a_row_for_each_of_its_sequences():
     model, inputs = padding_models.build("bert-choices")
     mask = torch.ones(2, 3, 10).long().index_fill(2, torch.tensor([9]), 0)
 

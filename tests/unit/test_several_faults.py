@@ -70,7 +70,7 @@ def test_two_mistakes_are_named_in_one_run(report_on):
     assert not any(culprit.certain for culprit in report.culprits)
 
 
-def test_a_diff_for_each_mistake_mends_the_port(report_on, tmp_path):
+def test_diff_for_each_mistake_mends_the_port(report_on, tmp_path):
     report, _ = report_on(SILU, SCALE)
 
     added = [line for culprit in report.culprits for line in culprit.patch.splitlines() if line.startswith("+  ")]
@@ -81,7 +81,7 @@ def test_a_diff_for_each_mistake_mends_the_port(report_on, tmp_path):
     assert "gelu(gate)" in (tmp_path / "wrong_port.py").read_text()  # nothing is written
 
 
-def test_the_second_line_says_how_many_faults_there_are(report_on):
+def test_second_line_says_how_many_faults_there_are(report_on):
     report, (embedding, mixer) = report_on(TWICE, SILU)
 
     told = str(report).splitlines()
@@ -99,7 +99,7 @@ def test_one_mistake_is_told_as_one(report_on):
     assert "+        return self.narrow(nn.functional.silu(gate) * wide)" in report.culprit.patch.splitlines()
 
 
-def test_a_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):
+def test_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):
     report, (scale, _) = report_on(SCALE, NO_NORM)
 
     first, second = report.culprits
@@ -108,7 +108,7 @@ def test_a_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):
     assert second.proved.startswith("your port lacks model.norm, called at modeling_llama.py:")
 
 
-def test_a_record_of_four_mistakes_is_six_thousand_characters_at_most(report_on, tmp_path):
+def test_record_of_four_mistakes_is_six_thousand_characters_at_most(report_on, tmp_path):
     report, _ = report_on(EPS, SCALE, SILU, NO_NORM)
     told = json.dumps(parity_record("test_port.py::test_port", report, in_detail=False).to_dict())
     folder = str(Path(modeling_llama.__file__).parent)  # where things are installed makes no difference

@@ -122,7 +122,7 @@ def site(model, name):
         (Looped, "b", "looped b"),
     ],
 )
-def test_a_call_stands_on_its_line_of_the_parent_s_forward(model, name, mark):
+def test_call_stands_on_its_line_of_the_parent_s_forward(model, name, mark):
     found = site(model(), name)
 
     assert found.file == __file__
@@ -130,25 +130,25 @@ def test_a_call_stands_on_its_line_of_the_parent_s_forward(model, name, mark):
     assert found.first_line <= found.line <= found.last_line
 
 
-def test_a_call_in_a_helper_has_both_lines():
+def test_call_in_a_helper_has_both_lines():
     call = trace(Helped(), X)["a"]
 
     assert (call.site.line, call.inner_site.line) == tuple(lines_of("helped help", "helped a"))
     assert call.inner_site.function in ("Helped.help", "help")
 
 
-def test_a_call_in_a_function_that_is_given_the_module_has_both_lines():
+def test_call_in_a_function_that_is_given_the_module_has_both_lines():
     call = trace(Processed(), X)["a"]
 
     assert (call.site.line, call.inner_site.line) == tuple(lines_of("processed call", "processed a"))
 
 
-def test_a_call_in_an_inherited_forward_has_both_lines():
+def test_call_in_an_inherited_forward_has_both_lines():
     assert trace(Inherited(), X)["a"].inner_site.line == lines_of("plain a")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="columns of instructions came with Python 3.11")
-def test_a_call_over_several_lines_has_first_and_last_line():
+def test_call_over_several_lines_has_first_and_last_line():
     found = site(Looped(), "layers.1")
 
     assert found.line == lines_of("looped call")
@@ -161,7 +161,7 @@ def test_every_turn_of_a_loop_has_the_same_line():
     assert len({recorded[f"layers.{number}"].site for number in range(3)}) == 1
 
 
-def test_a_forward_of_one_instance_is_looked_at():
+def test_forward_of_one_instance_is_looked_at():
     model = Plain()
     original = model.a
 
@@ -176,7 +176,7 @@ def test_a_forward_of_one_instance_is_looked_at():
     assert recorded["Plain"].source.first <= lines_of("instance a") <= recorded["Plain"].source.last
 
 
-def test_a_forward_bound_to_one_instance_is_looked_at():
+def test_forward_bound_to_one_instance_is_looked_at():
     def forward(self, x):
         return self.b(x)  # bound b
 
@@ -187,7 +187,7 @@ def test_a_forward_bound_to_one_instance_is_looked_at():
     assert forward_source(model).file == __file__
 
 
-def test_a_forward_behind_a_wrapper_of_one_instance_is_looked_at():
+def test_forward_behind_a_wrapper_of_one_instance_is_looked_at():
     model = Plain()
     old = model.forward
     model.forward = functools.update_wrapper(functools.partial(lambda module, x: old(x), model), old)
@@ -195,7 +195,7 @@ def test_a_forward_behind_a_wrapper_of_one_instance_is_looked_at():
     assert site(model, "a").line == lines_of("plain a")
 
 
-def test_the_root_has_no_call_site_and_torch_s_own_modules_no_source():
+def test_root_has_no_call_site_and_torch_s_own_modules_no_source():
     recorded = trace(Plain(), X)
 
     assert recorded["Plain"].site is None
@@ -204,7 +204,7 @@ def test_the_root_has_no_call_site_and_torch_s_own_modules_no_source():
     assert recorded["a"].source is None
 
 
-def test_a_copied_file_is_not_taken_for_the_one_it_was_copied_from(tmp_path):
+def test_copied_file_is_not_taken_for_the_one_it_was_copied_from(tmp_path):
     sources = []
     for name, last in (("modeling_reference", "return self.b(x)"), ("modeling_port", "return self.b(x) + 1")):
         file = tmp_path / f"{name}.py"

@@ -41,7 +41,7 @@ def test_statements_that_reach_a_call_are_found_through_each_other(read):
     assert feeding(read, text, 5) == [2, 4]
 
 
-def test_the_slice_stops_at_calls_that_are_known_to_be_right(read):
+def test_slice_stops_at_calls_that_are_known_to_be_right(read):
     text = """
         def forward(self, x):
             wrong = x * 2
@@ -104,7 +104,7 @@ def test_what_is_taken_from_the_module_by_a_shape_feeds(read):
     assert feeding(read, text, 7) == [4, 5, 6]
 
 
-def test_an_assignment_under_a_condition_does_not_hide_an_earlier_one(read):
+def test_assignment_under_a_condition_does_not_hide_an_earlier_one(read):
     text = """
         def forward(self, x):
             y = x * 2
@@ -116,7 +116,7 @@ def test_an_assignment_under_a_condition_does_not_hide_an_earlier_one(read):
     assert feeding(read, text, 5) == [2, 4]
 
 
-def test_a_later_assignment_hides_an_earlier_one(read):
+def test_later_assignment_hides_an_earlier_one(read):
     text = """
         def forward(self, x):
             y = x * 2
@@ -183,7 +183,7 @@ def test_what_leaves_a_value_as_it_is_does_not_feed(read, statement):
     assert feeding(read, text, 4) == [2]
 
 
-def test_an_attribute_that_is_kept_feeds(read):
+def test_attribute_that_is_kept_feeds(read):
     text = """
         def forward(self, x, k):
             self.kept = x * k
@@ -195,7 +195,7 @@ def test_an_attribute_that_is_kept_feeds(read):
 
 
 @pytest.mark.parametrize("header", ["if (a := x * k) is not None:", "while (a := x * k).sum():"])
-def test_a_value_that_a_condition_assigns_feeds(read, header):
+def test_value_that_a_condition_assigns_feeds(read, header):
     text = f"""
         def forward(self, x, k):
             {header}
@@ -224,7 +224,7 @@ def test_each_return_after_the_call_is_sliced(read):
     assert sorted(function.lines_feeding(None, {6})) == [2, 5]
 
 
-def test_a_call_s_result_under_two_names_may_be_one_too_many(read):
+def test_call_s_result_under_two_names_may_be_one_too_many(read):
     text = """
         def forward(self, h):
             residual = h = self.norm(h)
@@ -236,7 +236,7 @@ def test_a_call_s_result_under_two_names_may_be_one_too_many(read):
     assert feeding(read, text.replace("residual = h =", "residual ="), None, calls=[2, 3]) == []
 
 
-def test_the_body_begins_after_the_docstring(read):
+def test_body_begins_after_the_docstring(read):
     function, _ = read('def forward(self, x):\n    """Say what."""\n    return x\n')
 
     assert (function.first, function.last) == (3, 3)
@@ -249,14 +249,14 @@ def test_decorators_belong_to_the_function(read):
     assert function.first == 4
 
 
-def test_a_statement_over_several_lines_is_one(read):
+def test_statement_over_several_lines_is_one(read):
     function, _ = read("def forward(self, x):\n    y = self.a(\n        x,\n    )\n    return y\n")
 
     assert statement_at(function.tree, 3) == (2, 4)
     assert statement_at(function.tree, 1) == (1, 1)
 
 
-def test_the_smallest_loop_is_taken(read):
+def test_smallest_loop_is_taken(read):
     function, _ = read(
         "def forward(self, x):\n    for a in x:\n        while a:\n            a = f(a)\n        x = a\n    return x\n"
     )

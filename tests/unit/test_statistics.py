@@ -69,7 +69,7 @@ def test_non_finite_elements_are_counted(dtype):
     assert found.non_finite == 3
 
 
-def test_an_empty_tensor_has_no_numbers():
+def test_empty_tensor_has_no_numbers():
     found = statistics(torch.empty(0, 3))
 
     assert all(map(math.isnan, found[:4]))

@@ -43,7 +43,7 @@ def verdicts(report):
 
 
 @pytest.mark.parametrize(("model_class", "config"), [(LlamaForCausalLM, LLAMA), (MistralForCausalLM, MISTRAL)])
-def test_a_copy_of_the_reference_follows_every_field(model_class, config):
+def test_copy_of_the_reference_follows_every_field(model_class, config):
     report = pytest_tfdebug.sweep(model_class, config, build=model_class)
 
     assert report.ok
@@ -51,7 +51,7 @@ def test_a_copy_of_the_reference_follows_every_field(model_class, config):
     assert all(row.error < 1e-4 for row in report.rows if row.verdict == "agrees")
 
 
-def test_a_field_that_the_port_pins_is_ignored_with_its_culprit():
+def test_field_that_the_port_pins_is_ignored_with_its_culprit():
     report = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=hearing_all_but(rms_norm_eps=1e-6, hidden_act="silu"))
 
     assert not report
@@ -63,7 +63,7 @@ def test_a_field_that_the_port_pins_is_ignored_with_its_culprit():
     assert rows["rms_norm_eps"].port_moved == 0.0
 
 
-def test_a_field_that_the_port_follows_wrongly_differs():
+def test_field_that_the_port_follows_wrongly_differs():
     def build(config):
         heard = copy.deepcopy(config)
         heard.rms_norm_eps *= 1 if heard.rms_norm_eps == LLAMA.rms_norm_eps else 2
@@ -72,7 +72,7 @@ def test_a_field_that_the_port_follows_wrongly_differs():
     assert verdicts(pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build)) == {"rms_norm_eps": "differs"}
 
 
-def test_a_port_that_raises_is_honest():
+def test_port_that_raises_is_honest():
     def build(config):
         if config.attention_bias:
             raise NotImplementedError("no biases here")
@@ -86,7 +86,7 @@ def test_a_port_that_raises_is_honest():
     assert "(NotImplementedError: no biases here)" in str(report)
 
 
-def test_a_port_that_refuses_every_other_value_was_not_compared():
+def test_port_that_refuses_every_other_value_was_not_compared():
     def build(config):
         if config.to_dict() != LLAMA.to_dict():
             raise NotImplementedError("one configuration alone")
@@ -118,7 +118,7 @@ def test_what_is_known_passes_until_it_agrees():
     assert "rope_theta is in known=, but it agrees now: remove it." in str(outdated)
 
 
-def test_a_port_of_any_structure_is_loaded_and_called_by_the_user():
+def test_port_of_any_structure_is_loaded_and_called_by_the_user():
     def load(port, reference):
         port.inner.load_state_dict(reference.state_dict())
 
@@ -144,7 +144,7 @@ def test_alone_it_says_which_value_shows_a_field():
     assert "rope_theta" not in blind
 
 
-def test_a_longer_prompt_shows_a_window_that_is_short():
+def test_longer_prompt_shows_a_window_that_is_short():
     config = MistralConfig(**SIZES, sliding_window=8)
 
     short, long = (
@@ -156,7 +156,7 @@ def test_a_longer_prompt_shows_a_window_that_is_short():
     assert "sliding_window" not in {spot.field for spot in long.blind}
 
 
-def test_a_bug_planted_in_a_blind_spot_passes_and_fails_at_the_value_that_shows_it():
+def test_bug_in_a_blind_spot_fails_only_at_the_value_that_shows_it():
     inputs = {"input_ids": torch.arange(10)[None], "use_cache": False}
     (spot,) = [
         spot
@@ -175,7 +175,7 @@ def test_a_bug_planted_in_a_blind_spot_passes_and_fails_at_the_value_that_shows_
     assert not passes(spot.value, spot.instead)
 
 
-def test_a_large_configuration_is_refused_with_the_values_to_make_small():
+def test_large_configuration_is_refused_with_the_values_to_make_small():
     with pytest.raises(pytest_tfdebug.TFDebugError) as caught:
         pytest_tfdebug.sweep(MistralForCausalLM, MistralConfig(vocab_size=99, pad_token_id=0))
 
@@ -193,14 +193,14 @@ class Rounded(LlamaForCausalLM):
 
 
 @pytest.mark.parametrize(("large", "verdict"), [(0.0, "matters"), (2.0**18, "never")])
-def test_a_field_matters_only_beyond_what_float64_shows_to_be_rounding(large, verdict):
+def test_field_matters_only_beyond_what_float64_shows_to_be_rounding(large, verdict):
     report = pytest_tfdebug.sweep(Rounded, LlamaConfig(**SIZES, large=large, shift=0.004))
 
     assert {row.field: row.verdict for row in report.rows}["shift"] == verdict
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_terminal_shows_how_far_a_sweep_is(is_terminal, monkeypatch):
+def test_terminal_shows_how_far_a_sweep_is(is_terminal, monkeypatch):
     stderr = io.StringIO()
     monkeypatch.setattr(stderr, "isatty", lambda: is_terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stderr)
@@ -219,7 +219,7 @@ def test_rows_are_a_table():
     assert table.set_index("field").loc["rms_norm_eps", ["verdict", "own", "value"]].tolist() == ["matters", 1e-6, 0.1]
 
 
-def test_the_generators_and_the_configuration_are_left_alone():
+def test_generators_and_the_configuration_are_left_alone():
     before, given = torch.random.get_rng_state(), LLAMA.to_dict()
 
     pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=LlamaForCausalLM)
@@ -294,7 +294,7 @@ def test_rotary_embeddings_are_moved_as_each_version_writes_them(entries):
         ("attention_types", [[["global", "local"], 6]], [[[["local", "global"], 6]]], [None]),
     ],
 )
-def test_a_field_is_moved_by_its_name_and_type(name, value, tried, without):
+def test_field_is_moved_by_its_name_and_type(name, value, tried, without):
     entries = {name: value, "num_attention_heads": 4}
     (field,) = [each for each in fields(entries) if each.name == name]
 

@@ -95,7 +95,7 @@ def test_comments_docstrings_annotations_and_line_breaks_are_no_difference():
         ),
     ],
 )
-def test_a_statement_that_differs_is_found_with_the_references(old, new, own, reference, is_left_out):
+def test_statement_that_differs_is_found_with_the_references(old, new, own, reference, is_left_out):
     assert found(edited(old, new)) == [(own, reference, is_left_out)]
 
 
@@ -106,13 +106,13 @@ def test_only_the_lines_that_are_meant_are_looked_at():
     assert found(port, lines=type(whole)("port.py", whole.first, whole.last - 1)) == []
 
 
-def test_a_function_that_is_another_tells_nothing():
+def test_function_that_is_another_tells_nothing():
     port = SourceFile("port.py", "def half(x):\n    a = roll(x)\n    b = flip(a)\n    return b\n")
 
     assert found(port, "half") == []
 
 
-def test_the_functions_that_a_forward_uses_are_reached_with_the_statements_that_lead_there():
+def test_functions_that_a_forward_uses_are_reached_with_the_statements_that_lead_there():
     port = SourceFile("port.py", REFERENCE_TEXT)
 
     reached = list(port.reached("Block.forward", port.whole("Block.forward")))
@@ -125,7 +125,7 @@ def test_the_functions_that_a_forward_uses_are_reached_with_the_statements_that_
     ]
 
 
-def test_the_body_of_a_function_begins_after_its_docstring():
+def test_body_of_a_function_begins_after_its_docstring():
     body = REFERENCE.body("half")
 
     assert text_in(REFERENCE, body) == "first, second = x.chunk(2)"
@@ -142,7 +142,7 @@ def test_lines_that_are_the_same_stand_beside_the_references():
 
 
 @pytest.mark.parametrize("text", ["def", None])
-def test_a_file_that_cannot_be_read_is_none(tmp_path, text):
+def test_file_that_cannot_be_read_is_none(tmp_path, text):
     path = tmp_path / "port.py"
     if text is not None:
         path.write_text(text)

@@ -5,7 +5,7 @@ from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance, layered
 
 
 @pytest.mark.parametrize(("dtype", "expected"), DEFAULTS.items())
-def test_a_dtype_has_its_default(dtype, expected):
+def test_dtype_has_its_default(dtype, expected):
     assert tolerances().of("any.path", dtype) == expected
 
 
@@ -14,7 +14,7 @@ def test_integers_and_booleans_are_equal_or_not_whatever_is_asked_for(dtype):
     assert tolerances(1.0, 1.0, {"**": (1.0, 1.0)}).of("any.path", dtype) == Tolerance(0.0, 0.0)
 
 
-def test_the_strongest_is_rtol_and_atol_then_the_path_then_the_dtype():
+def test_strongest_is_rtol_and_atol_then_the_path_then_the_dtype():
     overrides = {"model.head": (0.3, 0.3), "float32": (0.2, 0.2), "model.*": (0.4, 0.4)}
 
     assert tolerances(overrides=overrides).of("other", "float32") == Tolerance(0.2, 0.2)
@@ -23,13 +23,13 @@ def test_the_strongest_is_rtol_and_atol_then_the_path_then_the_dtype():
     assert tolerances(0.1, 0.0, overrides).of("model.head", "float32") == Tolerance(0.1, 0.0)
 
 
-def test_a_tolerance_that_is_given_is_taken_at_its_word():
+def test_tolerance_that_is_given_is_taken_at_its_word():
     found = tolerances(rtol=1e-3, atol=1e-4).of("any", "float32")
 
     assert found == Tolerance(1e-3, 1e-4, scaled=False, noise=0.0)
 
 
-def test_a_stronger_place_wins_with_whatever_it_says():
+def test_stronger_place_wins_with_whatever_it_says():
     argument = tolerances(overrides={"head": (0.3, 0.3)})
     marker = tolerances(rtol=0.1, atol=0.1)
     ini = tolerances(overrides={"**": (0.5, 0.5), "float16": (0.7, 0.7)})
@@ -49,7 +49,7 @@ def test_what_is_no_tolerance_is_refused(value):
     assert str(caught.value) == f"rtol = {value!r} is not a number >= 0."
 
 
-def test_an_override_that_is_no_pair_is_refused():
+def test_override_that_is_no_pair_is_refused():
     with pytest.raises(TFDebugError, match=r"^tolerance\['head'\] = 0.1 is not a pair \(rtol, atol\).$"):
         tolerances(overrides={"head": 0.1})
     with pytest.raises(TFDebugError, match=r"^atol of tolerance\['head'\] = -1 is not a number >= 0.$"):

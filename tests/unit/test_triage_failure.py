@@ -85,7 +85,7 @@ def test_errors_of_our_own_are_not_looked_behind():
     assert types_of(Failure.of(error, "test", "call")) == ["GoldenError"]
 
 
-def test_a_cycle_of_causes_ends():
+def test_cycle_of_causes_ends():
     first, second = ValueError("first"), KeyError("second")
     first.__cause__, second.__cause__ = second, first
 
@@ -107,7 +107,7 @@ def test_members_of_a_group_come_before_its_cause():
     ]
 
 
-def test_the_site_is_the_users_line_not_the_librarys():
+def test_site_is_the_users_line_not_the_librarys():
     def fail():
         import json
 
@@ -119,13 +119,13 @@ def test_the_site_is_the_users_line_not_the_librarys():
     assert site.code == 'json.loads("<html>")'
 
 
-def test_a_message_is_cut_before_it_is_searched():
+def test_message_is_cut_before_it_is_searched():
     (link,) = failure_of(lambda: int("x" * 1_000_000)).links
 
     assert len(link.message) < 9000
 
 
-def test_the_first_template_whose_names_are_known_is_taken():
+def test_first_template_whose_names_are_known_is_taken():
     templates = ("{a} and {b}", "only {a}", "neither")
 
     assert fill(templates, {"a": "1", "b": "2"}) == "1 and 2"
@@ -133,7 +133,7 @@ def test_the_first_template_whose_names_are_known_is_taken():
     assert fill(templates, {"b": "2", "a": ""}) == "neither"
 
 
-def test_the_last_template_shows_an_unknown_name_as_a_placeholder():
+def test_last_template_shows_an_unknown_name_as_a_placeholder():
     assert fill(("ls {directory}",), {}) == "ls DIRECTORY"
 
 
@@ -176,7 +176,7 @@ def test_report_is_a_block_a_finding():
     ]
 
 
-def test_a_value_and_a_line_are_cut_and_without_secrets_each():
+def test_value_and_a_line_are_cut_and_without_secrets_each():
     assert len(shown("x" * 1000)) == VALUE_LIMIT < LINE_LIMIT
     assert len(safe_line("x" * 1000)) == LINE_LIMIT
     assert shown("see hf_abcdefghijkl") == safe_line("see hf_abcdefghijkl") == "see hf_***"

@@ -187,7 +187,7 @@ def test_rules_have_names_of_their_own_and_known_buckets():
     assert {rule.bucket for rule in (*RULES, *LOG_RULES)} == expected
 
 
-def test_the_bucket_of_cuda_holds_what_cuda_says_alone():
+def test_bucket_of_cuda_holds_what_cuda_says_alone():
     cuda = {rule.name for rule in RULES if rule.bucket == "runtime/cuda"}
     said = [str(error) for name, error in RECORDED if name in cuda]
 
@@ -237,7 +237,7 @@ def test_no_rule_suggests_to_load_an_untrusted_pickle():
     assert "weights_only=False" not in everything
 
 
-def test_a_rule_matches_only_the_exception_types_that_it_names():
+def test_rule_matches_only_the_exception_types_that_it_names():
     assert classified(torch.OutOfMemoryError(OUT_OF_MEMORY)).rule == "cuda-out-of-memory"
     assert classified(ValueError(OUT_OF_MEMORY)) is None
 
@@ -248,7 +248,7 @@ def test_out_of_memory_says_what_was_asked_for():
     assert finding.what == "the GPU ran out of memory: 2.00 GiB more were asked for."
 
 
-def test_a_pickle_that_torch_does_not_trust_is_not_called_corrupt():
+def test_pickle_that_torch_does_not_trust_is_not_called_corrupt():
     error = pickle.UnpicklingError(
         "Weights only load failed. In PyTorch 2.6, we changed the default value of the `weights_only` argument\n"
         "WeightsUnpickler error: Unsupported global: GLOBAL mypackage.Config was not an allowed global by default."

@@ -65,7 +65,7 @@ def load(tmp_path_factory):
     return replaced
 
 
-def test_a_table_is_read_as_it_was_written():
+def test_table_is_read_as_it_was_written():
     model = Model()
     values = values_of(model, X)
 
@@ -83,7 +83,7 @@ def test_a_table_is_read_as_it_was_written():
         assert [length for length, _ in one.print.axes] == [length for length, _ in other.print.axes]
 
 
-def test_the_text_of_the_lines_is_in_the_table_and_no_path_of_this_machine_is():
+def test_table_holds_the_text_of_lines_and_no_path_of_this_machine():
     text = zlib.decompress(encode_values(values_of(Model(), X))[TABLE].numpy().tobytes()).decode()
 
     assert "held[:, :4] = self.layer(self.norm(x)) * self.scale" in text
@@ -99,11 +99,11 @@ def test_what_was_read_is_written_the_same():
     assert torch.equal(first[NUMBERS], second[NUMBERS])
 
 
-def test_a_file_without_a_table_has_no_values(tmp_path):
+def test_file_without_a_table_has_no_values(tmp_path):
     assert decode_values({"other": X}) is None
 
 
-def test_a_trace_is_loaded_with_its_values(load):
+def test_trace_is_loaded_with_its_values(load):
     assert load().again.values().results[0][0] == "['hidden']"
 
 
@@ -115,7 +115,7 @@ def size_of(layers):
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-def test_a_layer_takes_about_ten_kilobytes():
+def test_layer_takes_about_ten_kilobytes():
     assert size_of(6) - size_of(2) < 4 * 12_000
 
 
@@ -190,7 +190,7 @@ def test_numbers_that_are_not_one_for_each_place_in_the_table_are_refused(encode
 
 
 @given(st.data())
-def test_a_missing_entry_is_read_or_refused_and_nothing_else(encoded, load, data):
+def test_missing_entry_is_read_or_refused_and_nothing_else(encoded, load, data):
     table = table_of(encoded)
     place = data.draw(st.sampled_from(list(places(table))))
     inner = table
@@ -223,13 +223,13 @@ def far(table, *place, entry=10**6):
         lambda table: far(table, "values", 0, 5, entry="text"),
     ],
 )
-def test_an_index_out_of_range_is_refused(encoded, load, change):
+def test_index_out_of_range_is_refused(encoded, load, change):
     with pytest.raises(GoldenError, match="damaged"):
         load(table=change(table_of(encoded)))
 
 
 @pytest.mark.parametrize("caller", [1, 2], ids=["itself", "a later one"])
-def test_a_call_that_is_not_after_its_caller_is_refused(encoded, load, caller):
+def test_call_that_is_not_after_its_caller_is_refused(encoded, load, caller):
     table = table_of(encoded)
     table["calls"][1][4] = table["calls"][caller][0]
 
@@ -255,7 +255,7 @@ def test_another_document_is_refused(load, text):
         load(table=packed(text))
 
 
-def test_a_compressed_bomb_is_refused(load, monkeypatch):
+def test_compressed_bomb_is_refused(load, monkeypatch):
     monkeypatch.setattr("pytest_tfdebug.tracing.file.document.LONGEST_DOCUMENT", 1_000_000)
 
     with pytest.raises(GoldenError, match="more than 1,000,000 bytes"):
@@ -263,7 +263,7 @@ def test_a_compressed_bomb_is_refused(load, monkeypatch):
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20])
-def test_a_table_that_was_cut_is_refused(encoded, load, cut):
+def test_table_that_was_cut_is_refused(encoded, load, cut):
     with pytest.raises(GoldenError):
         load(table=encoded[TABLE][:cut])
 
@@ -280,6 +280,6 @@ def test_numbers_that_are_not_finite_are_read_or_refused(encoded, load, number):
 
 
 @pytest.mark.parametrize("name", ["table", "numbers"])
-def test_a_tensor_of_another_dtype_is_refused(load, name):
+def test_tensor_of_another_dtype_is_refused(load, name):
     with pytest.raises(GoldenError):
         load(**{name: torch.zeros(8, dtype=torch.int32)})

@@ -19,7 +19,7 @@ def random(seed, *shape):
 A, B, C = (random(seed, 6, 4) for seed in range(3))
 
 
-def test_the_same_numbers_are_one_parameter_under_any_name():
+def test_same_numbers_are_one_parameter_under_any_name():
     found = pair_weights(table(x=A, y=B), table(p=B, q=A))
 
     assert found.partners == {"x": ("q",), "y": ("p",)}
@@ -27,14 +27,14 @@ def test_the_same_numbers_are_one_parameter_under_any_name():
     assert found.known == {"x", "y"}
 
 
-def test_a_transposed_parameter_is_told_as_such():
+def test_transposed_parameter_is_told_as_such():
     found = pair_weights(table(x=A.T), table(p=A))
 
     assert (found.partners, found.transposed, found.reordered) == ({"x": ("p",)}, {"x"}, set())
     assert found.told(["x"]) == "'x' holds the numbers of 'p' transposed."
 
 
-def test_a_square_parameter_is_seen_to_be_transposed_too():
+def test_square_parameter_is_seen_to_be_transposed_too():
     square = random(5, 5, 5)
 
     assert pair_weights(table(x=square.T), table(p=square)).transposed == {"x"}
@@ -69,7 +69,7 @@ def test_other_numbers_are_unknown():
     assert found.told(["y"], "p") == "'y' does not hold the numbers of 'p'."
 
 
-def test_a_cast_to_half_precision_is_no_other_parameter():
+def test_cast_to_half_precision_is_no_other_parameter():
     assert pair_weights(table(x=A.half()), table(p=A)).unknown == {"x"}
     assert pair_weights(table(x=A.half()), table(p=A), is_cast=True).unknown == set()
     assert is_same_weight(table(x=A.half())["x"], table(p=A)["p"])
@@ -77,7 +77,7 @@ def test_a_cast_to_half_precision_is_no_other_parameter():
     assert not is_same_weight(table(x=A.T)["x"], table(p=A)["p"])
 
 
-def test_a_layout_that_all_layers_have_is_no_fault_and_that_of_one_is():
+def test_layout_that_all_layers_have_is_no_fault_and_that_of_one_is():
     layers = {f"layers__{number}__w": random(10 + number, 6, 4) for number in range(4)}
     expected = table(**layers)
     turned = {name: tensor.T for name, tensor in layers.items()}
@@ -104,7 +104,7 @@ def test_parameters_of_two_layers_in_each_others_place_are_misplaced(count):
     assert found.told(["layers.1.w"]) == "'layers.1.w' holds the numbers of 'layers.3.w', which belong elsewhere."
 
 
-def test_a_parameter_of_one_layer_that_is_unknown_is_known_in_the_others():
+def test_parameter_of_one_layer_that_is_unknown_is_known_in_the_others():
     layers = {f"layers__{number}__w": random(30 + number, 6, 4) for number in range(3)}
     found = pair_weights(table(**(layers | {"layers__1__w": C, "other": B})), table(**layers))
 
@@ -112,7 +112,7 @@ def test_a_parameter_of_one_layer_that_is_unknown_is_known_in_the_others():
     assert (found.is_known_elsewhere("layers.1.w"), found.is_known_elsewhere("other")) == (True, False)
 
 
-def test_a_parameter_that_no_layer_repeats_is_not_misplaced_for_being_transposed():
+def test_parameter_that_no_layer_repeats_is_not_misplaced_for_being_transposed():
     found = pair_weights(table(unembed=A.T), table(head__weight=A))
 
     assert "unembed" in found.transposed
@@ -143,7 +143,7 @@ def test_layouts_that_all_layers_share_are_conventions_and_what_is_blamed_is_non
     assert "'layers.*.k.weight' holds a part of 'b.*.qkv.weight'." in list(back.conventions())
 
 
-def test_a_place_in_a_sequence_is_no_layer():
+def test_place_in_a_sequence_is_no_layer():
     sizes = {"mlp__0__weight": 10, "mlp__3__weight": 20}
     own = {f"stages__{n}__{name}": random(start + n, 6, 4) for n in range(1, 4) for name, start in sizes.items()}
     other = {
@@ -157,7 +157,7 @@ def test_a_place_in_a_sequence_is_no_layer():
     assert not any(found.is_misplaced(name) for name in found.partners)
 
 
-def test_a_parameter_in_whose_place_the_reference_has_none_is_not_misplaced():
+def test_parameter_in_whose_place_the_reference_has_none_is_not_misplaced():
     own = {f"model__{number}__conv__w": random(40 + number, 6, 4) for number in range(3, 7)}
     names = ["projections__0__w", "projections__1__w", "projections__2__w", "lateral__w"]
 
@@ -166,7 +166,7 @@ def test_a_parameter_in_whose_place_the_reference_has_none_is_not_misplaced():
     assert not any(found.is_misplaced(name) for name in found.partners)
 
 
-def test_a_parameter_that_changes_nothing_is_told_where_the_other_sides_does():
+def test_parameter_that_changes_nothing_is_told_where_the_other_sides_does():
     own = table(norm__scale=A, layers__0__w=B, layers__1__w=C)
     found = pair_weights(own, table(final__weight=A, h__0__w=B, h__1__w=C))
 
@@ -177,7 +177,7 @@ def test_a_parameter_that_changes_nothing_is_told_where_the_other_sides_does():
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_the_number_of_unlike_things_is_no_layer(count):
+def test_number_of_unlike_things_is_no_layer(count):
     kinds = {"temporal__w": "attentions__0__w", "spatial__w": "attentions__1__w"}
     other = {f"h__{n}__{kind}": random(10 * n + k, 6, 4) for n in range(count) for k, kind in enumerate(kinds)}
     own = {f"layers__{n}__{kinds[kind]}": other[f"h__{n}__{kind}"] for n in range(count) for kind in kinds}

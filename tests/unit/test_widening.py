@@ -26,7 +26,7 @@ def in_float32(model, *args, **kwargs):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_forward_gives_what_a_float32_copy_gives_bit_for_bit(architecture, dtype):
+def test_forward_gives_what_a_float32_copy_gives_bit_for_bit(architecture, dtype):
     model, inputs = build(architecture)
     model, inputs = copy.deepcopy(model).to(dtype), cast(inputs, dtype)
     before = {name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()}
@@ -143,7 +143,7 @@ def test_what_knows_half_precision_alone_is_computed_as_it_is_and_told():
     assert casts.notes == ["Computed as it is, for it knows no float32: half_alone."]
 
 
-def test_a_cast_to_another_dtype_is_the_forwards_own():
+def test_cast_to_another_dtype_is_the_forwards_own():
     class Rounds(nn.Linear):
         def forward(self, x):
             return super().forward(x).half().float()
