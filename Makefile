@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 CUDA_PYTHON ?= $(BIN)/python
 
-.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports sweep first-try tried fuzz nightly lint demo bench clean
+.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports sweep fixes first-try tried fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -86,6 +86,13 @@ $(VENV)/.unseen $(VENV)/.tried: $(VENV)/.%: $(VENV)/.ports
 	rm -rf $(VENV)/$* # a set that was unseen is tried later; a folder that two packages have is kept as the first leaves it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --target $(VENV)/$* --group $*
 	touch $@
+
+$(VENV)/.fixes: $(VENV)/.ports
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/fixes --group fixes
+	touch $@
+
+fixes: $(VENV)/.fixes  ## real fixes of libraries, reverted: CLONES=folder with a clone of each
+	PYTHONPATH=$(abspath $(VENV))/fixes:$(abspath $(VENV))/ports $(BIN)/python utils/real_fixes.py $(CLONES)
 
 first-try: $(VENV)/.unseen  ## random edits of ports that the tool was not built on
 	PYTHONPATH=$(abspath $(VENV))/unseen:$(abspath $(VENV))/ports $(BIN)/python utils/first_try.py

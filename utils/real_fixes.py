@@ -2,7 +2,7 @@
 
 The file as a commit left it is the reference; the file before is the port, with the same weights. Both run in a test of
 pytest: ``tf_golden.check`` with the golden on disk and the reference at hand. CLONES is a folder with a clone of each
-repository, ``x-transformers`` and so on; ``make .venv/.ports`` installs what they import.
+repository, ``x-transformers`` and so on; ``make fixes CLONES=...`` installs what they import, and runs this.
 
 line        a line that the fix changed is named, on either side, in at most three lines or one statement
 module      a module whose class the fix changed
