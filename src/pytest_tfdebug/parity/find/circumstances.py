@@ -17,7 +17,7 @@ from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.text import texts_of
 from pytest_tfdebug.records import FAILING, SourceRange
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, uncompiled
-from pytest_tfdebug.tracing.record.signatures import input_name, named_inputs, parameters_by_path
+from pytest_tfdebug.tracing.record.signatures import input_name, inputs_by_name, named_leaves, parameters_by_path
 from pytest_tfdebug.tracing.record.sites import forward_source
 from pytest_tfdebug.tracing.values.slicing import text_of, unpacked_at
 
@@ -213,21 +213,28 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:
-    theirs = {(call.path, call.call): call for call in expected.calls}
-    partners = _partners(compared, again.model, expected)
-    given = _arguments_of(again, partners) if partners else {}
-    roots = [record for call in expected.calls[:1] for record in call.inputs]
-    modules = modules_by_path(again.model) if given else {}
-    taken = parameters_by_path(modules)
+    """Yield what calls lack; the port runs once more only where its own tensors leave that open."""
+    partners, theirs = (
+        _partners(compared, again.model, expected),
+        {(each.path, each.call): each for each in expected.calls},
+    )
+    modules = modules_by_path(again.model)
+    taken, there = parameters_by_path(modules), inputs_by_name(expected.calls)
+    leaves = {it.call.index: [leaf.leaf for leaf in it.inputs if leaf.problem != "missing"] for it in compared.calls}
+    here = named_leaves(leaves, {item.call.index: item.call.parameters for item in compared.calls})
+    suspects = []
     for call in (item.call for item in compared.calls if item.call.parent is not None):
         partner = theirs.get((partners.get(call.path, ""), call.call))
-        if partner is None or (call.path, call.call) not in given:
-            continue
-        for name, record in named_inputs(partner).items():
-            if name in taken[call.path] and name not in given[call.path, call.call]:
-                tensor = _whole(record, name, roots, partner)
-                if tensor is not None:
-                    yield _Lacking(modules[call.path], call, partner, tensor), name
+        records = {} if partner is None else there[partner.index]
+        names = [name for name in records if name in taken[call.path] and name not in here[call.index]]
+        suspects += [(call, partner, name, records[name]) for name in names if partner is not None]
+    given = _arguments_of(again, {call.path for call, *_ in suspects}) if suspects else {}
+    roots = [record for call in expected.calls[:1] for record in call.inputs]
+    for call, partner, name, record in suspects:
+        if name not in given.get((call.path, call.call), {name}):
+            tensor = _whole(record, name, roots, partner)
+            if tensor is not None:
+                yield _Lacking(modules[call.path], call, partner, tensor), name
 
 
 def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: Call) -> torch.Tensor | None:

@@ -168,10 +168,16 @@ class _FaultSearch:
             self._budgets, self._budget = self._budgets + 1, Budget(self._budget.seconds)
 
     def _past(self, at: Round) -> tuple[Past | None, bool]:
-        """Return the reference's value that leads past a fault, and whether every output agrees behind it."""
+        """Return the reference's value that leads past a fault, and whether every output agrees behind it.
+
+        So it does where the value is an output: what the port makes of that is no fault behind the first.
+        """
         with torch.no_grad():
             past = at.lead_past(self._until(at, _TO_PAST))
-            return past, past is not None and at.agrees_after({}, {past.own: past.tensor})
+            if past is None:
+                return None, False
+            outputs = {theirs for _, theirs in (*at.pairs.differing, *at.pairs.guessed)}
+            return past, past.other in outputs or at.agrees_after({}, {past.own: past.tensor})
 
     def _one(self, one: OneChange, share: float) -> Searched:
         """Search for one change that makes every output agree, for a share of what is left of the budget."""

@@ -241,6 +241,16 @@ def named_inputs(call: Call) -> dict[str, TensorRecord]:
     return {input_name(record.leaf, call.parameters).strip("[]'"): record for record in call.inputs}
 
 
+def inputs_by_name(calls: Iterable[Call]) -> dict[int, dict[str, TensorRecord]]:
+    """Return the tensors that each of some calls was given, by its ``index`` and the names of its parameters."""
+    return {call.index: named_inputs(call) for call in calls}
+
+
+def named_leaves(leaves: Mapping[int, Iterable[str]], parameters: Mapping[int, tuple[str, ...]]) -> dict[int, set[str]]:
+    """Return the names of the parameters that leaf paths of inputs belong to, by a call's ``index``."""
+    return {at: {input_name(leaf, parameters[at]).strip("[]'") for leaf in some} for at, some in leaves.items()}
+
+
 @lru_cache(maxsize=16384)
 def is_mask(name: str) -> bool:
     """Tell whether a name is one of a mask over positions; a head mask is none."""
