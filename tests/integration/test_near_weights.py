@@ -9,28 +9,32 @@ import pytest_tfdebug.goldens.fixture
 from pytest_tfdebug.goldens.near_weights import near_weights
 from pytest_tfdebug.goldens.weights import fingerprint
 
+ROUNDING = """
+import torch
+
+def rounded(model, part):
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if part in name and weight.dim() == 2:
+                groups = weight.view(-1, 16)
+                step = groups.abs().amax(-1, keepdim=True) / 7
+                weight.copy_(((groups / step).round() * step).view_as(weight))
+    return model
+"""
 QUANTISED = """
 import copy
 import torch
 from pytest_tfdebug import fill
+from rounding import rounded
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 CONFIG = Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
                      num_key_value_heads=1, head_dim=16)
 IDS = torch.arange(3, 19).view(2, 8)
 
-def quantised(model):
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "proj" in name:
-                groups = weight.view(-1, 16)
-                step = groups.abs().amax(-1, keepdim=True) / 7
-                weight.copy_(((groups / step).round() * step).view_as(weight))
-    return model
-
 def test_it(tf_golden):
     reference = fill(Qwen3ForCausalLM(CONFIG).eval(), seed=0)
-    port = quantised(copy.deepcopy(reference))
+    port = rounded(copy.deepcopy(reference), "proj")
     {change}
     before = {{name: (weight.data_ptr(), weight.clone()) for name, weight in port.named_parameters()}}
     try:
@@ -46,8 +50,9 @@ EPSILON = "port.model.layers[1].self_attn.q_norm.variance_epsilon = 0.5"
 def run(pytester):
     """Record the reference's golden, and hold a quantised port to it."""
 
-    def run_pytest(change="", more=""):
-        pytester.makepyfile(test_it=QUANTISED.format(change=change, more=more))
+    def run_pytest(change="", more="", source=QUANTISED):
+        pytester.syspathinsert()
+        pytester.makepyfile(test_it=source.format(change=change, more=more), rounding=ROUNDING)
         return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
 
     return run_pytest
@@ -82,42 +87,24 @@ def test_fault_of_the_code_is_named_behind_quantised_weights(run, more):
     result.stdout.no_fnmatch_line("*All weights with matching names are the recorded ones*")
 
 
+#: A port with names of its own and a fused projection.
 OWN_NAMES = """
 import torch
 from llama_port import load_port, load_reference
+from rounding import rounded
 
 IDS = torch.arange(3, 19).view(2, 8)
 
-def rounded(model):
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() == 2:
-                groups = weight.view(-1, 16)
-                step = groups.abs().amax(-1, keepdim=True) / 7
-                weight.copy_(((groups / step).round() * step).view_as(weight))
-    return model
-
 def test_it(tf_golden):
     reference = load_reference()
-    port = rounded(load_port(reference))
+    port = rounded(load_port(reference), "")
     {change}
     tf_golden.check(port, reference=reference, input_ids=IDS)
 """
 
 
-@pytest.fixture
-def run_own(pytester):
-    """Record a Llama's golden, and hold a quantised port to it that has names of its own and a fused projection."""
-
-    def run_pytest(change=""):
-        pytester.makepyfile(test_it=OWN_NAMES.format(change=change))
-        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
-
-    return run_pytest
-
-
-def test_right_code_with_quantised_weights_is_told_under_names_of_its_own(run_own):
-    result = run_own()
+def test_right_code_with_quantised_weights_is_told_under_names_of_its_own(run):
+    result = run(source=OWN_NAMES)
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -128,8 +115,8 @@ def test_right_code_with_quantised_weights_is_told_under_names_of_its_own(run_ow
     )
 
 
-def test_fault_of_the_code_is_named_behind_quantised_weights_of_other_names(run_own):
-    result = run_own("port.blocks[1].mixer_norm.eps = 0.5")
+def test_fault_of_the_code_is_named_behind_quantised_weights_of_other_names(run):
+    result = run("port.blocks[1].mixer_norm.eps = 0.5", source=OWN_NAMES)
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
-    from pytest_tfdebug.records import Call, Culprit, LeafComparison
+    from pytest_tfdebug.records import Call, Culprit, Kind, LeafComparison
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
@@ -380,38 +380,28 @@ def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
     why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
     why += f" So do {others} more of the model." if others else ""
-    claim = Claim(
-        culprit.path,
-        "weights",
-        Evidence.WEIGHT,
-        culprit.class_name,
-        f"{why} {told}".rstrip(),
-        source=culprit.source,
-        reference=culprit.reference,
-        proved=culprit.proved,
-        changes=culprit.changes,
-        weights=tuple(own),
-        ranks=culprit.ranks,
-        divergence=culprit.divergence,
-    )
-    return settle([claim])[0]
+    of_weights = replace(_claim(culprit, "weights", f"{why} {told}".rstrip()), weights=tuple(own))
+    return settle([replace(of_weights, proved=culprit.proved, changes=culprit.changes)])[0]
 
 
 def _of_table(culprit: Culprit, name: str) -> Culprit:
-    why, wrong = f"Its inputs agree. {_MADE.format(name)}", f"holds another table: {name}"
-    claim = Claim(
+    claim = _claim(culprit, "module", f"Its inputs agree. {_MADE.format(name)}")
+    return settle([replace(claim, wrong=f"holds another table: {name}")])[0]
+
+
+def _claim(culprit: Culprit, kind: Kind, why: str) -> Claim:
+    """Return a claim on the place of a culprit, whose parameter or buffer was compared with the recorded one."""
+    return Claim(
         culprit.path,
-        "module",
+        kind,
         Evidence.WEIGHT,
         culprit.class_name,
         why,
-        wrong,
-        culprit.source,
-        culprit.reference,
+        source=culprit.source,
+        reference=culprit.reference,
         ranks=culprit.ranks,
         divergence=culprit.divergence,
     )
-    return settle([claim])[0]
 
 
 def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:

@@ -11,6 +11,7 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.module_path import holder
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
@@ -87,7 +88,7 @@ def _by_shapes(
     """Return the modules without a partner that hold an epsilon, as first called, by the shapes of their parameters."""
     shapes = dict[str, list[tuple[int, ...]]]()
     for name, shape in side.shapes().items():
-        shapes.setdefault(name.rpartition(".")[0], []).append(shape)
+        shapes.setdefault(holder(name), []).append(shape)
     found = dict[tuple[tuple[int, ...], ...], list[str]]()
     for path in dict.fromkeys(call.path for call in calls if call.parent is not None and call.path not in paired):
         if any(map(_is_tiny, held.get(path, {}).values())):

@@ -332,8 +332,8 @@ class _AtTolerance:
         pair = self._counterparts
         if pair.agrees_elsewhere(first) or any(pair.right_in_other_calls(first)):
             return self._of_use(fault, first, other)
-        shown = [first] if fault == "replaced" else self._counterparts.open_around(first)
-        return self._counterparts.found(fault, self._port.call_of(first), shown, other)
+        shown = [first] if fault == "replaced" else pair.open_around(first)
+        return pair.found(fault, self._port.call_of(first), shown, other)
 
     def _of_use(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame how a line that does right elsewhere is used here."""

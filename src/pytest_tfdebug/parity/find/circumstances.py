@@ -214,12 +214,10 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tuple[_Lacking, str]]:
     """Yield what calls lack; the port runs once more only where its own tensors leave that open."""
-    partners, theirs = (
-        _partners(compared, again.model, expected),
-        {(each.path, each.call): each for each in expected.calls},
-    )
     modules = modules_by_path(again.model)
-    taken, there = parameters_by_path(modules), inputs_by_name(expected.calls)
+    taken = parameters_by_path(modules)
+    partners = _partners(compared, modules, taken, expected)
+    theirs, there = {(each.path, each.call): each for each in expected.calls}, inputs_by_name(expected.calls)
     leaves = {it.call.index: [leaf.leaf for leaf in it.inputs if leaf.problem != "missing"] for it in compared.calls}
     here = named_leaves(leaves, {item.call.index: item.call.parameters for item in compared.calls})
     suspects = []
@@ -248,7 +246,12 @@ def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: 
     return alike[0].tensor if alike else None
 
 
-def _partners(compared: Compared, model: torch.nn.Module, expected: Trace) -> dict[str, str]:
+def _partners(
+    compared: Compared,
+    modules: Mapping[str, torch.nn.Module],
+    parameters: Mapping[str, tuple[str, ...]],
+    expected: Trace,
+) -> dict[str, str]:
     """Return the reference's path of each module of a port that stands for one of the reference's of the same class.
 
     That is the reference itself in a wrapper, or a module whose path ends as the reference's does. Of the rest those
@@ -257,8 +260,7 @@ def _partners(compared: Compared, model: torch.nn.Module, expected: Trace) -> di
     classes = {call.path: call.class_name for call in expected.calls}
     root = expected.calls[0].path
     found: dict[str, str] = {}
-    modules = modules_by_path(model)
-    for path, taken in parameters_by_path(modules).items():
+    for path, taken in parameters.items():
         name = type(modules[path]).__name__
         if len(taken) == 1:  # it was given that, or it could not have been called
             continue

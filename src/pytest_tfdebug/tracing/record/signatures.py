@@ -238,7 +238,11 @@ def input_name(leaf: str, parameters: tuple[str, ...]) -> str:
 
 def named_inputs(call: Call) -> dict[str, TensorRecord]:
     """Return the tensors that a call was given, by the names of its parameters."""
-    return {input_name(record.leaf, call.parameters).strip("[]'"): record for record in call.inputs}
+    return {_bare_name(record.leaf, call.parameters): record for record in call.inputs}
+
+
+def _bare_name(leaf: str, parameters: tuple[str, ...]) -> str:
+    return input_name(leaf, parameters).strip("[]'")
 
 
 def inputs_by_name(calls: Iterable[Call]) -> dict[int, dict[str, TensorRecord]]:
@@ -248,7 +252,7 @@ def inputs_by_name(calls: Iterable[Call]) -> dict[int, dict[str, TensorRecord]]:
 
 def named_leaves(leaves: Mapping[int, Iterable[str]], parameters: Mapping[int, tuple[str, ...]]) -> dict[int, set[str]]:
     """Return the names of the parameters that leaf paths of inputs belong to, by a call's ``index``."""
-    return {at: {input_name(leaf, parameters[at]).strip("[]'") for leaf in some} for at, some in leaves.items()}
+    return {at: {_bare_name(leaf, parameters[at]) for leaf in some} for at, some in leaves.items()}
 
 
 @lru_cache(maxsize=16384)
