@@ -283,6 +283,45 @@ def test_module_whose_file_both_sides_run_is_wrong_where_it_is_made(made, tmp_pa
     assert "Scaled has kind 'thrice'; the reference has 'twice'." in culprit.explanation
 
 
+_OF_STAGES = """
+import torch
+
+class Normed(torch.nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+        self.weight = torch.nn.Parameter(torch.rand(4))
+
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        normed = (x - mean) / (x.var(-1, keepdim=True) + 1e-3).sqrt() * self.weight
+        return self.fn(normed)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        stage = torch.nn.ModuleList([Normed(torch.nn.Linear(4, 4)) for _ in range(4)])
+        self.stages = torch.nn.ModuleList([stage])
+
+    def forward(self, x):
+        for mix, feed_1, mix_again, feed_2 in self.stages:
+            x = mix(x)
+            x = feed_1(x)
+            x = mix_again(x)
+            x = feed_2(x)
+        return x
+"""
+
+
+def test_module_that_is_not_called_is_wrong_where_another_one_is_called(made):
+    port = made("port", _OF_STAGES.replace("feed_1", "feed").replace("feed_2", "feed"))
+
+    culprit = compare(trace(made("reference", _OF_STAGES), X), trace(port, X)).culprit
+
+    assert (culprit.path, culprit.kind) == ("stages.0.1", "not-called")
+    assert line_of(culprit.source) == "x = feed(x)"
+
+
 _OF_GIVEN = """
 import torch
 

@@ -234,7 +234,7 @@ class _StatementSearch:
         if not differences:
             return None
         before = [each for each in differences if self._seen is None or _is_not_after(each.own, self._seen.source)]
-        before = [each for each in before if each.is_left_out or self._values_of(each)] or before  # what ran
+        before = [each for each in before if each.is_left_out or self._values_in(each.own)] or before  # what ran
         first = before[-1] if before and self._seen is not None else differences[0]
         others = [each for each in differences if each is not first]
         does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
@@ -369,7 +369,8 @@ class _StatementSearch:
     def _not_run(self, seen: Claim) -> SourceRange | None:
         """Return the statement of the port that does what is left out, and does not run."""
         is_left_out = self._look.finding is not None and self._look.finding.fault == "left-out"
-        return self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
+        found = self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
+        return None if found is None or self._values_in(found) else found
 
     def _not_of_both(
         self, source: SourceRange, function: str, callers: tuple[SourceRange, ...]
@@ -417,20 +418,20 @@ class _StatementSearch:
 
         Numbers, flags and masks are not known to be, nor is the order of elements.
         """
-        if difference.is_left_out or not self._values_of(difference):
+        if difference.is_left_out or not self._values_in(difference.own):
             return False
-        return all(_is_known(*each) for each in self._values_of(difference, by_calls=True))
+        return all(_is_known(*each) for each in self._values_in(difference.own, by_calls=True))
 
     def _leads_to_seen(self, difference: TextDifference) -> bool:
         """Tell whether the value that is wrong was computed from what a statement computed, if that is any value."""
-        pair, finding, values = self._look.pair, self._look.finding, self._values_of(difference)
+        pair, finding, values = self._look.pair, self._look.finding, self._values_in(difference.own)
         if pair is None or finding is None or not values:
             return True
         before = pair.port.ancestors(*(value.index for value in finding.values[:1]))
         return any(value.index in before for value, _ in values)
 
-    def _values_of(self, difference: TextDifference, *, by_calls: bool = False) -> list[tuple[Value, float]]:
-        """Return what a statement computed in the call that is to blame, and how far the reference's is.
+    def _values_in(self, lines: SourceRange, *, by_calls: bool = False) -> list[tuple[Value, float]]:
+        """Return what some lines computed in the call that is to blame, and how far the reference's is.
 
         With ``by_calls`` what was computed in the calls that it made counts too.
         """
@@ -444,7 +445,7 @@ class _StatementSearch:
             for value in port.values
             if port.is_within(value.call, call)
             and any(
-                difference.own.holds(at.file, at.line)
+                lines.holds(at.file, at.line)
                 for at in port.places(value, _below(port, value, call) if by_calls else ())
             )
         ]
