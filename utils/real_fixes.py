@@ -13,6 +13,7 @@ missed      no culprit
 
 from __future__ import annotations
 
+import argparse
 import ast
 import difflib
 import importlib
@@ -40,6 +41,7 @@ from judging import compared
 from stubs import stubbed
 
 import pytest_tfdebug
+from disguise import disguised
 from edits import head, is_narrow
 from fixes import FIXES
 from fixes.fix import Fix
@@ -53,10 +55,9 @@ _GONE = (
 )
 
 
-def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
-    """Return the package of a revision, imported anew from a folder of its own."""
-    root = "src/" if fix.file.startswith("src/") else ""
-    package = fix.file.removeprefix(root).partition("/")[0]
+def _unpack(fix: Fix, revision: str, clones: Path, folder: Path) -> None:
+    """Write the package of a revision into a folder of its own."""
+    root, package = _root(fix)
     archive = subprocess.run(  # noqa: S603 - git of the person who runs this
         ["git", f"--git-dir={clones / fix.repository}", "archive", revision, root + package],  # noqa: S607
         check=True,
@@ -64,6 +65,17 @@ def _loaded(fix: Fix, revision: str, clones: Path, folder: Path) -> Any:
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as held:
         held.extractall(folder, filter="data")
+
+
+def _root(fix: Fix) -> tuple[str, str]:
+    """Return the folder in which a library's package lies, and its name."""
+    root = "src/" if fix.file.startswith("src/") else ""
+    return root, fix.file.removeprefix(root).partition("/")[0]
+
+
+def _loaded(fix: Fix, folder: Path) -> Any:
+    """Return the package in a folder, imported anew."""
+    root, package = _root(fix)
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -85,12 +97,20 @@ class Pair(NamedTuple):
     classes: set[str]
 
 
-def pair_of(fix: Fix, clones: Path, folder: Path) -> Pair:
-    """Return the model before and after a fix, with the same weights."""
+def pair_of(fix: Fix, clones: Path, folder: Path, *, is_disguised: bool = False) -> Pair:
+    """Return the model before and after a fix, with the same weights; the former in other words, if asked."""
     places = {revision: folder / name for revision, name in ((f"{fix.commit}^", "before"), (fix.commit, "after"))}
+    for revision, place in places.items():
+        _unpack(fix, revision, clones, place)
+    own, other = (place / fix.file for place in places.values())
+    lines, reference_lines = changed_lines(own.read_text(), other.read_text())
+    if is_disguised:
+        told = disguised(own.read_text())
+        own.write_text(told.text)
+        lines = told.of(lines)
     models = {}
     for revision, place in places.items():
-        package = _loaded(fix, revision, clones, place)
+        package = _loaded(fix, place)
         torch.manual_seed(0)  # of the tables that are drawn
         with stubbed():  # what a package imports late
             model, inputs = fix.build(package)
@@ -99,8 +119,6 @@ def pair_of(fix: Fix, clones: Path, folder: Path) -> Pair:
     own_shapes = {name: weight.shape for name, weight in port.named_parameters()}
     held = {name: weight for name, weight in reference.named_parameters() if weight.shape == own_shapes.get(name)}
     port.load_state_dict(held, strict=False)
-    own, other = (place / fix.file for place in places.values())
-    lines, reference_lines = changed_lines(own.read_text(), other.read_text())
     classes = {*_classes(own, lines), *_classes(other, reference_lines)}
     return Pair(Case(reference, port, (), inputs, (), inputs), own, lines, other, reference_lines, classes)
 
@@ -155,14 +173,15 @@ def _is_at(lines: SourceRange | None, file: Path, numbers: set[int]) -> bool:
     return any(lines.first <= number <= lines.last for number in numbers)
 
 
-def outcome(given: tuple[int, Path, bool, list[str]]) -> tuple[str, bool, str]:
+def outcome(given: tuple[int, argparse.Namespace]) -> tuple[str, bool, str]:
     """Return the verdict on a fix, whether it is proved, and the report."""
-    place, clones, is_of_traces, settings = given
+    place, options = given
+    settings = [] if options.seconds is None else ["-o", f"tf_explain_seconds={options.seconds}"]
     command.quiet()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            pair = pair_of(FIXES[place], clones, Path(folder))
-            report = compared(pair.case) if is_of_traces else checked(pair.case, *settings)
+            pair = pair_of(FIXES[place], options.clones, Path(folder), is_disguised=options.disguised)
+            report = compared(pair.case) if options.traces else checked(pair.case, *settings)
             culprit = report.culprit
             return judged(culprit, pair), culprit is not None and bool(culprit.proved), str(report)
         except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
@@ -174,15 +193,17 @@ def main() -> None:
     parser = command.parser(__doc__, "only", "show", "traces")
     parser.add_argument("clones", type=Path, help="folder with a clone of each repository")
     parser.add_argument("--seconds", help="tf_explain_seconds of the check")
+    parser.add_argument(
+        "--disguised", action="store_true", help="give the port's local variables other names, and another layout"
+    )
     options = parser.parse_args()
-    settings = [] if options.seconds is None else ["-o", f"tf_explain_seconds={options.seconds}"]
     table = command.Table("fix", "bugs", *_VERDICTS, "proved", "s each")
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as fresh:  # two packages of one name each
         for place, fix in enumerate(FIXES):
             if options.only and fix.commit not in options.only and fix.repository not in options.only:
                 continue
             begun = time.monotonic()
-            verdict, is_proved, told = fresh.apply(outcome, ((place, options.clones, options.traces, settings),))
+            verdict, is_proved, told = fresh.apply(outcome, ((place, options),))
             if options.show and verdict != "line":
                 print(f"{fix.repository} {fix.commit}: {verdict.upper()}\n{head(told, 16)}", flush=True)
             counts = {"bugs": 1, verdict: 1, "proved": int(is_proved), "s each": time.monotonic() - begun}
