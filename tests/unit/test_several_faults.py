@@ -18,6 +18,10 @@ EPS = ("mean(-1, keepdim=True) + self.eps", "mean(-1, keepdim=True) + 1e-2")
 SCALE = ("query.shape[-1] ** -0.5", "0.25")
 SILU = ("nn.functional.silu(gate)", "nn.functional.gelu(gate)")
 TWICE = ("hidden = self.tokens(input_ids)", "hidden = self.tokens(input_ids) * 2.0")
+VAR = (
+    "return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True)",
+    "variance = hidden.var(-1, keepdim=True)\n        return hidden * torch.rsqrt(variance",
+)
 NO_NORM = ("self.head(self.norm(hidden))", "self.head(hidden)")
 
 
@@ -97,6 +101,13 @@ def test_one_mistake_is_told_as_one(report_on):
     assert [each.source.first for each in report.culprits] == [line]
     assert report.told_of_faults == ""
     assert "+        return self.narrow(nn.functional.silu(gate) * wide)" in report.culprit.patch.splitlines()
+
+
+def test_change_in_the_way_of_the_references_value_mends_no_part(report_on, monkeypatch):
+    monkeypatch.setattr(prove, "SECONDS", 3.0)
+    report, (line,) = report_on(VAR)  # ``hidden * hidden`` is what the reference squares, and leads nowhere
+
+    assert [(each.source.first, each.changes) for each in report.culprits] == [(line, ())]
 
 
 def test_step_that_the_port_lacks_is_told_behind_another_mistake(report_on):

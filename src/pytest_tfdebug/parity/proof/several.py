@@ -345,7 +345,17 @@ class _Changes:
         for change, reached in self._search.leading():
             if reached in within and id(change) not in seen and not is_over():
                 self._tried(change)
-        return _most([option for option in self._weak if self._joins_inside(option, within)])
+        inside = (option for option in self._weak if self._joins_inside(option, within))
+        return _most([option for option in inside if self._leads_on(option, self._past)])
+
+    def _leads_on(self, option: _Option, past: Past) -> bool:
+        """Tell whether the reference's value still leads past the fault with changes that mend a part of it.
+
+        It does not behind ``x * x`` in place of ``x * rsqrt(var)``, though the reference squares ``x`` as well.
+        """
+        edits, instead = _together(option.changes)
+        gain = self._at.gain(edits, {**instead, past.own: past.tensor})
+        return gain is not None and len(past.gained.intersection(gain.found)) >= _SHARE * len(past.gained)
 
 
 def _most(found: Sequence[_Option]) -> list[_Option]:
