@@ -4,8 +4,10 @@ Each model is traced, the trace is written, read and compared with a second forw
 ``overflow_guard``; its call is repeated with padding. It is compared with itself under other kernels too: eager
 attention, each implementation of experts, two threads; by the tolerance of the dtype, and by floors. Then one linear
 layer is changed, chosen by a seed, and the comparison has to name it. It is held to the promise ``accumulation``, as it
-is and with a backward of that layer that averages over the rows of a batch. Printed are every finding by name, and how
-often each outcome was. What the padding check finds are leaks of the architectures: look at the lines that it names.
+is and with a backward of that layer that averages over the rows of a batch. Its forward and backward are held to
+those of a copy, of other kernels, and of checkpointing, in float32 and in bfloat16. Printed are every finding by name,
+and how often each outcome was. What the padding check finds are leaks of the architectures: look at the lines that it
+names. ``--look "train step,half step"`` looks at these columns only.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ import pytest_tfdebug
 from pytest_tfdebug import Trace
 from pytest_tfdebug.conform.mixin import PROMISES
 from pytest_tfdebug.conform.subject import Subject
+from pytest_tfdebug.steps.api import held
+from pytest_tfdebug.steps.run import TrainedModel, plain_run
 from pytest_tfdebug.tracing.values.precision import measure_floors
 
 Inputs = dict[str, torch.Tensor]
@@ -104,9 +108,10 @@ def _running(config_class: type, model_class: Any, without: tuple[str, ...]) -> 
     return model, inputs
 
 
-def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]]:
-    """Yield what was looked at, and what was found: nothing, where all is as it should be."""
-    for name, step in _STEPS.items():
+def findings(model: torch.nn.Module, inputs: Inputs, look: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield what was looked at, all or what is asked for, and what was found: nothing, where all is as it should be."""
+    for name in look or _STEPS:
+        step = _STEPS[name]
         with tempfile.TemporaryDirectory() as directory:
             try:
                 recorded, path = pytest_tfdebug.trace(model, **inputs), Path(directory) / "trace.safetensors"
@@ -121,6 +126,37 @@ def _told(expected: Trace, model: torch.nn.Module, inputs: Inputs, **settings: A
     """Return the report on a model, where it is not one that agrees."""
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), **settings)
     return "" if report.ok and report.tensors else str(report)
+
+
+def _train_step(_: Trace, model: torch.nn.Module, inputs: Inputs, dtype: torch.dtype = torch.float32) -> str:
+    """Hold forward and backward to those of a copy, of other kernels and of checkpointing: none is a fault."""
+    batch = {**inputs, "labels": inputs.get("decoder_input_ids", inputs["input_ids"])}
+    reference = copy.deepcopy(model).to(dtype)
+    made: dict[bool, Any] = {}  # the reference's run, of each mode
+    for name, other in _trained_variants(reference):
+        reference.train(other.training)
+        try:
+            other(**batch).loss.backward()
+        except (RuntimeError, ValueError, NotImplementedError):  # some do not run at these sizes
+            continue
+        if other.training not in made:
+            made[other.training] = TrainedModel(reference, plain_run, batch, "reference").made()
+        port = TrainedModel(other, plain_run, batch, "port")
+        report = held(made[other.training], port.made(), port.backward)
+        if not report:
+            return f"{name}: {report}"
+    return ""
+
+
+def _trained_variants(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield models whose gradients are to be those of a model, with the name of what is otherwise."""
+    yield "a copy", copy.deepcopy(model)
+    yield from ((name, other) for name, other in _variants(model) if other is not model)
+    if model.supports_gradient_checkpointing:
+        for reentrant in (False, True):
+            other = copy.deepcopy(model).train()
+            other.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            yield f"checkpointing{', reentrant' * reentrant}", other
 
 
 def _overflow(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
@@ -236,6 +272,8 @@ _STEPS: dict[str, Callable[[Trace, torch.nn.Module, Inputs], str]] = {
     "culprit": _culprit,
     "accumulation": _accumulation,
     "backward": _backward,
+    "train step": _train_step,
+    "half step": partial(_train_step, dtype=torch.bfloat16),
     "padding": lambda _, model, inputs: pytest_tfdebug.assert_padding_invariant(model, inputs) or "",
 }
 
@@ -263,9 +301,10 @@ def _inputs(model: torch.nn.Module) -> Inputs:
 
 def main() -> int:
     """Look at every architecture; the exit status is 1 if anything but padding was found."""
-    options = command.parser(__doc__, "only").parse_args()
+    options = command.parser(__doc__, "only", "look").parse_args()
     command.quiet()
-    table, has_found = command.Table("architectures", "models", *_STEPS, "not built"), False
+    look = options.look or list(_STEPS)
+    table, has_found = command.Table("architectures", "models", *look, "not built"), False
     for family, classes in FAMILIES.items():
         counted = Counter[str]()
         for kind in (kind for kind in classes if kind in (options.only or classes)):
@@ -276,12 +315,12 @@ def main() -> int:
                 print(f"{kind}: not built: {error}")
                 continue
             counted["models"] += 1
-            for name, found in findings(model, inputs):
+            for name, found in findings(model, inputs, look):
                 counted[name] += bool(found)
                 if found:
                     print(f"{kind}: {name}: {found}", flush=True)
         table.add(family, counted)
-        has_found = has_found or any(counted[name] for name in _STEPS if name != "padding")
+        has_found = has_found or any(counted[name] for name in look if name != "padding")
     return int(has_found)
 
 

@@ -6,6 +6,9 @@ written when the code that finds them stood still, and the first run is the figu
 by module, 3 placed wrongly. What was wrong then is mended.
 
     python utils/backward_bugs.py [architecture or number of a bug ...]
+    python utils/backward_bugs.py clean [port ...]
+
+The second holds the ports of ``tests/ports``, which have no bug, to their references, in float32 and bfloat16.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ import linecache
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +27,15 @@ from typing import Any
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from models import build
+import command
+
+# isort: split
+from corpus import all_ports
+from judging import built, is_installed
+
+from architectures import small
+from models import ARCHITECTURES, build
+from pytest_tfdebug import compare_steps
 from pytest_tfdebug.steps.api import held
 from pytest_tfdebug.steps.run import TrainedModel
 
@@ -92,6 +101,52 @@ class _Repeat(torch.autograd.Function):
     def backward(ctx, g):
         b, h, s, d = g.shape
         return g.view(b, h // ctx.n, ctx.n, s, d)[:, :, 0], None  # HERE
+
+
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.tanh()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * (1 - y)  # HERE
+
+
+class _Clip(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp(-1e-3, 1e-3)  # HERE
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.rows = len(x)
+        return x.sum(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.expand(ctx.rows, *g.shape) / ctx.rows  # HERE
+
+
+class _MatMul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x)
+        return x @ y
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return None, x.transpose(-1, -2) @ g  # HERE
 """
 NO_GRAD = "        with torch.no_grad():\n            {}  # HERE"
 
@@ -384,6 +439,164 @@ VIT = (
         "ViTLayer ViTMLP",
     ),
 )
+GEMMA3 = (
+    Bug(
+        "torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)",
+        "torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps).detach()",
+        "Gemma3RMSNorm",
+    ),
+    Bug("logits = torch.tanh(logits)", "logits = _Tanh.apply(logits)", "Gemma3ForCausalLM"),
+    Bug(
+        "return super().forward(input_ids) *",
+        "return nn.functional.embedding(input_ids, self.weight, self.padding_idx, scale_grad_by_freq=True) *",
+        "Gemma3TextScaledWordEmbedding",
+    ),
+    Bug(
+        "        hidden_states = residual + hidden_states\n\n        residual",
+        "        hidden_states = 2 * residual - residual.detach() + hidden_states  # HERE\n\n        residual",
+        "Gemma3DecoderLayer",
+    ),
+    Bug(
+        "        down_proj = self.down_proj(",
+        "        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.bfloat16(), lambda t: t.float()):  # HERE\n"
+        "            down_proj = self.down_proj(  # HERE\n",
+        "Gemma3MLP",
+    ),
+)
+WHISPER = (
+    Bug(
+        "current_states = key_value_states if key_value_states is not None else",
+        "current_states = key_value_states.detach() if key_value_states is not None else",
+        "WhisperAttention",
+    ),
+    Bug(
+        "nn.functional.gelu(self.conv1(input_features))",
+        "torch.no_grad()(nn.functional.gelu)(self.conv1(input_features))",
+        "WhisperEncoder",
+    ),
+    Bug(
+        "return self.weight[position_ids]",
+        "return self.weight.clone().detach_()[position_ids]",
+        "WhisperPositionalEmbedding",
+    ),
+    Bug(
+        "self.fc2 = nn.Linear(config.encoder_ffn_dim, self.embed_dim)",
+        "self.fc2 = nn.Linear(config.encoder_ffn_dim, self.embed_dim); "
+        "self.fc2.register_full_backward_pre_hook(lambda m, g: tuple(each / 2 for each in g))",
+        "WhisperEncoderLayer Linear",
+    ),
+    Bug(
+        "            hidden_states = residual + hidden_states\n",
+        "            hidden_states = residual + _Times.apply(hidden_states, 1 / 3)  # HERE\n",
+        "WhisperDecoderLayer",
+        "# Cross-Attention Block",
+    ),
+)
+MAMBA = (
+    Bug(
+        "A = -torch.exp(self.A_log.float())",
+        "A = -torch.exp(self.A_log.float().data)",
+        "MambaMixer",
+        "projected_states =",
+    ),
+    Bug(
+        "discrete_A[:, :, index] * ssm_state +",
+        "discrete_A[:, :, index] * (ssm_state.detach() if index == 4 else ssm_state) +",
+        "MambaMixer",
+    ),
+    Bug(
+        "scan_output = scan_output + hidden_states * D[None, :, None]",
+        "scan_output = scan_output + torch.stack([hidden_states[:, i] * float(D[i]) for i in range(len(D))], 1)",
+        "MambaMixer",
+    ),
+    Bug("scan_output = scan_output * F.silu(z)", "scan_output = _Clip.apply(scan_output) * F.silu(z)", "MambaMixer"),
+    Bug("dt = F.softplus(dt)", "dt = F.softplus(dt) - dt.detach() + dt", "MambaMixer", "def mamba_selective_scan"),
+)
+QWEN2_MOE = (
+    Bug(
+        "F.sigmoid(self.shared_expert_gate(hidden_states_reshaped))",
+        "F.sigmoid(self.shared_expert_gate(hidden_states_reshaped.detach()))",
+        "Qwen2MoeSparseMoeBlock",
+    ),
+    Bug("return router_logits, router_scores", "return router_logits.detach(), router_scores", "Qwen2MoeTopKRouter"),
+    Bug(
+        "(routing_weights.float() * flat_mask.unsqueeze(-1)).sum(dim=0)",
+        "_Sum.apply(routing_weights.float() * flat_mask.unsqueeze(-1))",
+        "Qwen2MoeForCausalLM",
+    ),
+    Bug(
+        "            final_hidden_states.index_add_(",
+        "            with torch.set_grad_enabled(bool(expert_idx)):  # HERE\n"
+        "                final_hidden_states.index_add_(  # HERE\n",
+        "Qwen2MoeExperts",
+    ),
+    Bug(
+        "batch_size, sequence_length, hidden_dim = hidden_states.shape",
+        "batch_size, sequence_length, hidden_dim = hidden_states.shape; self.shared_expert_gate.requires_grad_(False)",
+        "Qwen2MoeSparseMoeBlock Linear",
+    ),
+)
+GPT_NEOX = (
+    Bug(
+        "mlp_output = self.mlp(self.post_attention_layernorm(hidden_states))",
+        "mlp_output = self.mlp(self.post_attention_layernorm(hidden_states.detach()))",
+        "GPTNeoXLayer",
+    ),
+    Bug("torch.cat([k_embed, k_pass], dim=-1)", "torch.cat([k_embed, k_pass.detach()], dim=-1)", "GPTNeoXAttention"),
+    Bug(
+        "query_states, key_states, value_states = qkv.chunk(3, dim=-1)",
+        "query_states, key_states, value_states = qkv.chunk(3, dim=-1); query_states.register_hook(torch.zeros_like)",
+        "GPTNeoXAttention",
+    ),
+    Bug("torch.matmul(attn_weights, value)", "_MatMul.apply(attn_weights, value)", "GPTNeoXAttention"),
+    Bug(
+        "hidden_states = self.final_layer_norm(hidden_states)",
+        "hidden_states = torch.func.functional_call(self.final_layer_norm, "
+        "{n: p.detach() for n, p in self.final_layer_norm.named_parameters()}, (hidden_states,))",
+        "GPTNeoXModel LayerNorm",
+    ),
+)
+ALBERT = (
+    Bug(
+        "hidden_states = self.decoder(hidden_states)",
+        "hidden_states = nn.functional.linear("
+        "hidden_states, self.decoder.weight.clone().detach().requires_grad_(), self.decoder.bias)",
+        "AlbertMLMHead",
+    ),
+    Bug(
+        "hidden_states = self.albert_layer_groups[group_idx](",
+        "hidden_states = (torch.no_grad() if i == 0 else torch.enable_grad())(self.albert_layer_groups[group_idx])(",
+        "AlbertTransformer",
+    ),
+    Bug(
+        "token_type_embeddings = self.token_type_embeddings(token_type_ids)",
+        "token_type_embeddings = nn.functional.embedding("
+        "token_type_ids, self.token_type_embeddings.weight, padding_idx=1)",
+        "AlbertEmbeddings",
+    ),
+    Bug(
+        "ffn_output = self.activation(ffn_output)",
+        "s = [1.0]; ffn_output = torch.utils.checkpoint.checkpoint("
+        "lambda x: self.activation(x * s[0]), ffn_output, use_reentrant=False); s[0] = 0.5",
+        "AlbertLayer",
+    ),
+    Bug(
+        "attn_output = self.LayerNorm(hidden_states + attn_output)",
+        "both = hidden_states + attn_output; attn_output = self.LayerNorm(both); both.data.zero_()",
+        "AlbertAttention",
+    ),
+    Bug(
+        "hidden_states = self.activation(hidden_states)",
+        "hidden_states = torch.where("
+        "hidden_states > 0, self.activation(hidden_states), self.activation(hidden_states.detach()))",
+        "AlbertMLMHead",
+    ),
+    Bug(
+        "attn_weights = nn.functional.softmax(attn_weights, dim=-1)",
+        "attn_weights = attn_weights.exp() / attn_weights.exp().sum(-1, keepdim=True).detach()",
+        "AlbertAttention",
+    ),
+)
 BUGS: dict[str, tuple[Bug, ...]] = {
     "llama": LLAMA,
     "bert": BERT,
@@ -391,7 +604,32 @@ BUGS: dict[str, tuple[Bug, ...]] = {
     "t5": T5,
     "mixtral": MIXTRAL,
     "vit": VIT,
+    "gemma3": GEMMA3,
+    "whisper": WHISPER,
+    "mamba": MAMBA,
+    "qwen2_moe": QWEN2_MOE,
+    "gpt_neox": GPT_NEOX,
+    "albert": ALBERT,
 }
+
+
+def model_of(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a model of an architecture and its inputs: one of the tests' models, or a small one by its configuration."""
+    if name in ARCHITECTURES:
+        model, batch = build(name)
+    else:
+        model, batch = small(name)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(1)
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    model.set_attn_implementation("eager")
+    if name == "albert":
+        batch["token_type_ids"] = torch.arange(batch["input_ids"].numel()).view_as(batch["input_ids"]) % 2
+    if getattr(model, "_can_set_experts_implementation", lambda: False)():
+        model.set_experts_implementation("eager")
+        batch["output_router_logits"] = True
+    return model, batch
 
 
 def loss_of(model: nn.Module, batch: dict[str, Any]) -> torch.Tensor:
@@ -400,8 +638,7 @@ def loss_of(model: nn.Module, batch: dict[str, Any]) -> torch.Tensor:
     for name in ("logits", "last_hidden_state", "pooler_output"):
         found = getattr(output, name, None)
         if found is not None:
-            weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(3))
-            total = total + (found * weights).sum() / found.numel() ** 0.5
+            total = total + projected(found)
     aux = getattr(output, "aux_loss", None)
     return total if aux is None else total + 0.1 * aux
 
@@ -429,16 +666,45 @@ def edited(model: nn.Module, bug: Bug, number: int) -> ModuleType:
     return module
 
 
+def of_ports(chosen: list[str]) -> None:
+    """Print what is said of each clean port, in float32 and with the weights of both models rounded to bfloat16."""
+    for port in all_ports():
+        if (chosen and port.name not in chosen) or not is_installed(port):
+            continue
+        case = built(port)
+        for dtype in (torch.float32, torch.bfloat16):
+            for model in (case.reference, case.port):
+                for tensor in model.state_dict(keep_vars=True).values():
+                    tensor.data = tensor.data.to(dtype) if tensor.is_floating_point() else tensor.data
+            report = compare_steps(
+                case.reference,
+                case.port,
+                case,
+                run=lambda model, case: projected(case.main(model(*case.reference_args, **case.reference_kwargs))),
+                port_run=lambda model, case: projected(case.arranged(model(*case.port_args, **case.port_kwargs))),
+            )
+            print(f"{port.name} {str(dtype).removeprefix('torch.')}: {report}", flush=True)
+
+
+def projected(output: torch.Tensor) -> torch.Tensor:
+    """Return one number of an output: its elements, weighed by seeded numbers."""
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(3))
+    total: torch.Tensor = (output * weights).sum() / output.numel() ** 0.5
+    return total
+
+
 def main(chosen: list[str]) -> None:
-    """Print a line for each bug, then the counts."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    """Print a line for each bug, then the counts; or what is said of the clean ports."""
+    command.quiet()
+    if chosen[:1] == ["clean"]:
+        of_ports(chosen[1:])
+        return
     counts, number = Counter[str](), 0
     for name, bugs in BUGS.items():
-        model, batch = build(name)
-        model.set_attn_implementation("eager")
-        if name == "mixtral":
-            batch["output_router_logits"] = True
+        if not ({name} | {str(number + 1 + each) for each in range(len(bugs))}).intersection(chosen or [name]):
+            number += len(bugs)
+            continue
+        model, batch = model_of(name)
         reference = None
         for bug in bugs:
             number += 1

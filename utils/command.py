@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT / "fixtures"), str(ROOT / "tests" / "ports")]
 _OPTIONS: dict[str, dict[str, Any]] = {
     "dtype": {"default": "float32", "help": "of the port (default %(default)s)"},
     "edits": {"type": int, "default": 100, "help": "edits that change an output (default %(default)s)"},
+    "look": {"type": lambda text: text.split(","), "metavar": "COLUMN,COLUMN", "help": "at these columns only"},
     "only": {"type": lambda text: text.split(","), "metavar": "NAME,NAME", "help": "these only"},
     "seed": {"type": int, "default": 0, "help": "of the random edits (default %(default)s)"},
     "traces": {"action": "store_true", "help": "compare two traces in place of tf_golden.check with a golden on disk"},

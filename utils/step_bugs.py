@@ -191,6 +191,24 @@ FAULTS: tuple[tuple[str, str, str, str, str], ...] = (
         "    model.train()\n    model.norm.track_running_stats = False\n",
         "norm.running",
     ),
+    (SGD, SGD, "        optimizer.step()\n", "        optimizer.step()\n        optimizer.step()\n", "steps"),
+    (ADAMW, ADAMW, "), 0.5)", '), 0.5, norm_type=float("inf"))', "clips or scales the gradients otherwise"),
+    (ADAMW, ADAMW, '"weight_decay": 0.05}', '"weight_decay": 0.05, "lr": 1e-3}', "has lr"),
+    (OWN, TORCHS, "weight], weight.grad\n", "weight], weight.grad.clamp(-1e-3, 1e-3)\n", "other steps"),
+    (OWN, TORCHS, 'state["t"] += 1', 'state["t"] += 2', "bias"),
+    (OWN, TORCHS, "                weight.mul_(", "                if weight.dim() > 1: weight.mul_(", "decay"),
+    (OWN, TORCHS, ".add_(gradient, alpha=1 - beta1)", ".add_(gradient)", "other steps"),
+    (SGD, SGD, "optim.SGD(model.parameters(),", "optim.SGD(list(model.parameters())[:-1],", "does not have"),
+    (
+        SCALED,
+        SCALED,
+        "    model.train()\n",
+        "    model.train()\n    model.head.bias.requires_grad_(False)\n",
+        "head.bias",
+    ),
+    (ADAMW, ADAMW, "        schedule.step()\n", "        schedule.step()\n        schedule.step()\n", "has lr"),
+    (ADAMW, ADAMW, "        optimizer.step()", "        optimizer.zero_grad()\n        optimizer.step()", "zero"),
+    (ADAMW, ADAMW, "if each.dim() > 1]", "if each.dim() > 1 and len(each) != 99]", "does not have"),
 )
 
 

@@ -152,8 +152,9 @@ def _facts(pair: BackwardPair, compared: HeldGradients) -> Iterator[str]:
         names = [each.parameter for each in wrong if str(each.effect) == effect]
         told = effect.replace("gets", "get", 1).replace("its", "their", 1) if len(names) > 1 else effect
         yield f"{counted(len(names), 'parameter')} {told}: {listed(names, 3)}."
-    agree = compared.parameters - len(wrong)
-    yield f"The loss agrees, {pair.port.loss:.6g}; so do the gradients of {counted(agree, 'parameter')}."
+    if pair.has_same_loss:
+        agree = counted(compared.parameters - len(wrong), "parameter")
+        yield f"The loss agrees, {pair.port.loss:.6g}; so do the gradients of {agree}."
 
 
 def _unseen(compared: HeldGradients) -> Iterator[str]:

@@ -17,6 +17,7 @@ from pytest_tfdebug.parity.proof.matching import Matches
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.steps.gradients import NOISE, NOTHING, SAME, Effect, GradientSums, difference, effect
 from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterPairs
+from pytest_tfdebug.steps.table import is_measured
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
@@ -107,10 +108,13 @@ class BackwardPair:
         return mask
 
     def gradients(self, members: Sequence[int], *, is_port: bool) -> list[GradientSums]:
-        """Return the ways to take the gradient of a group: all of it, or what one root gets."""
+        """Return the ways to take the gradient of a group: all of it, or what one root gets. None if unheard."""
         side, ancestors = (self.port, self._ancestors[1]) if is_port else (self.reference, self._ancestors[0])
         mask = sum(1 << index for index in set(members))
-        roots = [side.graph[index].total for index in members if not ancestors[index] & mask]
+        first = [side.graph[index] for index in members if not ancestors[index] & mask]
+        if any(graph.is_unheard for graph in first):
+            return []
+        roots = [graph.total for graph in first]
         total = sum(roots, NOTHING)
         if total.size:
             return [total, *(roots if len(roots) > 1 else ())]
@@ -136,7 +140,8 @@ class BackwardPair:
         return found
 
     def _compare_value(self, value: Value, floor: float, found: HeldGradients) -> None:
-        graph, mates = self.port.graph[value.index], self.across[value.index]
+        graph, known = self.port.graph[value.index], self.reference.values.values
+        mates = [mate for mate in self.across[value.index] if is_measured(known[mate])]
         is_inside_function = not graph.is_grad_on and graph.switch is None and graph.is_leaf
         if value.origin in {"parameter", "buffer"} or not mates or not value.print.elements or graph.is_recomputed:
             return
@@ -144,9 +149,11 @@ class BackwardPair:
         if is_inside_function or not self.alive >> value.index & 1 or min(members) != value.index:
             return
         all_mates = sorted(mates)
-        seen = difference(
-            self.gradients(self.own[value.index], is_port=True), self.gradients(all_mates, is_port=False), floor
-        )
+        own = self.gradients(self.own[value.index], is_port=True)
+        expected = self.gradients(all_mates, is_port=False)
+        if not own or not expected:
+            return
+        seen = difference(own, expected, floor)
         found.values += 1
         if seen.error <= SAME:
             found.worst = max(found.worst, seen.error)

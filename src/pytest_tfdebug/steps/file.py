@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Name of the tensor that is the document.
 _DOCUMENT = "#step.document"
 #: Flags of a value, a bit each: the first fields of a ``Graph``.
-_FLAGS = ("has_graph", "is_leaf", "is_grad_on", "is_recomputed")
+_FLAGS = ("has_graph", "is_leaf", "is_grad_on", "is_recomputed", "is_unheard")
 
 #: How parameters are cut into rows: name, elements, and each way with its number of rows.
 _Layout = list[tuple[str, int, list[tuple[str, int]]]]
@@ -220,8 +220,9 @@ def _decode_graph(tensors: dict[str, torch.Tensor], count: int) -> list[Graph]:
         raise ValueError("an edge leads to a value that is not there")
     graph = []
     for held, total in zip(flags.tolist(), totals, strict=True):
-        has_graph, is_leaf, is_grad_on, is_recomputed = (bool(held >> place & 1) for place in range(len(_FLAGS)))
-        graph.append(Graph(has_graph, is_leaf, is_grad_on, is_recomputed, total=GradientSums(*total)))
+        graph.append(Graph(total=GradientSums(*total)))
+        for place, flag in enumerate(_FLAGS):
+            setattr(graph[-1], flag, bool(held >> place & 1))
     for (index, made), sums in zip(edges.tolist(), sent, strict=True):
         graph[index].sent[made] = GradientSums(*sums)
     return graph

@@ -128,54 +128,65 @@ def _numbers(rows: torch.Tensor | None, count: int) -> Floats:
     return found
 
 
+#: A row of a reference: parameter, way and number.
+Place = tuple[str, str, int]
+
+
 class PairedRows(NamedTuple):
     """A parameter of the port beside the rows of the reference that it is made of."""
 
     name: str  # of the port's parameter
     others: tuple[str, ...]  # of the reference's, in the order of the rows
     way: str
-    places: tuple[tuple[str, str, int], ...]  # parameter, way and row of the reference, for each row
-    alike: tuple[tuple[str, str, int], ...] = ()  # of a vector: all of the reference's that hold the same numbers
+    places: tuple[Place, ...]  # of each row
+    alike: tuple[tuple[Place, ...], ...] = ()  # all places whose rows hold the same numbers, where it is one whole
 
 
 class ParameterPairs:
     """Which parameter of a port is which of a reference."""
 
     def __init__(self, own: ParameterRows, expected: ParameterRows) -> None:
-        index: dict[int, list[tuple[str, str, int]]] = {}
+        self._rows: dict[int, list[Place]] = {}
+        self._wholes: dict[bytes, list[tuple[Place, ...]]] = {}
+        self._taken: dict[int, int] = {}  # rows that are equal to each other belong together in their order
         for name, ways in expected.ways.items():
             for way in ways:
-                for row, key in enumerate(way.keys.tolist()):
-                    index.setdefault(key, []).append((name, way.name, row))
-        self.paired: dict[str, PairedRows] = {}
-        taken: dict[int, int] = {}  # rows that are equal to each other belong together in their order
-        for name, ways in own.ways.items():
-            for way in ways:
-                keys = way.keys.tolist()
-                if keys and all(key in index for key in keys):
-                    places = []
-                    for key in keys:
-                        at = taken.get(key, 0)
-                        places.append(index[key][min(at, len(index[key]) - 1)])
-                        taken[key] = at + 1
-                    others = tuple(dict.fromkeys(place[0] for place in places))
-                    alike = tuple(index[keys[0]]) if len(keys) == 1 else ()
-                    self.paired[name] = PairedRows(name, others, way.name, tuple(places), alike)
-                    break
+                places = tuple((name, way.name, row) for row in range(len(way.keys)))
+                self._wholes.setdefault(way.keys.tobytes(), []).append(places)
+                for place, key in zip(places, way.keys.tolist(), strict=True):
+                    self._rows.setdefault(key, []).append(place)
+        found = ((name, self._paired(name, ways)) for name, ways in own.ways.items())
+        self.paired = {name: pair for name, pair in found if pair is not None}
         self.unpaired = tuple(name for name in own.ways if name not in self.paired)
-        held = {other for pair in self.paired.values() for other in pair.others}
+        held = {place[0] for pair in self.paired.values() for places in (pair.places, *pair.alike) for place in places}
         self.missing = tuple(name for name in expected.ways if name not in held)
+
+    def _paired(self, name: str, ways: list[RowCut]) -> PairedRows | None:
+        for way in ways:
+            keys = way.keys.tolist()
+            if not keys or any(key not in self._rows for key in keys):
+                continue
+            one = [(place,) for place in self._rows[keys[0]]] if len(keys) == 1 else []
+            alike = tuple(one or self._wholes.get(way.keys.tobytes(), ()))
+            places = tuple(self._next(key) for key in keys)
+            places = next((each for each in alike if each[0][0] == name), alike[0] if len(alike) == 1 else places)
+            return PairedRows(name, tuple(dict.fromkeys(place[0] for place in places)), way.name, places, alike)
+        return None
+
+    def _next(self, key: int) -> Place:
+        at = self._taken.get(key, 0)
+        self._taken[key] = at + 1
+        return self._rows[key][min(at, len(self._rows[key]) - 1)]
 
     def beside(self, name: str, own: ParameterRows, expected: ParameterRows) -> tuple[Floats, Floats]:
         """Return what both sides hold for a parameter of the port, ``(rows, PROJECTIONS + 1)`` each.
 
-        Of vectors with the same numbers (norms of ones) nobody knows which is which: the nearest is taken.
+        Of those with the same numbers (norms of ones) nobody knows which is which: the nearest is taken.
         """
         pair = self.paired[name]
         mine = next(way.numbers for way in own.ways[name] if way.name == pair.way)
-        places = {place[:2] for place in (*pair.places, *pair.alike)}
-        tables = {(other, way.name): way.numbers for other, _ in places for way in expected.ways[other]}
-        if len(pair.alike) > 1:
-            choices = [tables[other, way][row][None] for other, way, row in pair.alike]
-            return mine, min(choices, key=lambda each: float(np.abs(each - mine).max()))
-        return mine, np.stack([tables[other, way][row] for other, way, row in pair.places])
+        choices = pair.alike if len(pair.alike) > 1 else (pair.places,)
+        tables = {place[0]: expected.ways[place[0]] for places in choices for place in places}
+        numbers = {(other, way.name): way.numbers for other, ways in tables.items() for way in ways}
+        found = (np.stack([numbers[other, way][row] for other, way, row in places]) for places in choices)
+        return mine, min(found, key=lambda each: float(np.abs(each - mine).max()))

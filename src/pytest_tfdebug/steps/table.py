@@ -36,12 +36,18 @@ class Graph:
     is_leaf: bool = True  # whether no operator with a gradient made it
     is_grad_on: bool = True  # whether gradients were on as it was made
     is_recomputed: bool = False  # whether the backward made it
+    is_unheard: bool = False  # whether its gradient passes no hook, for a view of it was written to in place
     own_backward: str = ""  # name of the ``torch.autograd.Function`` that made it, where that is not torch's
     switch: Switch | None = None  # where gradients were switched off, where they were
     is_changed: bool = False  # whether its numbers were changed behind autograd's back
     total: GradientSums = NOTHING  # its gradient
     # what this operator alone sends to each value that it was given, by that value's index
     sent: dict[int, GradientSums] = field(default_factory=dict)
+
+
+def is_measured(value: Value) -> bool:
+    """Tell whether the gradient of a value is summed; that of a matrix of weights is only compared row by row."""
+    return value.origin != "parameter" or len(value.shape) < 2  # noqa: PLR2004 - a vector
 
 
 @dataclass

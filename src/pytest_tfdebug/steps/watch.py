@@ -8,7 +8,7 @@ on each node of the graph, of what an operator alone sends to what it was given.
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from pytest_tfdebug.steps.gradients import GradientSums, weighed
-from pytest_tfdebug.steps.table import Graph, Mark, Switch
+from pytest_tfdebug.steps.table import Graph, Mark, Switch, is_measured
 from pytest_tfdebug.tensors import dtype_name, is_plain, version
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, is_library
@@ -74,6 +74,7 @@ class BackwardWatch(TorchFunctionMode):
         self._changes = changes
         self._seen: list[_WatchedValue] = []
         self._at: dict[tuple[int, int], int] = {}
+        self._latest: dict[int, int] = {}  # the value that a tensor holds since it was last written to
         self._nodes: dict[object, int] = {}  # node of the graph -> the value that it made
         self._wholes: dict[tuple[int, int], int] = {}
         self._kept: list[object] = []  # what must not give its address to others
@@ -180,8 +181,11 @@ class BackwardWatch(TorchFunctionMode):
     def _applied(self, function: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call a ``torch.autograd.Function``: it is one operator, whatever its forward does, but for a checkpoint."""
         original = partial(_APPLY.__func__, function)
-        if self.is_over or not self._is_on() or function.__module__ == "torch.utils.checkpoint":
+        if self.is_over or not self._is_on():
             return original(*args, **kwargs)
+        if function.__module__ == "torch.utils.checkpoint":
+            runs = [partial(self._run_again, each) for each in args[:1] if callable(each)]
+            return original(*runs, *args[len(runs) :], **kwargs)
         given = [self.see(tensor) for tensor in _tensors((args, kwargs)) if _counts(tensor)]
         lines = self._lines()
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - the documented way to take all modes off
@@ -195,6 +199,19 @@ class BackwardWatch(TorchFunctionMode):
                 self._changes.pass_through(tensor, function.__name__, lines)
         return result
 
+    def _run_again(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call what a checkpoint runs, in its backward under watch too: the engine takes modes off."""
+        with nullcontext() if self._is_on() else self._modes():
+            return function(*args, **kwargs)
+
+    @contextmanager
+    def _modes(self) -> Iterator[None]:
+        TorchFunctionMode.__enter__(self)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            TorchFunctionMode.__exit__(self, None, None, None)  # type: ignore[no-untyped-call]
+
     # --- values
 
     def see(
@@ -204,10 +221,13 @@ class BackwardWatch(TorchFunctionMode):
         key = id(tensor), version(tensor)
         index = self._at.get(key)
         if index is None:
+            before = self._latest.get(id(tensor))
+            if before is not None and tensor._base is not None:  # noqa: SLF001 - there is no public name
+                self.graph[before].is_unheard = True  # a view is made anew from its whole: its old node gets nothing
             if not operator and tensor.grad_fn is not None:  # a function that nobody saw made it
                 operator, lines = type(tensor.grad_fn).__name__.removesuffix("Backward"), lines or self._lines()
                 producers = tuple(dict.fromkeys(self._found_below(tensor.grad_fn)))
-            index = self._at[key] = self._add(tensor, operator, producers, lines)
+            index = self._at[key] = self._latest[id(tensor)] = self._add(tensor, operator, producers, lines)
         self._hook(tensor, index)
         return index
 
@@ -220,7 +240,13 @@ class BackwardWatch(TorchFunctionMode):
             origin = "parameter"
         elif not operator and id(tensor) in self._buffers:
             origin, name = "buffer", self._buffers[id(tensor)]
-        elif operator and base is not None and len(producers) == 1 and base.numel() == tensor.numel():
+        elif (
+            operator
+            and base is not None
+            and len(producers) == 1
+            and base.numel() == tensor.numel()
+            and version(tensor) == self._seen[producers[0]].version  # what is written in place has other numbers
+        ):
             origin = origin if operator == "linear" else "view"
             before = self.table.values[producers[0]].print
             known = before if before.elements == tensor.numel() and origin == "view" else None
@@ -292,7 +318,7 @@ class BackwardWatch(TorchFunctionMode):
         graph.has_graph, graph.is_leaf = True, node is None
         seen.hooked = node or "leaf"
         if node is None:
-            if not self.table.values[index].name:
+            if is_measured(self.table.values[index]):
                 tensor.register_hook(partial(self._got, index))  # type: ignore[no-untyped-call]
             return
         self._nodes[node, tensor.output_nr] = index
