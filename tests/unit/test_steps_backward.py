@@ -151,6 +151,18 @@ class OverNumpy(llama_port.Mixer):
         return self.narrow(nn.functional.silu(gate) * wide)
 
 
+class SwitchedOff(llama_port.Mixer):
+    def forward(self, hidden):
+        self.widen.weight.requires_grad = False  # HERE
+        return super().forward(hidden)
+
+
+class HookedPiece(llama_port.Attention):
+    def turned(self, part):
+        part.register_hook(torch.zeros_like)  # HERE
+        return super().turned(part)
+
+
 #: A class with the line that spoils a gradient, what it takes the place of, whether a proof is had, and what is said.
 BUGS = [
     (Detached, True, "detach leaves the graph here"),
@@ -164,6 +176,8 @@ BUGS = [
     (Numbers, False, "numbers are taken out of torch here"),
     (StraightThrough, True, "detach leaves the graph here"),
     (OverNumpy, False, "detach leaves the graph here"),
+    (SwitchedOff, True, "a gradient is switched off here"),
+    (HookedPiece, True, "a hook changes the gradient here"),
 ]
 
 
@@ -271,7 +285,7 @@ def test_loss_that_differs_is_said_before_any_gradient():
 
 
 def test_models_are_left_as_they_were():
-    reference, port = load_reference(), load_port(load_reference())
+    reference, port = load_reference(), with_bug(SwitchedOff, layers=(0,))
     port.head.weight.grad = torch.ones_like(port.head.weight)
     before = {name: value.clone() for name, value in port.state_dict().items()}
 
@@ -279,6 +293,7 @@ def test_models_are_left_as_they_were():
 
     assert torch.equal(port.head.weight.grad, torch.ones_like(port.head.weight))
     assert port.norm.scale.grad is None
+    assert all(each.requires_grad for each in port.parameters())
     assert all(torch.equal(value, before[name]) for name, value in port.state_dict().items())
 
 

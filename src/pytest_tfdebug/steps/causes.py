@@ -44,6 +44,7 @@ _MARKS: dict[str, tuple[str, RemedyKind | None, str]] = {
     "item": ("a number is taken out of torch here, and no gradient passes it", None, ""),
     "tolist": ("numbers are taken out of torch here, and no gradient passes them", None, ""),
     "numpy": ("numbers are taken out of torch here, and no gradient passes them", None, ""),
+    "requires_grad_": ("a gradient is switched off here", "stay", "with a gradient"),
     "data": (".data leaves the graph here", "stay", "with the tensor in place of its .data"),
 }
 
@@ -110,6 +111,17 @@ class CauseSearch:
     def _inside(self) -> set[int]:
         return {*self._wrong.members, *self.region}
 
+    @cached_property
+    def _near(self) -> set[int]:
+        """The same, and what a piece was cut from: its gradient is told by that of the whole."""
+        found, todo = set(self._inside), sorted(self._wrong.members)
+        while todo:
+            index = todo.pop()
+            found.add(index)
+            if self._port.graph[index].is_piece:
+                todo += self._values[index].producers
+        return found
+
     @property
     def _value(self) -> Value | None:
         return None if self._wrong.value is None else self._values[self._wrong.value]
@@ -146,25 +158,28 @@ class CauseSearch:
             told = f"a hook on {name} changes its gradient"
             yield Cause((hooks[name],), None, told, Remedy("unhook", hooks[name], name), "without this hook")
         inside = (self._values[index] for index in sorted(self._inside))
-        passed = [value for value in inside if value.operator.startswith("BackwardHookFunction")]
-        for value in passed:
-            calls = self._pair.sides[1].around(value.call)
-            call = next((each for each in calls if each.path in hooks), None)
-            if call is not None:
+        for value in (each for each in inside if each.operator.startswith("BackwardHookFunction")):
+            made = (self._values[index].call for index in value.producers)  # of a module that is over, its last value
+            calls = (call for index in (value.call, *made) for call in self._pair.sides[1].around(index))
+            for call in {each.path: each for each in calls if each.path in hooks}.values():
                 line = hooks[call.path]
                 told = f"a hook on {call.path} changes the gradient"
                 yield Cause((line,), call.index, told, Remedy("unhook", line, call.path), "without this hook")
 
     def _recomputed(self) -> Iterator[Cause]:
         """What the backward computes again and the forward never computed: dropout, a buffer that has changed."""
-        forward = [value for value in self._values if not self._port.graph[value.index].is_recomputed]
+        forward: dict[object, list[Value]] = {}
+        for value in self._values:
+            if not self._port.graph[value.index].is_recomputed:
+                forward.setdefault((value.operator, value.lines[:1]), []).append(value)
         made = [value for value in self._values if self._port.graph[value.index].is_recomputed]
         for value in made:
             if not value.operator or not value.print.elements or value.operator in LEAVES:
                 continue
-            if not any(is_same_value(value, other) for other in forward):
+            same = forward.get((value.operator, value.lines[:1]), ())
+            if same and not any(is_same_value(value, other) for other in same):
                 wrong = f"{value.operator} gives another value when the backward makes it again"
-                yield Cause(value.lines, value.call, wrong)
+                yield Cause(value.lines, same[0].call, wrong)
                 return
 
     def _cut(self) -> Iterator[Cause]:
@@ -257,7 +272,7 @@ class CauseSearch:
     def _marks(self) -> Iterator[Cause]:
         graph, late = self._port.graph, []
         for mark in self._port.marks:
-            if not self._inside.isdisjoint(mark.values) and mark.lines:
+            if not self._near.isdisjoint(mark.values) and mark.lines:
                 wrong, kind, mended = _mark(mark.name)
                 remedy = Remedy(kind, mark.lines[0], mark.name) if kind else None
                 cause = Cause(mark.lines, mark.call, wrong, remedy, mended, self._is_only_mark(mark))

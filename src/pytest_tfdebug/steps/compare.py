@@ -59,11 +59,7 @@ class HeldGradients:
     unpaired: tuple[str, ...] = ()  # parameters of the port that hold no numbers of the reference
     missing: tuple[str, ...] = ()  # parameters of the reference that the port does not hold
     silent: tuple[str, ...] = ()  # parameters that get no gradient on the reference's side
-
-    @property
-    def first(self) -> Wrong | None:
-        """The one that a backward comes to first: what comes after it in the forward agrees."""
-        return max(self.wrong, key=lambda each: each.position, default=None)
+    first: Wrong | None = None  # the one that a backward comes to first: what comes after it in the forward agrees
 
 
 class BackwardPair:
@@ -114,7 +110,7 @@ class BackwardPair:
         first = [side.graph[index] for index in members if not ancestors[index] & mask]
         if any(graph.is_unheard for graph in first):
             return []
-        roots = [graph.total for graph in first]
+        roots = [graph.total for graph in first if graph.total.size]
         total = sum(roots, NOTHING)
         if total.size:
             return [total, *(roots if len(roots) > 1 else ())]
@@ -137,7 +133,17 @@ class BackwardPair:
         for value in self.port.values.values:
             self._compare_value(value, floor, found)
         self._compare_parameters(found)
+        found.first = self._first(found.wrong)
         return found
+
+    def _first(self, wrong: list[Wrong]) -> Wrong | None:
+        """Return the one nearest to the loss: from which nothing is computed that is wrong too."""
+        ancestors, bits = self._ancestors[1], [sum(1 << index for index in each.members) for each in wrong]
+        masks = [
+            0 if each.value is None else ancestors[each.value] & ~own for each, own in zip(wrong, bits, strict=True)
+        ]
+        last = [each for each, own in zip(wrong, bits, strict=True) if not any(mask & own for mask in masks)]
+        return max(last or wrong, key=lambda each: each.position, default=None)
 
     def _compare_value(self, value: Value, floor: float, found: HeldGradients) -> None:
         graph, known = self.port.graph[value.index], self.reference.values.values
@@ -153,6 +159,8 @@ class BackwardPair:
         expected = self.gradients(all_mates, is_port=False)
         if not own or not expected:
             return
+        if len(own) == len(expected):  # as often on both sides: all of it is to be all of it
+            own, expected = own[:1], expected[:1]
         seen = difference(own, expected, floor)
         found.values += 1
         if seen.error <= SAME:
@@ -160,6 +168,10 @@ class BackwardPair:
             return
         what = effect(seen.own.sums, seen.expected.sums, seen.own.size, seen.expected.size)
         alike = [index for index in members if is_same_gradient(self.port.graph[index].total, seen.own)]
+        if not alike:  # computed several times
+            totals = [self.reference.graph[mate].total for mate in all_mates]
+            pairs = [(index, self.port.graph[index].total) for index in members]
+            alike = [index for index, own in pairs if not any(is_same_gradient(own, each) for each in totals)]
         last = max(alike, default=value.index)  # of a value that is handed on, the gradient came by the last
         found.wrong.append(Wrong(last, "", what, seen.error, frozenset(members), frozenset(all_mates), last))
 

@@ -154,16 +154,17 @@ def _without_autocast() -> Iterator[None]:
 @contextmanager
 def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
     """Run with the gradients of a model taken away, and put them, its weights and random numbers back."""
-    held = [(each, each.grad, each.detach().clone()) for each in model.parameters()]
+    held = [(each, each.requires_grad, each.grad, each.detach().clone()) for each in model.parameters()]
     with preserved(model):
         try:
-            for each, _, _ in held:
+            for each, *_ in held:
                 each.grad = None
             torch.manual_seed(0)
             random.seed(0)
             yield
         finally:
-            for each, gradient, values in held:
+            for each, requires_gradient, gradient, values in held:
+                each.requires_grad = requires_gradient
                 each.grad = gradient
                 if not torch.equal(each.detach(), values):
                     with torch.no_grad():

@@ -38,6 +38,7 @@ class Graph:
     is_recomputed: bool = False  # whether the backward made it
     is_unheard: bool = False  # whether its gradient passes no hook, for a view of it was written to in place
     own_backward: str = ""  # name of the ``torch.autograd.Function`` that made it, where that is not torch's
+    is_piece: bool = False  # whether it is a view whose gradient is told by that of its whole
     switch: Switch | None = None  # where gradients were switched off, where they were
     is_changed: bool = False  # whether its numbers were changed behind autograd's back
     total: GradientSums = NOTHING  # its gradient

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 #: What takes a value out of the graph, or out of torch.
 LEAVES = frozenset({"detach", "detach_", "tolist", "item", "numpy", "data", "__deepcopy__", "__array__", "float_"})
+#: The method, and the property that is set, that switch the gradient of one tensor.
+_SWITCH = "requires_grad_"
 #: Properties that give another value; the rest of the properties give none.
-_PROPERTIES = frozenset({"data", "T", "mT", "H", "mH", "real", "imag"})
+_PROPERTIES = frozenset({_SWITCH, "data", "T", "mT", "H", "mH", "real", "imag"})
 #: What changes what passes through it, and gives no value.
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Nodes of the graph that one function of torch is made of, at most, from its result down to what it was given.
@@ -96,6 +98,7 @@ class BackwardWatch(TorchFunctionMode):
         self.table.modules = tuple(self._recorder.modules.by_path)
         self._undo.enter_context(self._recorder)
         self._undo.enter_context(patch.object(torch.autograd.Function, "apply", classmethod(self._applied)))
+        self._undo.enter_context(patch.object(_SavedHooks, "__init__", self._kept_under_watch()))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -141,20 +144,26 @@ class BackwardWatch(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "_set_grad_enabled":
             return self._switched(func, args)
-        if name == "__get__":
-            name = getattr(getattr(func, "__self__", None), "__name__", name)
-            if name not in _PROPERTIES:
-                return func(*args, **kwargs)
+        is_property = name in {"__get__", "__set__"}
+        if is_property:
+            name = f"{getattr(getattr(func, '__self__', None), '__name__', name)}{'_' * (name == '__set__')}"
+        if is_property and name not in _PROPERTIES:
+            return func(*args, **kwargs)
         if name == "backward":
             return self._went_back(func, args, kwargs)
+        return self._computed(func, name, args, kwargs)
+
+    def _computed(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call a function that gives values, or takes them out of the graph."""
         given = [self.see(tensor) for tensor in _tensors((args, kwargs)) if _counts(tensor)]
         lines = self._lines()
+        is_on = name == _SWITCH and args[0].requires_grad
         made, result = self._changes.instead(name, lines, args, kwargs)
         if not made:
             result = func(*args, **kwargs)
-        outputs = [tensor for tensor in _tensors(result) if _counts(tensor)]
-        if given and (name in _HOOKS or name in LEAVES):
+        if given and (name in _HOOKS or name in LEAVES or (is_on and not args[0].requires_grad)):
             self.marks.append(Mark(tuple(given), name, lines, self._call))
+        outputs = [tensor for tensor in _tensors(result) if _counts(tensor)]
         for tensor in outputs:
             if (id(tensor), version(tensor)) not in self._at:
                 self.see(tensor, name, tuple(dict.fromkeys(given)), lines)
@@ -198,6 +207,14 @@ class BackwardWatch(TorchFunctionMode):
                     self.graph[index].own_backward = function.__name__
                 self._changes.pass_through(tensor, function.__name__, lines)
         return result
+
+    def _kept_under_watch(self) -> Callable[[Any, Any, Any], None]:
+        """Return how hooks on what is kept for a backward are made: a checkpoint computes that again in them."""
+
+        def init(hooks: Any, pack: Any, unpack: Any) -> None:  # noqa: ANN401
+            _SAVED_INIT(hooks, pack, partial(self._run_again, unpack))
+
+        return init
 
     def _run_again(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call what a checkpoint runs, in its backward under watch too: the engine takes modes off."""
@@ -327,6 +344,7 @@ class BackwardWatch(TorchFunctionMode):
         if whole is None:
             tensor.register_hook(partial(self._got, index))  # type: ignore[no-untyped-call]
         else:  # another implementation may use the whole where this one uses a piece
+            graph.is_piece = True
             start = tensor.storage_offset() - self._seen[whole].tensor.storage_offset()
             self._seen[whole].pieces.append((index, tuple(tensor.size()), tensor.stride(), int(start)))
         wanted = {made for made in self.table.values[index].producers if self._seen[made].tensor.requires_grad}
@@ -413,6 +431,10 @@ class BackwardWatch(TorchFunctionMode):
         found, before = tensor.detach(), kept
         return not torch.equal(found, before) and bool(((found != before) & ~before.isnan()).any())
 
+
+#: What is done with tensors that are kept for a backward, and how it is made.
+_SavedHooks = torch.autograd.graph.saved_tensors_hooks
+_SAVED_INIT: Any = vars(_SavedHooks)["__init__"]
 
 #: The method that every ``torch.autograd.Function`` is called by.
 _APPLY: Any = vars(torch.autograd.Function)["apply"]
