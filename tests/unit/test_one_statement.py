@@ -322,6 +322,44 @@ def test_module_that_is_not_called_is_wrong_where_another_one_is_called(made):
     assert line_of(culprit.source) == "x = feed(x)"
 
 
+_OF_TABLE = """
+import torch
+
+class Table(torch.nn.Module):
+    def forward(self, x):
+        angle = torch.arange(1, 5.0) ** 0.5
+        twice = angle.repeat_interleave(2)
+        return twice.cos() + 1
+
+class Turn(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x, table):
+        turned = self.linear(x) * table[1::2]
+        return turned + x
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.turn = Table(), Turn()
+
+    def forward(self, x):
+        return self.turn(x, self.table(x))
+"""
+
+
+def test_change_of_the_references_own_words_makes_up_for_another_statement(made, monkeypatch):
+    monkeypatch.setattr(prove, "SECONDS", 20.0)
+    shifted = "torch.cat([angle[:1], angle[1:].repeat_interleave(2), angle[:1]])"
+    port = made("port", _OF_TABLE.replace("angle.repeat_interleave(2)", shifted))
+
+    culprit = compare(trace(made("reference", _OF_TABLE), X), trace(port, X)).culprit
+
+    assert (culprit.path, line_of(culprit.source)) == ("table", f"twice = {shifted}")
+
+
 _OF_GIVEN = """
 import torch
 

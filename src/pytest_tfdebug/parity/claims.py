@@ -91,6 +91,7 @@ class Claim:
     changes: tuple[ChangeRecord, ...] = ()  # that change as data; several where they cannot be told apart
     weights: tuple[str, ...] = ()  # names of the parameters that are wrong
     lacks_step: bool = False  # whether the port lacks a step of the reference there
+    is_of_both: bool = False  # whether the reference has the port's lines in the same words, and holds what they read
     ranks: str = ""  # on which ranks of a forward on several it shows
     function: str = ""  # name of the function that holds ``source``, where the forward calls it
     callers: tuple[SourceRange, ...] = ()  # the statements that lead to it from the forward, innermost first

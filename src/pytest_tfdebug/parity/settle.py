@@ -230,6 +230,11 @@ def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
     return claim.kind not in _PLAIN and any(each.path == claim.path for each in proofs)
 
 
+def _makes_up(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    """Tell whether lines were changed that the reference has, too, where one statement is not the reference's."""
+    return claim.evidence is Evidence.STATEMENT and proofs[0].evidence in IN_PORT and proofs[0].is_of_both
+
+
 def _was_given(claim: Claim, proofs: Sequence[Claim]) -> bool:
     """Tell whether a caller gave another number to the call that a proof names, which then is right itself."""
     first = claim.divergence
@@ -268,6 +273,7 @@ MEETINGS = (
         "Which module is which was found, not given: what was tried tells more.", _is_of_found_names, _proof_believed
     ),
     Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
+    Meeting("A change of the reference's own words makes up for the statement that is not.", _makes_up, _believed),
     Meeting("The caller gave the number; the proof changed where it is used.", _was_given, _with_change),
     Meeting("Other code does here what a module does there.", _is_other_code, _proof_believed),
     Meeting("What was tried goes before what was not, unless it is the less certain.", _is_outdone, _proof_believed),

@@ -159,6 +159,34 @@ def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> boo
 _NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
 
 
+def is_of_both(claim: Claim, look: Explained) -> bool:
+    """Tell whether the reference ran the lines of a claim too, in the same words, and holds the same that they read.
+
+    Then nothing is wrong in them but what they are given.
+    """
+    lines, pair = claim.source, look.pair
+    if lines is None or pair is None or not _is_run_by_both(lines, look):
+        return False
+    mine, theirs = (side.table.attributes.get(claim.path, {}) for side in (pair.port, pair.reference))
+    read = re.findall(r"\bself\.(\w+)", text_of(lines.file, lines.first, lines.last))
+    return all(mine.get(each) == theirs.get(each) for each in read)
+
+
+def _is_run_by_both(lines: SourceRange, look: Explained) -> bool:
+    own, pair = source_file(lines.file), look.pair
+    name = own.around(lines) if own is not None else ""
+    if own is None or pair is None or not name:
+        return False
+    files = {file: source_file(file) for file in look.reference_files(name.rpartition(".")[2])}
+    return any(
+        there is not None
+        and name in there
+        and _is_as_recorded(there, file, pair.reference.table)
+        and aligned(own, name, lines, there, name) is not None
+        for file, there in files.items()
+    )
+
+
 def one_statement(named: Claim, compared: Compared, look: Explained) -> Claim:
     """Return the claim of the calls with the statement that is wrong, and with both sides' lines."""
     if named.source is None:
@@ -193,7 +221,8 @@ class _StatementSearch:
         differences = self._texts.differences(self._lines) if self._texts is not None else []
         suspects = [each for each in differences if not self._is_right(each)]
         # of several lines that mend the port, the one that is not the reference's
-        proved = (each for each in self._look.in_port if any(_meet(each.source, other.own) for other in suspects))
+        in_port = [each for each in self._look.in_port if not is_of_both(each, self._look)]
+        proved = (each for each in in_port if any(_meet(each.source, other.own) for other in suspects))
         seen = next(proved, self._seen)
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
         if at_value and seen is not None:
@@ -206,7 +235,7 @@ class _StatementSearch:
         constructors = self._constructors() if self._seen is None or is_of_one_class else []
         made = constructors if len(constructors) == 1 else []
         is_text_plain = len(leading) == 1 or (made and not suspects)  # what runs is the reference's text
-        tried = self._by_values() if self._look.in_port and not is_text_plain else None
+        tried = self._by_values() if in_port and not is_text_plain else None
         return (
             read
             or tried  # a change that mends the port outranks texts that differ in several places
@@ -375,9 +404,8 @@ class _StatementSearch:
     def _not_of_both(
         self, source: SourceRange, function: str, callers: tuple[SourceRange, ...]
     ) -> tuple[SourceRange, str, tuple[SourceRange, ...]]:
-        """Step out of a file that the reference runs too: its lines are right, and what they are given may be wrong."""
-        shared = self._look.reference_files
-        while callers and source.file != self._lines.file and source.file in shared:
+        """Step out of another file where the reference runs the same: what the lines are given may be wrong."""
+        while callers and source.file != self._lines.file and _is_run_by_both(source, self._look):
             source, function, callers = callers[0], "", callers[1:]
         return source, function, callers
 

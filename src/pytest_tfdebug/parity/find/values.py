@@ -89,11 +89,10 @@ class Explained:
         """What is claimed by values and by a proof."""
         return (() if self.claim is None else (self.claim,)) + self.proofs
 
-    @property
-    def reference_files(self) -> set[str]:
-        """Files that the reference's values came about in."""
+    def reference_files(self, function: str) -> set[str]:
+        """Return the files in which a function of some name computed values of the reference."""
         values = self.pair.reference.values if self.pair is not None else []
-        return {line.file for value in values for line in value.lines}
+        return {line.file for value in values for line in value.lines if line.function == function}
 
 
 def explain(expected: Values, actual: Values, *, fails: bool | None = None, applied: Iterable[float] = ()) -> Explained:
