@@ -16,12 +16,14 @@ from pytest_tfdebug.tensors import widen
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from pytest_tfdebug.values import Fingerprint
+
     Floats = npt.NDArray[np.float64]
 
 #: Functions of a value by which its gradient is weighed.
 WEIGHINGS = 5
 #: Elements that are weighed at a time: they stay in a CPU's cache.
-_PIECE = 1 << 15
+_PIECE = 1 << 16
 #: Larger magnitudes, over the value's size, stand for infinity: what a mask hides has no gradient.
 _HUGE = 1e15
 #: Share of its size up to which a gradient is another one's multiple: right ones of float32 are within 1e-6, and the
@@ -51,20 +53,22 @@ class GradientSums(NamedTuple):
 NOTHING = GradientSums(np.zeros(WEIGHINGS), np.zeros(WEIGHINGS))
 
 
-def weighed(value: torch.Tensor, gradient: torch.Tensor, scale: float) -> torch.Tensor:
+def weighed(value: torch.Tensor, gradient: torch.Tensor, known: Fingerprint) -> torch.Tensor:
     """Return the sums of a gradient, ``(2, WEIGHINGS)`` in float64, on the device where it is.
 
     Args:
         value: The value, of any shape.
         gradient: Its gradient, of the same shape.
-        scale: The value's size: the root of the mean of its squares.
+        known: The value's fingerprint.
     """
     flat, slopes = _flat(value), _flat(gradient)
     found = torch.zeros(2, WEIGHINGS, dtype=torch.float64, device=slopes.device)
-    for first in range(0, len(flat), _PIECE):
-        functions, slope = _functions(flat[first : first + _PIECE] / (scale or 1.0)), slopes[first : first + _PIECE]
-        found[0] += functions @ slope
-        found[1] += functions.abs_() @ slope.abs()
+    functions = flat.new_empty(WEIGHINGS, min(len(flat), _PIECE))
+    for piece, slope in zip(flat.split(_PIECE), slopes.split(_PIECE), strict=True):
+        own = functions[:, : len(piece)]
+        _weigh(own, piece, known.rms or 1.0, has_huge=known.finite < known.elements)
+        found[0] += own @ slope
+        found[1] += own.abs_() @ slope.abs()
     return found
 
 
@@ -73,11 +77,18 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return widen(tensor.detach()).reshape(-1)
 
 
-def _functions(scaled: torch.Tensor) -> torch.Tensor:
-    scaled = scaled.masked_fill(~(scaled.abs() < _HUGE), 0.0)
-    square = scaled * scaled
-    bell = 1 / (1 + square)
-    return torch.stack([torch.ones_like(scaled), scaled, square - 1, scaled * bell, (1 - square) * bell])
+def _weigh(functions: torch.Tensor, piece: torch.Tensor, scale: float, *, has_huge: bool) -> None:
+    """Write 1, x, x^2 - 1, x / (1 + x^2) and (1 - x^2) / (1 + x^2) of each element over its scale."""
+    ones, own, square, odd, even = functions
+    ones.fill_(1.0)
+    torch.div(piece, scale, out=own)
+    if has_huge:
+        own.masked_fill_(~(own.abs() < _HUGE), 0.0)
+    torch.mul(own, own, out=square)
+    torch.add(square, 1.0, out=even).reciprocal_()
+    torch.mul(own, even, out=odd)
+    even.mul_(2.0).sub_(1.0)
+    square.sub_(1.0)
 
 
 class Difference(NamedTuple):

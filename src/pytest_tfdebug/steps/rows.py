@@ -50,9 +50,10 @@ class ParameterRows:
         found = cls()
         for name, weight in weights.items():
             tensor = held.get(name)
+            wide = None if tensor is None else _real(tensor).to(torch.float64)
             found.elements[name] = weight.numel()
             found.ways[name] = [
-                RowCut(way, known, _numbers(None if tensor is None else _cut(tensor, way), len(known)))
+                RowCut(way, known, _numbers(None if wide is None else _cut(wide, way), len(known)))
                 for way, known in keys.of(name, weight)
             ]
         return found
@@ -72,7 +73,8 @@ class RowKeys:
     def of(self, name: str, weight: torch.Tensor) -> list[tuple[str, Keys]]:
         """Return the ways to cut a parameter, each with what tells its rows."""
         if name not in self._known:
-            self._known[name] = [(way, _keys(_cut(weight.detach(), way))) for way in _ways(weight)]
+            bits = _bits(weight)
+            self._known[name] = [(way, _keys(_cut(bits, way))) for way in _ways(weight)]
         return self._known[name]
 
 
@@ -83,10 +85,12 @@ def _ways(weight: torch.Tensor) -> Iterator[str]:
     yield from ("rows", "columns", *(("flat",) if weight.ndim > 2 else ()))  # noqa: PLR2004 - a matrix
 
 
-def _cut(tensor: torch.Tensor, way: str) -> torch.Tensor:
+def _real(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _cut(tensor: torch.Tensor, way: str) -> torch.Tensor:
     if way.startswith("parts"):
         return tensor.reshape(int(way.removeprefix("parts")), -1)
     if way == "flat":
@@ -95,13 +99,17 @@ def _cut(tensor: torch.Tensor, way: str) -> torch.Tensor:
     return tensor.reshape(-1, tensor.shape[-1])
 
 
+def _bits(weight: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of each element in float32 as an integer, whose low bits tell the high ones too."""
+    found = (_real(weight).float() + 0.0).contiguous().view(torch.int32)  # + 0.0: no sign of a zero
+    return (found ^ (found >> 15)).to(torch.int64)
+
+
 def _keys(rows: torch.Tensor) -> Keys:
-    """Return a number for each row that tells its bytes in float32."""
-    bits = (rows.float() + 0.0).contiguous().view(torch.int32).to(torch.int64)  # + 0.0: no sign of a zero
-    odd = _odd_numbers(rows.shape[-1]).to(bits.device)
-    mixed = bits * odd
-    mixed = (mixed ^ (mixed >> 29)) * odd.flip(0)
-    found: Keys = (mixed.sum(-1) ^ rows.shape[-1]).cpu().numpy()
+    """Return a number for each row that tells its integers; exact, in whatever order they are summed."""
+    odd = _odd_numbers(rows.shape[-1]).to(rows.device)
+    summed = rows.mv(odd) if rows.device.type == "cpu" else (rows * odd).sum(-1)
+    found: Keys = (summed ^ rows.shape[-1]).cpu().numpy()
     return found
 
 
@@ -122,9 +130,9 @@ def _directions(length: int) -> torch.Tensor:
 def _numbers(rows: torch.Tensor | None, count: int) -> Floats:
     if rows is None:
         return np.zeros((count, PROJECTIONS + 1))
-    wide = rows.to(torch.float64)
-    along = wide @ _directions(wide.shape[-1]).to(wide.device)
-    found: Floats = torch.cat([along, torch.linalg.vector_norm(wide, dim=-1, keepdim=True)], 1).cpu().numpy()
+    along = rows @ _directions(rows.shape[-1]).to(rows.device)
+    size = rows.square().sum(-1, keepdim=True).sqrt()  # faster than a norm, by columns above all
+    found: Floats = torch.cat([along, size], 1).cpu().numpy()
     return found
 
 

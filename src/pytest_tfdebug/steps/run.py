@@ -82,7 +82,7 @@ class TrainedModel:
                 last = watch.last
                 first.append(Backward(*watch.finish()[:2], loss, last, rows, watch.marks, frozen, hooks))
 
-            steps = StepsWatch(model, ended)
+            steps = StepsWatch(model, ended, keys)
             with steps:
                 loss = watched(watch, partial(self._run, model, kept(batch)))
             if loss is None and not steps.steps:

@@ -377,7 +377,10 @@ class BackwardWatch(TorchFunctionMode):
             laid = torch.empty_strided(whole.size(), whole.stride(), dtype=gradient.dtype, device=gradient.device)
             laid.copy_(gradient.detach())
             for piece, size, stride, start in seen.pieces:
-                self._got(piece, laid.as_strided(size, stride, start))
+                if self.table.values[piece].origin == "view" and not self._seen[piece].pieces:
+                    self._seen[piece].sums[piece] = seen.sums[index]  # the same elements in another layout
+                else:
+                    self._got(piece, laid.as_strided(size, stride, start))
 
     def _sent(
         self,
@@ -399,7 +402,7 @@ class BackwardWatch(TorchFunctionMode):
         kept = self._seen[of].kept
         if kept is None or not kept.numel():
             return
-        found = weighed(kept, gradient, self.table.values[of].print.rms)
+        found = weighed(kept, gradient, self.table.values[of].print)
         sums[key] = sums[key] + found if key in sums else found
 
     # --- the end

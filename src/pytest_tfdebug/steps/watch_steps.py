@@ -38,7 +38,7 @@ class StepsWatch:
         before_first: Called with the first loss as the first step begins.
     """
 
-    def __init__(self, model: torch.nn.Module, before_first: Callable[[float], object]) -> None:
+    def __init__(self, model: torch.nn.Module, before_first: Callable[[float], object], keys: RowKeys) -> None:
         self.steps: list[OptimizerStep] = []
         self._before_first = before_first
         self._parameters = dict(model.named_parameters())
@@ -48,8 +48,9 @@ class StepsWatch:
         self._buffers = {name: each for name, each in floats.items() if each.numel() > 1}
         self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
         self._first_buffers = dict(self._held)
-        self._keys, self._buffer_keys = RowKeys(), RowKeys()
+        self._keys, self._buffer_keys = keys, RowKeys()
         self._batches: list[Batch] = []
+        self._pending: Callable[[], Batch] | None = None  # the last batch: a run without steps needs none
         self._left: dict[str, torch.Tensor | None] = {}
         self._made: dict[int, tuple[Line, ...]] = {}
         self._before: dict[str, torch.Tensor] = {}
@@ -79,7 +80,13 @@ class StepsWatch:
             name: None if each.grad is None else each.grad.detach().clone() for name, each in self._parameters.items()
         }
 
+    def _note_batch(self) -> None:
+        if self._pending is not None:
+            self._batches.append(self._pending())
+            self._pending = None
+
     def _backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        self._note_batch()
         before = self._gradients()
         done = original(*args, **kwargs)
         after = self._gradients()
@@ -87,14 +94,15 @@ class StepsWatch:
         is_fresh = not any(each is not None and bool(each.any()) for each in before.values())
         loss = args[0] if args else kwargs.get("tensors")
         loss = loss if isinstance(loss, torch.Tensor) else loss[0]  # type: ignore[index]
-        rows = ParameterRows.of(self._start, added, self._keys)
-        self._batches.append(Batch(float(loss.detach()) if loss.numel() == 1 else 0.0, is_fresh, rows, _lines()))
+        number, lines = float(loss.detach()) if loss.numel() == 1 else 0.0, _lines()
+        self._pending = lambda: Batch(number, is_fresh, ParameterRows.of(self._start, added, self._keys), lines)
         self._left = after
         return done
 
     def _begins(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
         if not self._is_ours(optimizer):
             return
+        self._note_batch()
         if not self.steps:
             self._before_first(self._batches[0].loss if self._batches else math.nan)
         self._before = {name: each.detach().clone() for name, each in self._parameters.items()}
