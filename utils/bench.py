@@ -29,6 +29,7 @@ from pytest_tfdebug.environment import environment, lines
 SECTIONS: dict[str, Callable[[int], Iterable[Figure]]] = {
     **{name: partial(forwards.measure, name) for name in ("core", "goldens", "explaining", "overflow")},
     "padding": forwards.measure_padding,
+    "step": forwards.measure_step,
     "idle": processes.measure_idle,
     "scanner": processes.measure_scanner,
     "growth": forwards.measure_growth,

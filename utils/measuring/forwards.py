@@ -12,6 +12,7 @@ from time import perf_counter
 import pytest_tfdebug
 from measuring.candidates import KINDS, LLAMA, WORKS, Kind, Run, Work, growing, heavy, traced
 from measuring.figures import Figure, alternate, peak
+from pytest_tfdebug.steps.run import TrainedModel, plain_run
 
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
 _WARM = 0.02
@@ -71,6 +72,21 @@ def measure_padding(rounds: int) -> Iterator[Figure]:
             assert len(took) > 1  # it must have repeated something
         name, reason = "padding_invariant, beside its forwards", "records nothing unless it fails, reads outputs once"
         yield Figure("padding", work.name, name, median(beside[1:]), "bare forwards more", 0.3, reason)
+
+
+def measure_step(rounds: int) -> Iterator[Figure]:
+    """Yield what recording a train step costs beside a bare forward and backward."""
+    work = WORKS["llama"]()
+    batch = {**work.inputs, "labels": work.inputs["input_ids"]}
+
+    def bare() -> None:
+        work.model(**batch).loss.backward()
+        work.model.zero_grad()
+
+    recorded = {"train step, recorded": TrainedModel(work.model, plain_run, batch, "reference").made}
+    reason = "each value is weighed once for what it gets, and once for each of several users"
+    for name, times in alternate(bare, recorded, rounds).items():
+        yield Figure("step", work.name, name, times.ratio, "x forward and backward", 4.0, reason, times.note)
 
 
 def measure_growth(rounds: int) -> Iterator[Figure]:

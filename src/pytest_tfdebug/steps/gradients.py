@@ -64,7 +64,7 @@ def weighed(value: torch.Tensor, gradient: torch.Tensor, known: Fingerprint) -> 
     flat, slopes = _flat(value), _flat(gradient)
     found = torch.zeros(2, WEIGHINGS, dtype=torch.float64, device=slopes.device)
     functions = flat.new_empty(WEIGHINGS, min(len(flat), _PIECE))
-    for piece, slope in zip(flat.split(_PIECE), slopes.split(_PIECE), strict=True):
+    for piece, slope in zip(torch.split(flat, _PIECE), torch.split(slopes, _PIECE), strict=True):
         own = functions[:, : len(piece)]
         _weigh(own, piece, known.rms or 1.0, has_huge=known.finite < known.elements)
         found[0] += own @ slope
@@ -100,12 +100,13 @@ class Difference(NamedTuple):
 
 
 def difference(own: list[GradientSums], expected: list[GradientSums], floor: float) -> Difference:
-    """Return the least difference between ways to take a gradient on both sides; none is seen below a floor."""
+    """Return the least difference between ways to take a gradient on both sides; one below a floor is rounding."""
     best: Difference | None = None
     for mine in own:
         for theirs in expected:
             size = float(np.maximum(mine.sizes, theirs.sizes).max())
-            error = float(np.abs(mine.sums - theirs.sums).max()) / size if size > floor else 0.0
+            apart = float(np.abs(mine.sums - theirs.sums).max())
+            error = apart / size if apart > floor else 0.0
             if best is None or error < best.error:
                 best = Difference(error, mine, theirs)
     return best or Difference(0.0, NOTHING, NOTHING)
