@@ -312,11 +312,21 @@ def test_model_in_bfloat16_is_held_in_float32():
 
 
 def test_autocast_of_a_run_does_not_hide_what_agrees():
+    before = torch.autocast("cpu", dtype=torch.bfloat16)
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
     def under_autocast(model, ids):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with before, torch.autocast("cpu", dtype=torch.bfloat16):
             return port_loss(model, ids)
 
     assert held(load_port(load_reference()), run=under_autocast)
+
+
+def test_compiled_port_is_held_as_it_is_written():
+    culprit = held(torch.compile(with_bug(Detached, layers=(1,)), backend="eager")).culprit
+
+    assert "# HERE" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert culprit.proved
 
 
 def test_run_that_uses_another_model_is_refused():

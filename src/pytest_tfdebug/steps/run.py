@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from pytest_tfdebug.tracing.record.state import kept, preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from pytest_tfdebug.steps.remedies import Remedy
 
@@ -115,7 +117,7 @@ class TrainedModel:
         return copy.deepcopy(self.model).float(), replaced(self.batch, _widened)
 
     def _run(self, model: torch.nn.Module, batch: Any) -> torch.Tensor | None:  # noqa: ANN401
-        with torch.enable_grad(), _without_autocast():
+        with torch.enable_grad(), _without_autocast(), _uncompiled():
             loss = self.run(model, batch)
             if loss is None:
                 return None
@@ -140,15 +142,24 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _without_autocast() -> Iterator[None]:
-    """Let autocast do nothing in a block."""
+    """Let autocast do nothing in a block, also one that was made before."""
     kind = torch.amp.autocast_mode.autocast
-    made = kind.__init__
+    entered: Any = kind.__enter__
 
-    def init(self: Any, device_type: str, *_given: Any, **_named: Any) -> None:  # noqa: ANN401 - as torch's
-        made(self, device_type, enabled=False)
+    def enter(self: Any) -> Any:  # noqa: ANN401 - as torch's
+        with patch.object(self, "_enabled", new=False):
+            return entered(self)
 
-    with torch.autocast("cpu", enabled=False), patch.object(kind, "__init__", init):
+    with torch.autocast("cpu", enabled=False), patch.object(kind, "__enter__", enter):
         yield
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    """Return a block in which what is compiled runs as it is written: only so can its operators be seen."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextmanager

@@ -363,9 +363,9 @@ class BackwardWatch(TorchFunctionMode):
         if whole is None and tensor.numel() == base.numel():  # a result that is itself a view of what nobody sees
             self._kept.append(base)
             self._wholes[key] = index
-        if whole is None or whole == index or self._seen[whole].hooked in (None, "leaf"):
+        if whole is None or whole == index or self._seen[whole].hooked is None:
             return None
-        return whole
+        return whole if is_measured(self.table.values[whole]) else None
 
     def _got(self, index: int, gradient: torch.Tensor | None) -> None:
         if gradient is None or self.is_over:
