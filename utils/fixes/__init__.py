@@ -8,6 +8,7 @@ from fixes import (
     diffusers,
     litgpt,
     open_clip,
+    perceiver_pytorch,
     speechbrain,
     timm,
     torchtune,
@@ -28,4 +29,5 @@ FIXES = (
     *asteroid.FIXES,
     *speechbrain.FIXES,
     *alphafold2.FIXES,
+    *perceiver_pytorch.FIXES,
 )
