@@ -8,11 +8,7 @@ import transformers
 from torch import nn
 
 import pytest_tfdebug
-from pytest_tfdebug.goldens.golden_file import load, save
-from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.port_call import PortCall
-from pytest_tfdebug.goldens.settings import CheckSettings
-from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+from golden_files import held
 from pytest_tfdebug.report.comparison import code_of
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -231,10 +227,8 @@ def test_argument_that_a_wrapper_drops_is_told_where_it_calls(case, tmp_path, on
     reference, parts, forward, inputs, name = case()
     pytest_tfdebug.fill(reference.eval(), seed=0)
     port = wrapper(parts, forward)
-    save(tmp_path / "reference.safetensors", pytest_tfdebug.trace(reference, **inputs), reference, "reference")
 
-    golden = load(tmp_path / "reference.safetensors")
-    report = compare_with(golden, port, PortCall((), inputs), CheckSettings(Tolerances(), explain_seconds=0))
+    report = held(tmp_path, reference, port, inputs)
 
     culprit = report.culprit
     called = "body.0" if case is llama_layers else "body"

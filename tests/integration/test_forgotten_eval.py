@@ -7,11 +7,7 @@ import torch
 import transformers
 
 import pytest_tfdebug
-from pytest_tfdebug.goldens.golden_file import load, save
-from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.port_call import PortCall
-from pytest_tfdebug.goldens.settings import CheckSettings
-from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+from golden_files import held
 
 BODY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 SMALL = {"vocab_size": 64, **BODY}
@@ -82,11 +78,9 @@ def test_model_left_in_training_mode_is_told_whatever_is_other_there(other, tmp_
     name, settings, inputs = CASES[other]
     config = getattr(transformers, f"{name}Config")(**settings)
     reference = pytest_tfdebug.fill(getattr(transformers, f"{name}Model")(config).eval(), seed=0)
-    save(tmp_path / "reference.safetensors", pytest_tfdebug.trace(reference, **inputs), reference, "reference")
     port = copy.deepcopy(reference).train()
 
-    golden = load(tmp_path / "reference.safetensors")
-    report = compare_with(golden, port, PortCall((), inputs), CheckSettings(Tolerances(), explain_seconds=0))
+    report = held(tmp_path, reference, port, inputs)
 
     model = f"{name}Model"
     answer = f"{model} ({model}): is in training mode, and the reference was in eval mode"

@@ -24,6 +24,8 @@ class Evidence(Enum):
     DTYPE = "most modules compute in another dtype"
     MODE = "in the mode of the reference other values come out"
     COMPILER = "uncompiled every output agrees"
+    SHARED = "as one module, as in the reference, two modules give every output"
+    SHARED_HERE = "one module stands for two of the reference's, and differs as the second"
     ARGUMENT = "with an argument that its partner had every output agrees"
     WEIGHT = "a parameter of the module is not the reference's"
     CALL = "only one side calls a module that both have, or that the reference has not"

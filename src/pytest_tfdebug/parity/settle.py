@@ -35,6 +35,8 @@ POLICY = (
     Worth(Evidence.DTYPE, CERTAIN, "in another dtype no module can be held to the reference"),
     Worth(Evidence.MODE, CERTAIN, "it was run in the mode of the reference, and gave something else"),
     Worth(Evidence.COMPILER, CERTAIN, "it was run uncompiled, and every output agrees"),
+    Worth(Evidence.SHARED, CERTAIN, "the modules were run as one, and every output agrees"),
+    Worth(Evidence.SHARED_HERE, UNSURE, "the port has no weights for the second module, so it was not run with two"),
     Worth(Evidence.ARGUMENT, CERTAIN, "the argument was given, and every output agrees"),
     Worth(Evidence.WEIGHT, CERTAIN, "the parameter was compared with the reference's of the same name"),
     Worth(Evidence.CALL, CERTAIN, "all that was computed before the call agrees"),

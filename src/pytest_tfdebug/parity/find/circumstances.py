@@ -1,4 +1,4 @@
-"""What stands around the modules: the mode they ran in, the compiler, and the arguments that they were given.
+"""What stands around the modules: their mode, the compiler, which of them are one, and the arguments they were given.
 
 Each finder yields ways in which the port ran otherwise than the reference, with a block in which it runs as the
 reference did. The port is run once more in that block, before anything is searched for: what then agrees was right, and
@@ -13,16 +13,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import listed, second_look
+from pytest_tfdebug.module_path import holder, holders, last_part
+from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.text import texts_of
 from pytest_tfdebug.records import FAILING, SourceRange
-from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, uncompiled
+from pytest_tfdebug.tracing.record.modules import (
+    first_opaque,
+    modules_by_path,
+    modules_of,
+    named_modules,
+    uncompiled,
+)
 from pytest_tfdebug.tracing.record.signatures import input_name, inputs_by_name, named_leaves, parameters_by_path
 from pytest_tfdebug.tracing.record.sites import forward_source
 from pytest_tfdebug.tracing.values.slicing import text_of, unpacked_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import torch
@@ -39,7 +47,8 @@ class Circumstance:
     """A way in which a port ran otherwise than its reference."""
 
     claim: Claim
-    within: Callable[[], AbstractContextManager[object]]  # a block in which the port runs as the reference did
+    # a block in which the port runs as the reference did; None where the port lacks what that takes
+    within: Callable[[], AbstractContextManager[object]] | None
     # what is said where outputs differ in that block too, and are others than outside of it; empty: nothing is claimed
     otherwise: str = ""
 
@@ -65,6 +74,8 @@ def of_circumstances(
 
 
 def _tried(found: Circumstance, compared: Compared, hold: Callable[[], ComparisonResult | None]) -> Claim | None:
+    if found.within is None:
+        return found.claim
     with found.within():
         report = hold()
     if report is not None and _agree(report.calls) and not _agree(compared.calls):
@@ -137,6 +148,69 @@ def compiled(compared: Compared, _expected: Trace, again: Rerun) -> Iterator[Cir
     yield Circumstance(claim, lambda: uncompiled(again.model))
 
 
+# --- shared modules
+
+_SHARING = (Evidence.SHARED, Evidence.SHARED_HERE)
+
+
+def shared(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the modules that are one in the reference and several in the port, or the other way around.
+
+    The former are run as one. The latter cannot be run as two, for the port lacks the weights of the other: they are to
+    blame if the first call that fails stands beside one of the other.
+    """
+    own = {path: module for path, _, module in named_modules(again.model)}
+    pairs = [
+        (compared.own_paths.get(one, one), compared.own_paths.get(other, other))
+        for one, others in expected.aliases.items()
+        for other in others
+    ]
+    both = [(one, other) for one, other in pairs if type(own.get(one)) is type(own.get(other)) and one in own]
+    apart = {other: one for one, other in both if own[one] is not own[other]}
+    outermost = {other: one for other, one in apart.items() if apart.get(holder(other)) != holder(one)}
+    calls = [item.call for item in compared.calls]
+    if any(_is_under(call, other) for other in outermost for call in calls):
+        other, one = next(iter(outermost.items()))
+        wrong = f"holds {other!r} beside {one!r}, and in the reference both are one module"
+        claim = _of_sharing(calls, other, Evidence.SHARED, wrong, "As one module every output agrees.")
+        yield Circumstance(claim, lambda: _as_one(own, outermost))
+    first = first_fault(CallTree(compared)).item if any(failing(item, "output") for item in compared.calls) else None
+    if first is None or first.expected is None or any(leaf.problem for leaf in first.inputs):
+        return
+    here, there, aliases = first.call.path, first.expected.path, modules_of(again.model).aliases
+    if there in aliases.get(here, ()):
+        while holder(there) in aliases.get(holder(here), ()):
+            here, there = holder(here), holder(there)
+        wrong = f"holds one module as {here!r} and {there!r}, and in the reference these are two"
+        why = "All that it is given agrees, and what it returns for the second does not."
+        yield Circumstance(_of_sharing(calls, here, Evidence.SHARED_HERE, wrong, why), None)
+
+
+def _of_sharing(calls: Sequence[Call], path: str, evidence: Evidence, wrong: str, why: str) -> Claim:
+    """Return a claim on the module with code around one that is shared on one side alone."""
+    with_code = {call.path: call for call in calls if call.source is not None}
+    around = next((with_code[each] for each in holders(path) if each in with_code), calls[0])
+    first = next((call for call in calls if _is_under(call, path)), None)
+    at = None if first is None else first.called_at
+    return Claim(around.path, "module", evidence, around.class_name, why, wrong, at)
+
+
+def _is_under(call: Call, path: str) -> bool:
+    return f"{call.path}.".startswith(f"{path}.")
+
+
+@contextmanager
+def _as_one(modules: Mapping[str, torch.nn.Module], outermost: Mapping[str, str]) -> Iterator[None]:
+    """Run a block in which a port holds one module where it holds another."""
+    try:
+        for other, one in outermost.items():
+            setattr(modules[holder(other)], last_part(other), modules[one])
+        yield
+    finally:
+        for other in outermost:
+            setattr(modules[holder(other)], last_part(other), modules[other])
+
+
 # --- arguments
 
 
@@ -179,9 +253,12 @@ def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
 
 
 def where_made(claim: Claim, compared: Compared, reference: Callable[[], Rerun]) -> Claim:
-    """Return a claim on an argument with the statement that made none, if that alone is not the reference's."""
+    """Return a claim on an argument or on shared modules with the statement that made it so.
+
+    That is the one in the function that is not the reference's; of a constructor the last of several, which makes them.
+    """
     item = next((each for each in compared.calls if each.call.path == claim.path), None)
-    if claim.evidence is not Evidence.ARGUMENT or item is None or item.expected is None:
+    if claim.evidence not in (Evidence.ARGUMENT, *_SHARING) or item is None or item.expected is None:
         return claim
     path = "" if item.expected.parent is None else item.expected.path
     module = modules_by_path(reference().model).get(path)
@@ -189,10 +266,11 @@ def where_made(claim: Claim, compared: Compared, reference: Callable[[], Rerun])
     texts = None if ran is None else texts_of(item, None, ran)
     if lines is None or at is None or texts is None or not lines.holds(at.file, at.first):
         return claim
-    differences = texts.differences(SourceRange(lines.file, lines.first, at.last))
-    if len(differences) != 1:
+    is_made = claim.evidence in _SHARING
+    differences = texts.of_init() if is_made else texts.differences(SourceRange(lines.file, lines.first, at.last))
+    if len(differences) != 1 and not (differences and is_made):
         return claim
-    own, there, name, _, callers = differences[0]
+    own, there, name, _, callers = differences[-1]
     return replace(claim, source=own, reference=there, function=name if callers else "", callers=callers)
 
 
@@ -337,4 +415,4 @@ def _given(lacking: Mapping[str, list[_Lacking]]) -> Iterator[None]:
 
 
 #: What may be otherwise around the modules, in the order in which it is tried.
-FINDERS = (modes, compiled, arguments)
+FINDERS = (modes, compiled, shared, arguments)

@@ -178,11 +178,11 @@ class CallPairing:
         parent = None if call.parent is None else self._partners.get(call.parent)
         if parent is not None:
             is_shared = len(names) > 1 or names[0] in self._shared
-            for name in names:
-                siblings = self._children.get((parent.index, self._canonical.get(name, name)), [])
-                at_hand = [one for one in siblings if one.index not in self._used or one.index in self._doubted]
-                if at_hand and (is_shared or len(siblings) > 1 or call.call):
-                    return sorted(at_hand, key=lambda one: _plain_arguments(one) != _plain_arguments(call))
+            paths = dict.fromkeys(self._canonical.get(name, name) for name in names)
+            siblings = [one for path in paths for one in self._children.get((parent.index, path), ())]
+            at_hand = [one for one in siblings if one.index not in self._used or one.index in self._doubted]
+            if at_hand and (is_shared or len(siblings) > 1 or call.call):
+                return sorted(at_hand, key=lambda one: _plain_arguments(one) != _plain_arguments(call))
         found = self._calls.get((self._canonical.get(names[0], names[0]), call.call))
         return [] if found is None else [found]
 
