@@ -120,7 +120,7 @@ def test_tutorial_goes_as_it_says(pytester):
 
 
 @pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it shows lines of transformers 5")
-@pytest.mark.parametrize("name", ["guard-a-model", "padding", "float16"])
+@pytest.mark.parametrize("name", ["guard-a-model", "padding", "float16", "train-a-port"])
 def test_tutorial_fails_as_it_shows(pytester, name):
     page = (ROOT / f"docs/tutorials/{name}.md").read_text(encoding="utf-8")
     ((file, source),) = BLOCK.findall(page)

@@ -31,6 +31,7 @@ WALKED = {
     "padding": [0, 1],
     "port-a-model": [1, 1],
     "port-tests": [],
+    "train-a-port": [0, 1, 0],
     "unittest": [],
 }
 #: Page -> what a block or command of it begins with -> why it is not run here.
