@@ -1,7 +1,8 @@
 """Count which faults of a training step are caught, and explained with the right words.
 
 Each fault is an edit of one of the recipes below; the recipe as it stands is the reference's, on the same model. The
-faults were written when the code that finds them stood still, and the first run is the figure: 38 of 38 explained.
+faults were written when the code that finds them stood still, and the first run is the figure: of the first 38, all were
+explained; of the 12 after them, all were caught, and 8 explained with the words that were expected.
 
     python utils/step_bugs.py [number of a fault ...]
 """
@@ -191,13 +192,19 @@ FAULTS: tuple[tuple[str, str, str, str, str], ...] = (
         "    model.train()\n    model.norm.track_running_stats = False\n",
         "norm.running",
     ),
-    (SGD, SGD, "        optimizer.step()\n", "        optimizer.step()\n        optimizer.step()\n", "steps"),
-    (ADAMW, ADAMW, "), 0.5)", '), 0.5, norm_type=float("inf"))', "clips or scales the gradients otherwise"),
+    (
+        SGD,
+        SGD,
+        "        optimizer.step()\n",
+        "        optimizer.step()\n        optimizer.step()\n",
+        "0 backwards before step 2",
+    ),
+    (ADAMW, ADAMW, "), 0.5)", '), 0.5, norm_type=float("inf"))', "does not clip"),
     (ADAMW, ADAMW, '"weight_decay": 0.05}', '"weight_decay": 0.05, "lr": 1e-3}', "has lr"),
     (OWN, TORCHS, "weight], weight.grad\n", "weight], weight.grad.clamp(-1e-3, 1e-3)\n", "other steps"),
-    (OWN, TORCHS, 'state["t"] += 1', 'state["t"] += 2', "bias"),
+    (OWN, TORCHS, 'state["t"] += 1', 'state["t"] += 2', "each step as of two"),
     (OWN, TORCHS, "                weight.mul_(", "                if weight.dim() > 1: weight.mul_(", "decay"),
-    (OWN, TORCHS, ".add_(gradient, alpha=1 - beta1)", ".add_(gradient)", "other steps"),
+    (OWN, TORCHS, ".add_(gradient, alpha=1 - beta1)", ".add_(gradient)", "all of a gradient to its first moment"),
     (SGD, SGD, "optim.SGD(model.parameters(),", "optim.SGD(list(model.parameters())[:-1],", "does not have"),
     (
         SCALED,
@@ -207,7 +214,13 @@ FAULTS: tuple[tuple[str, str, str, str, str], ...] = (
         "head.bias",
     ),
     (ADAMW, ADAMW, "        schedule.step()\n", "        schedule.step()\n        schedule.step()\n", "has lr"),
-    (ADAMW, ADAMW, "        optimizer.step()", "        optimizer.zero_grad()\n        optimizer.step()", "zero"),
+    (
+        ADAMW,
+        ADAMW,
+        "        optimizer.step()",
+        "        optimizer.zero_grad()\n        optimizer.step()",
+        "takes the gradients away",
+    ),
     (ADAMW, ADAMW, "if each.dim() > 1]", "if each.dim() > 1 and len(each) != 99]", "does not have"),
 )
 

@@ -103,7 +103,9 @@ class _SeenGradients(NamedTuple):
             return "clips or scales each parameter's gradient alone", why
         off = [name for name, factor in self.each.items() if factor is None]
         why = f"What the optimiser sees is no multiple of what the backwards left: {listed(off, 3)}."
-        return "changes the gradients before the step", why
+        if not off:
+            why = "No parameter of the optimiser has a gradient as it steps."
+        return f"{'changes the gradients' if off else 'takes the gradients away'} before the step", why
 
 
 class _Steps:

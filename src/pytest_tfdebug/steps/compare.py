@@ -129,7 +129,8 @@ class BackwardPair:
     def compare(self) -> HeldGradients:
         """Compare the gradients of all that pairs."""
         found = HeldGradients([])
-        floor = NOISE * max((graph.total.size for graph in self.reference.graph), default=0.0)
+        known = zip(self.reference.values.values, self.reference.graph, strict=True)
+        floor = NOISE * max((value.print.rms * float(graph.total.sizes[1]) for value, graph in known), default=0.0)
         for value in self.port.values.values:
             self._compare_value(value, floor, found)
         self._compare_parameters(found)
@@ -161,7 +162,8 @@ class BackwardPair:
             return
         if len(own) == len(expected):  # as often on both sides: all of it is to be all of it
             own, expected = own[:1], expected[:1]
-        seen = difference(own, expected, floor)
+        rms = value.print.rms
+        seen = difference(own, expected, floor / rms if rms else 0.0)
         found.values += 1
         if seen.error <= SAME:
             found.worst = max(found.worst, seen.error)

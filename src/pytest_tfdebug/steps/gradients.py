@@ -29,7 +29,7 @@ _HUGE = 1e15
 #: Share of its size up to which a gradient is another one's multiple: right ones of float32 are within 1e-6, and the
 #: smallest error that a wrong line was seen to make is 5e-3.
 SAME = 1e-4
-#: Share of the greatest gradient of a step below which a gradient is nothing but rounding.
+#: Share of the greatest sum of value times gradient of a step below which a difference is nothing but rounding.
 NOISE = 1e-7
 
 
@@ -100,13 +100,20 @@ class Difference(NamedTuple):
 
 
 def difference(own: list[GradientSums], expected: list[GradientSums], floor: float) -> Difference:
-    """Return the least difference between ways to take a gradient on both sides; one below a floor is rounding."""
+    """Return the least difference between ways to take a gradient on both sides.
+
+    Args:
+        own: The port's.
+        expected: The reference's.
+        floor: What rounding leaves of a sum of value times gradient, where what it is made of cancels.
+    """
     best: Difference | None = None
     for mine in own:
         for theirs in expected:
             size = float(np.maximum(mine.sizes, theirs.sizes).max())
-            apart = float(np.abs(mine.sums - theirs.sums).max())
-            error = apart / size if apart > floor else 0.0
+            error = float(np.abs(mine.sums - theirs.sums).max()) / max(size, 1e-300)
+            if error * max(mine.sizes[1], theirs.sizes[1]) <= floor:
+                error = 0.0
             if best is None or error < best.error:
                 best = Difference(error, mine, theirs)
     return best or Difference(0.0, NOTHING, NOTHING)

@@ -50,6 +50,8 @@ class UpdateRule:
     is_decay_bare: bool = False  # whether the decay is not multiplied by lr
     is_second_only: bool = False  # whether the bias of the second moment alone is corrected
     is_first_only: bool = False  # whether the bias of the first moment alone is corrected
+    is_whole: bool = False  # whether the first moment gets all of a gradient, and not 1 - beta1 of it
+    counted: tuple[int, int] = (1, 1)  # number that the first step has where bias is corrected, and how many each adds
 
     @property
     def is_adam(self) -> bool:
@@ -71,9 +73,11 @@ class UpdateRule:
                 way = g + self.momentum * m if self.nesterov else m if self.momentum else g
                 yield pull - lr * way
                 continue
-            m, v = self.beta1 * m + (1 - self.beta1) * g, self.beta2 * v + (1 - self.beta2) * g * g
-            first = 1 - self.beta1**number if self.is_corrected and not self.is_second_only else 1.0
-            second = 1 - self.beta2**number if self.is_corrected and not self.is_first_only else 1.0
+            m = self.beta1 * m + (1.0 if self.is_whole else 1 - self.beta1) * g
+            v = self.beta2 * v + (1 - self.beta2) * g * g
+            count = self.counted[0] + (number - 1) * self.counted[1]
+            first = 1 - self.beta1**count if self.is_corrected and not self.is_second_only else 1.0
+            second = 1 - self.beta2**count if self.is_corrected and not self.is_first_only else 1.0
             top = torch.maximum(top, v) if self.amsgrad else v
             root = (top / second + self.eps).sqrt() if self.is_eps_inside else (top / second).sqrt() + self.eps
             yield pull - lr * (m / first) / root
@@ -107,6 +111,9 @@ _WAYS: tuple[tuple[str, Callable[[UpdateRule], bool], Callable[[UpdateRule], dic
     ("does not correct the bias of its moments", lambda rule: rule.is_adam, lambda _: {"is_corrected": False}),
     ("corrects the bias of the second moment alone", lambda rule: rule.is_adam, lambda _: {"is_second_only": True}),
     ("corrects the bias of the first moment alone", lambda rule: rule.is_adam, lambda _: {"is_first_only": True}),
+    ("corrects the bias of its first step as of a second", lambda rule: rule.is_adam, lambda _: {"counted": (2, 1)}),
+    ("corrects the bias of each step as of two", lambda rule: rule.is_adam, lambda _: {"counted": (2, 2)}),
+    ("adds all of a gradient to its first moment", lambda rule: rule.is_adam, lambda _: {"is_whole": True}),
     ("adds epsilon under the root", lambda rule: rule.is_adam, lambda _: {"is_eps_inside": True}),
     ("keeps the greatest second moment (amsgrad)", lambda rule: rule.is_adam, lambda _: {"amsgrad": True}),
     ("keeps no greatest second moment", lambda rule: rule.amsgrad, lambda _: {"amsgrad": False}),

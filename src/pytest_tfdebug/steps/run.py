@@ -79,10 +79,9 @@ class TrainedModel:
             first: list[Backward] = []
 
             def ended(loss: float) -> None:
-                gradients = {name: each.grad for name, each in model.named_parameters()}
-                rows = ParameterRows.of(weights, gradients, keys)
-                last = watch.last
-                first.append(Backward(*watch.finish()[:2], loss, last, rows, watch.marks, frozen, hooks))
+                values, graph, marks = watch.finish()
+                rows = ParameterRows.of(weights, {name: each.grad for name, each in model.named_parameters()}, keys)
+                first.append(Backward(values, graph, loss, watch.last, rows, marks, frozen, hooks))
 
             steps = StepsWatch(model, ended, keys)
             with steps:

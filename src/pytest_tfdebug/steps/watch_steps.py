@@ -50,6 +50,7 @@ class StepsWatch:
         self._first_buffers = dict(self._held)
         self._keys, self._buffer_keys = keys, RowKeys()
         self._batches: list[Batch] = []
+        self._first_loss = math.nan
         self._pending: Callable[[], Batch] | None = None  # the last batch: a run without steps needs none
         self._left: dict[str, torch.Tensor | None] = {}
         self._made: dict[int, tuple[Line, ...]] = {}
@@ -95,6 +96,8 @@ class StepsWatch:
         loss = args[0] if args else kwargs.get("tensors")
         loss = loss if isinstance(loss, torch.Tensor) else loss[0]  # type: ignore[index]
         number, lines = float(loss.detach()) if loss.numel() == 1 else 0.0, _lines()
+        if math.isnan(self._first_loss):
+            self._first_loss = number
         self._pending = lambda: Batch(number, is_fresh, ParameterRows.of(self._start, added, self._keys), lines)
         self._left = after
         return done
@@ -102,9 +105,9 @@ class StepsWatch:
     def _begins(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
         if not self._is_ours(optimizer):
             return
+        if not self.steps:  # it ends the watch of the forward, which must see nothing of what follows
+            self._before_first(self._first_loss)
         self._note_batch()
-        if not self.steps:
-            self._before_first(self._batches[0].loss if self._batches else math.nan)
         self._before = {name: each.detach().clone() for name, each in self._parameters.items()}
         self._given = self._gradients()
 
