@@ -149,6 +149,18 @@ class Forward:
         refs = () if step is None else step.refs
         return [each for ref in refs for each in ([ref] if ref >= 0 else self.operands_of(ref))]
 
+    def made_of(self, index: int) -> set[int]:
+        """Return a value with all values and images that a run computes it from."""
+        found: set[int] = set()
+        todo = [index]
+        while todo:
+            at = todo.pop()
+            if at not in found:
+                found.add(at)
+                step = self.maker(at)
+                todo += () if step is None else step.refs
+        return found
+
     def is_given(self, index: int) -> bool:
         """Whether a value was there before the forward, or was made of nothing."""
         return bool(self.named(index)) or not self.operands_of(index)

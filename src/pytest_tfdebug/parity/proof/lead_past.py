@@ -8,10 +8,12 @@ change: one that mends the same fault gives most of what it gives.
 from __future__ import annotations
 
 import itertools
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.matching import OpenValues
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.forward import Edit
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair, ResultPairs
     from pytest_tfdebug.parity.proof.prove import Searches
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.tracing.values.tape import Tape
     from pytest_tfdebug.values import Value
 
@@ -36,6 +39,8 @@ _THEIRS, _MINE, _TABLES = 60, 70, 40
 _BEGINNINGS, _TAUGHT, _AXES = 4, 4, 4
 #: Wrong values in a row after which a run that leads nowhere is given up: of a value, and of a change.
 _PATIENCE, PATIENCE_OF_CHANGES = 8, 40
+#: Layouts of each operand of a product that are tried.
+_LAYOUTS = 4
 
 
 class Gain(NamedTuple):
@@ -45,15 +50,18 @@ class Gain(NamedTuple):
     # values that were right and appear nowhere any more, and the first wrong one if it and an output of it stay so
     lost: int
     joined: frozenset[int]  # those that appear and join what has changed with what has not, and comes of weights
+    computed: frozenset[int]  # those that appear and are no view of what has not changed
+    swapped: bool  # whether one value of the reference stands now where another one was
 
 
 class Past(NamedTuple):
     """A value of the reference that leads past a fault."""
 
-    own: int  # the value of the port in whose place it is given
+    own: int  # the value of the port in whose place it is given, or that is computed from what is
     other: int  # the value of the reference
-    tensor: torch.Tensor  # its elements as the port lays them out
+    given: dict[int, torch.Tensor]  # what is given in the place of values of the port, laid out as these are
     gained: frozenset[int]  # values of the reference that appear behind it
+    ways: tuple[tuple[int, int], ...]  # what is given in whose place: a value of the port, and one of the reference
 
 
 class Round:
@@ -67,13 +75,16 @@ class Round:
         begins = [theirs for _, theirs in (*pairs.differing, *pairs.agreeing, *pairs.guessed)]
         self._missing = OpenValues(pair.reference, pair.back_matches, SAME, begins, known=pair.back.known)
         self._orders: dict[tuple[torch.Size, torch.Size], tuple[int, ...]] | None = None
+        self._weights: dict[tuple[int, int], set[str]] = {}
 
     def _joins(self, place: int, changed: Collection[int], edits: Collection[int]) -> bool:
         """Tell whether a value of the port was computed from what has changed and one of weights that has not.
 
-        What an operator gives beside its result, such as the mean of a layer norm, comes of the first operand alone.
+        What an operator gives beside its result, such as the mean of a layer norm, comes of the first operand alone. A
+        view shows what was computed: a part of a product with a fused weight joins what the product does.
         """
         side, tape = self.pair.port, self.search.forward.tape
+        place = side.computed(side.values[place]).index
         step = tape.maker.get(place)
         made = {each for each in side.values[place].producers if side.weighted[each]}
         if step is None or tape.steps[step].outs[0] != place or len(made) < 2:  # noqa: PLR2004 - it joins two
@@ -104,9 +115,22 @@ class Round:
     def has_same_weights(self, own: int, other: int) -> bool:
         """Tell whether a value of the port comes of the same parameters as one of the reference."""
         port, reference, pair = self.pair.port, self.pair.reference, self.pair
-        mine = {name for index in port.ancestors(own) if (name := port.parameter(index))}
-        theirs = {name for index in reference.ancestors(other) if (name := reference.parameter(index))}
+        mine, theirs = self._weights_of(port, own), self._weights_of(reference, other)
         return _are_partners(mine, theirs, pair.weights.partners) and _are_partners(theirs, mine, pair.back.partners)
+
+    def _come_of_same(self, past: tuple[int, int], own: int, other: int) -> bool:
+        """Tell whether a value of the port comes of the parameters of one of the reference, once one is given.
+
+        Args:
+            past: The value of the port in whose place one is given, and the value of the reference that is.
+            own: The value of the port.
+            other: The value of the reference.
+        """
+        port, reference, pair = self.pair.port, self.pair.reference, self.pair
+        given, theirs = self._weights_of(reference, past[1]), self._weights_of(reference, other)
+        mine = {name for index in port.ancestors(own, but=past[0]) if (name := port.parameter(index))}
+        is_of = _are_partners(mine, theirs, pair.weights.partners)
+        return is_of and _are_partners(theirs - given, mine, pair.back.partners)
 
     def skipped(self, other: int) -> Collection[int]:
         """Return what the reference alone computes on the way to a value from what both do."""
@@ -119,26 +143,41 @@ class Round:
         instead: Mapping[int, torch.Tensor],
         skip: Collection[int] = (),
         patience: int = PATIENCE_OF_CHANGES,
+        still: Collection[int] = (),
     ) -> Gain | None:
-        """Run the port with some changes; None where these cannot be computed."""
+        """Run the port with some changes; None where these cannot be computed.
+
+        Args:
+            edits: What some steps do then.
+            instead: What is given in the place of some values.
+            skip: Values of the reference that count for nothing.
+            patience: Wrong values after which a run is given up that has led to none that is right.
+            still: Values that a port with these changes computes, too: what is made of them is another one.
+
+        Returns:
+            What appears and what is lost.
+        """
         search, side = self.search, self.pair.port
         found: dict[int, int] = {}
         left: set[int] = set()  # what was right and has changed
         kept: set[int] = set()  # what the reference has of all that has changed
         right: set[int] = set()  # which values of the port that is
-        foreign, wrong = 0, False
+        foreign, wrong, swapped = 0, False, False
         first = next(iter(search.firsts()), None)
 
         def look(index: int, tensor: torch.Tensor) -> bool:
-            nonlocal foreign, wrong
+            nonlocal foreign, wrong, swapped
             if index < 0 or tensor.numel() < _ELEMENTS or not tensor.is_floating_point():
                 return False
             value = side.values[index]
-            is_made = side.weighted[index] and value.tells and not value.is_moved and index not in instead
-            if is_made and search.is_known[index]:
+            is_computed = not value.is_moved or len(value.producers) > 1  # what is put together of several is
+            is_made = side.weighted[index] and value.tells and is_computed and index not in instead
+            if is_made and search.is_known[index] and index not in still:
                 left.add(index)
             there = search.find(tensor)
             if there is not None:
+                is_other = search.is_known[index] and there not in self.pair.matches.within(index, search.same)
+                swapped = swapped or (is_other and side.weighted[index] and index not in still)
                 kept.add(there)
                 right.add(index)
                 if search.is_missing[there] and there not in skip:
@@ -155,7 +194,9 @@ class Round:
         lost = int(wrong and first is not None and self._reaches_output(first.index, right))
         lost += sum(kept.isdisjoint(self.pair.matches.within(index, search.same)) for index in left)
         joined = frozenset(there for there, own in found.items() if self._joins(own, changed, edits))
-        return Gain(found, lost, joined)
+        bases = {there: side.computed(side.values[own]).index for there, own in found.items()}
+        computed = frozenset(there for there, base in bases.items() if base in changed)
+        return Gain(found, lost, joined, computed, swapped)
 
     def agrees_after(self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor]) -> bool:
         """Tell whether every output agrees after some changes."""
@@ -171,30 +212,94 @@ class Round:
         """
         mine = self._mine()
         for other in self._theirs():
-            best: Past | None = None
-            for own in mine:
+            best: Past | None = self._past_both(other, mine, is_over)
+            if best is not None:
+                return best
+            for own in (own for own in mine if self._may_stand_for(other, own)):
                 for laid in self._laid(other, own):
                     if is_over():
                         return best
                     gain = self.gain({}, {own: laid}, self._same_as(other), _PATIENCE)
                     if gain is None or gain.lost:
                         continue
-                    leads = self._leads_on(gain, {own: laid})
+                    leads = self._leads_on(gain, {own: laid}, other)
                     if leads or (self._is_layout_known(own, other) and self._are_counterparts(own, other)):
                         gained = frozenset(gain.found if leads else (*gain.found, other))
                         if best is None or len(gained) > len(best.gained):
-                            best = Past(own, other, laid, gained)
+                            best = Past(own, other, {own: laid}, gained, ((own, other),))
                         break
             if best is not None:
                 return best
         return None
 
-    def _leads_on(self, gain: Gain, instead: Mapping[int, torch.Tensor]) -> bool:
+    def _leads_on(self, gain: Gain, instead: Mapping[int, torch.Tensor], other: int) -> bool:
         """Tell whether a value leads to one that joins it with another of weights, or to all outputs.
 
-        What was computed from it alone says nothing of where it belongs: another layer does the same with its own.
+        What was computed from it alone says nothing of where it belongs: another layer does the same with its own. What
+        comes of other weights than the reference's is that by chance.
         """
-        return bool(gain.joined) or (bool(gain.found) and self.agrees_after({}, instead))
+        (own,) = instead
+        joined = (each for each in gain.joined if self._come_of_same((own, other), gain.found[each], each))
+        return next(joined, None) is not None or (bool(gain.found) and self.agrees_after({}, instead))
+
+    def _past_both(self, other: int, mine: Sequence[int], is_over: Callable[[], bool]) -> Past | None:
+        """Return what leads past faults in both operands of a product, as of a query and a key.
+
+        It is known by its weights; given what the reference multiplies, it has to be the reference's product.
+        """
+        theirs = self._multiplied(self.pair.reference, other)
+        for own in mine if theirs else ():
+            multiplied = self._multiplied(self.pair.port, own)
+            if len(multiplied) != len(theirs) or not self.has_same_weights(own, other):
+                continue
+            for given, ways in self._given_both(multiplied, theirs):
+                if is_over():
+                    return None
+                gain = self.gain({}, given, (), _PATIENCE)
+                if gain is not None and not gain.lost and gain.found.get(other) == own:
+                    return Past(own, other, given, frozenset(gain.found), ways)
+        return None
+
+    def _multiplied(self, side: Side, index: int) -> list[int]:
+        """Return both operands of a product of what comes of weights; nothing for another value."""
+        value = side.values[index]
+        made = [each for each in value.producers if side.weighted[each] and not side.parameter(each)]
+        return made if kind_of(value) == "matmul" and len(made) == len(value.producers) == 2 else []  # noqa: PLR2004 - both
+
+    def _given_both(
+        self, mine: Sequence[int], theirs: Sequence[int]
+    ) -> Iterator[tuple[dict[int, torch.Tensor], tuple[tuple[int, int], ...]]]:
+        """Yield both operands of a product as given: as they were computed first, then as they are multiplied."""
+        port, reference = self.pair.port, self.pair.reference
+        bases = [
+            [side.computed(side.values[each]).index for each in some]
+            for side, some in ((port, mine), (reference, theirs))
+        ]
+        for own, other in ((bases[0], bases[1]), (mine, theirs)):
+            laid = [list(islice(self._laid(there, here), _LAYOUTS)) for here, there in zip(own, other, strict=True)]
+            for one, two in itertools.product(*laid):
+                yield {own[0]: one, own[1]: two}, tuple(zip(own, other, strict=True))
+
+    def _may_stand_for(self, other: int, own: int) -> bool:
+        """Tell whether a value of the port is not behind one of the reference, by the weights that it comes of.
+
+        A fault takes one wrong weight at most; what comes of more that the reference uses later is another value.
+        """
+        given = self._weights_of(self.pair.reference, other)
+        used = self.pair.reference.used
+        later = {
+            holder(name)
+            for name in self._weights_of(self.pair.port, own)
+            if (partners := used.intersection(self.pair.weights.partners.get(name, ()))) and given.isdisjoint(partners)
+        }
+        return len(later) <= 1
+
+    def _weights_of(self, side: Side, index: int) -> set[str]:
+        """Return the names of the parameters that a value was computed from."""
+        key = id(side), index
+        if key not in self._weights:
+            self._weights[key] = {name for each in side.ancestors(index) if (name := side.parameter(each))}
+        return self._weights[key]
 
     def _same_as(self, other: int) -> set[int]:
         """Return the values of the reference that are one that is given."""

@@ -121,7 +121,9 @@ def _with_edit(step: Step, edit: Edit, asked: Sequence[int]) -> Step:
 
 
 def _with_result(step: Step, at: int, tensor: torch.Tensor) -> Step:
-    """Return a step one of whose results is a tensor."""
+    """Return a step one of whose results is a tensor; it is computed from nothing where it has no other."""
+    if len(step.outs) == 1:
+        return Step(step.operator, lambda: tensor, (), {}, step.outs)
 
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operator
         out = step.run(*args, **kwargs)

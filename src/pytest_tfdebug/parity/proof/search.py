@@ -108,6 +108,7 @@ class Search:
     def __post_init__(self) -> None:
         self._all: list[Change] | None = None
         self._left: list[Change] | None = None
+        self._towards: dict[int, Sequence[Change]] = {}  # those that a value can be mended by
         self._reached: dict[int, Reached] = {}  # of changes that were tried, by their ``id``
         self._prints = 0.0  # seconds of work that fingerprints have taken so far
         self._missing = self.forward.places_with(self.used_alone)
@@ -160,11 +161,28 @@ class Search:
     def all_changes(self) -> Sequence[Change]:
         """Return all changes near where the forwards part, the most likely last."""
         if self._all is None:
-            self._all = self._ordered_changes()
+            self._all = self._ordered_changes(self._order())
         return self._all
 
-    def _ordered_changes(self) -> list[Change]:
-        order, more = self._order(), self._missing_first
+    def changes_towards(self, value: int) -> Sequence[Change]:
+        """Return the changes of what a value is computed from, the most likely last: no other one can mend it."""
+        if value not in self._towards:
+            way = self.forward.made_of(value)
+            changes: Iterable[Change] | None = self._all
+            if changes is None:
+                near = self._order(way)
+                changes = self._ordered_changes(near)
+            self._towards[value] = [each for each in changes if not way.isdisjoint(self._changed_by(each))]
+        return self._towards[value]
+
+    def _changed_by(self, change: Change) -> Iterator[int]:
+        """Yield the values that a change makes others; what is written in place has none of its own."""
+        yield from change.instead or ()
+        for place in change.edits:
+            yield from self.forward.outs_of(place) or self.forward.tape.steps[place].refs
+
+    def _ordered_changes(self, order: Mapping[int, float]) -> list[Change]:
+        more = self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += changes_of_calls(self.forward, order)
         found += changes_of_weights(self.forward, order, self.weights)
@@ -175,18 +193,27 @@ class Search:
             change.cost -= (_EVIDENT if self.is_evident(change) else 0.0) + (_MEANT if self._is_meant(change) else 0.0)
         return sorted(found, key=lambda change: -change.cost)
 
-    def _order(self) -> dict[int, float]:
-        """Return the steps that may be wrong, and how far each is from where the forwards part."""
+    def _order(self, way: Collection[int] | None = None) -> dict[int, float]:
+        """Return the steps that may be wrong, some of those that give what is on a way, and how far each is.
+
+        That is, from where the forwards part.
+        """
         order: dict[int, float] = {}
         for turn, first in enumerate(self.firsts()[:_BEGINNINGS]):
             near = {place: float(far) for place, far in self.forward.places_before(first.index, _DEPTH).items()}
             begin = self.forward.tape.maker.get(first.index, 0)
             for count, place in enumerate(self._after(begin, first)):
                 near.setdefault(place, 2 + count / 4)
-            chosen = sorted(near, key=lambda place: (near[place], -place))
+            is_on_way = (lambda _place: True) if way is None else (lambda place: self._gives(place, way))
+            chosen = sorted(filter(is_on_way, near), key=lambda place: (near[place], -place))
             for place in chosen[: _FEWER_SITES if turn else _SITES]:
                 order.setdefault(place, near[place] + (6 if turn else 0))
         return order
+
+    def _gives(self, place: int, way: Collection[int]) -> bool:
+        """Tell whether a step gives any of some values, or writes in place."""
+        outs = self.forward.outs_of(place)
+        return not outs or any(out in way for out in outs)
 
     def firsts(self) -> list[Value]:
         """Return the values where the forwards part, those that come of weights first."""
@@ -307,9 +334,9 @@ class Search:
             self._reached[id(change)] = self.reach(change)
         return self._reached[id(change)]
 
-    def leading(self) -> list[tuple[Change, int]]:
-        """Return the changes that were tried and lead to an expected value, each with the first such value."""
-        tried = ((change, self._reached.get(id(change))) for change in reversed(self.all_changes()))
+    def leading(self, changes: Sequence[Change]) -> list[tuple[Change, int]]:
+        """Return those of some changes that were tried and lead to an expected value, each with the first one."""
+        tried = ((change, self._reached.get(id(change))) for change in reversed(changes))
         return [(change, made.value) for change, made in tried if made is not None and made.value is not None]
 
     def reach(self, change: Change) -> Reached:

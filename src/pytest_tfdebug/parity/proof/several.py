@@ -34,7 +34,7 @@ _ALIKE = 0.9
 #: Places at which a forward is changed, at most.
 _MOST = 24
 #: Budgets that all faults have together, one each, at most.
-_BUDGETS = 3
+_BUDGETS = 8
 #: Shares of what is left of the budget for one change that makes all outputs agree, before several are looked for:
 #: where one value of the reference does, and where that leads to another difference.
 _TO_ONE, _TO_ONE_OF_SEVERAL = 0.9, 0.3
@@ -132,7 +132,8 @@ class _FaultSearch:
             return Fronts((), "agrees", searched)
         found, end = self._from(at, past, is_last=is_last)
         fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end)
-        if not (len(found) > 1 and fronts.is_mended) and searched.end == "cut":
+        is_several = len(found) > 1 and any(front.proof is not None for front in found)
+        if not is_several and searched.end == "cut":
             searched = self._one(one, 1.0)
         return replace(fronts, one=searched)
 
@@ -177,7 +178,7 @@ class _FaultSearch:
             if past is None:
                 return None, False
             outputs = {theirs for _, theirs in (*at.pairs.differing, *at.pairs.guessed)}
-            return past, past.other in outputs or at.agrees_after({}, {past.own: past.tensor})
+            return past, past.other in outputs or at.agrees_after({}, past.given)
 
     def _one(self, one: OneChange, share: float) -> Searched:
         """Search for one change that makes every output agree, for a share of what is left of the budget."""
@@ -224,7 +225,7 @@ class _FaultSearch:
         if past is None:
             return None, False
         self._led.add(way)
-        self._make((), {past.own: past.tensor})
+        self._make((), past.given)
         return self._front(at, past), again
 
     def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
@@ -254,6 +255,10 @@ class _Changes:
         self._need = past.gained if past is not None else frozenset()
         self._accepted, self._is_again = accepted, is_again
         self._weak: list[_Option] = []
+        self._parts: list[_Option] = []  # those after which a part of it is right
+        self._others: list[_Option] = []  # those of which that is less sure
+        self._within = set[int]() if past is None else {*at.skipped(past.other), past.other}
+        self._all = self._search.all_changes() if past is None else self._search.changes_towards(past.own)
 
     def best(self, is_over: Callable[[], bool]) -> list[_Option]:
         """Return what mends the fault and cannot be told apart, the likeliest first; else what mends a part of it."""
@@ -265,6 +270,8 @@ class _Changes:
                 break
             if found and change.cost > min(option.cost for option in found) + _BEYOND:
                 break
+            if self._parts and change.cost > min(option.cost for option in self._parts) + 2 * _BEYOND:
+                break
             option = self._tried(change)
             if option is not None:
                 found.append(option)
@@ -272,11 +279,10 @@ class _Changes:
 
     def _ordered(self) -> list[Change]:
         """Return the changes, the likeliest last: those that mended another layer before all others."""
-        changes = self._search.all_changes()
-        for change in changes:
+        for change in self._all:
             if _key(self._at, change) in self._accepted:
                 change.cost = _AGAIN + change.cost / 100
-        return sorted(changes, key=lambda change: -change.cost)
+        return sorted(self._all, key=lambda change: -change.cost)
 
     def _tried(self, change: Change) -> _Option | None:
         reached = self._search.reach_of_one(change)
@@ -285,15 +291,23 @@ class _Changes:
         options = []
         for changes in self._groups(change):
             edits, instead = _together(changes)
-            gain = self._at.gain(edits, instead)
+            still = [out for each in changes if each.kind in LENGTHENED for out in self._outs(each)]
+            gain = self._at.gain(edits, instead, still=still)
             if gain is None:
                 continue
             is_all = (bool(gain.found) or reached.is_at_end) and self._at.agrees_after(edits, instead)
             option = _Option(changes, gain, reached, is_all)
             if is_all or self._is_enough(option):
                 options.append(option)
-            elif gain.found and not gain.lost:
+            elif gain.found and not gain.lost and not gain.swapped:
                 self._weak.append(option)
+                inside = self._inside_of(option)
+                if self._past is None or not inside or not self._leads_on(option, self._past):
+                    continue
+                if any(self._follows(option, there) for there in inside):
+                    self._parts.append(option)
+                elif len(inside) > 1:
+                    self._others.append(option)
         return max(options, key=lambda option: option.rank, default=None)
 
     def _groups(self, change: Change) -> Iterator[Sequence[Change]]:
@@ -314,19 +328,29 @@ class _Changes:
         is_joined = bool(self._need) and self._joins_behind(option)
         return not gain.lost and hit >= _SHARE * len(self._need) and (len(gain.found) >= FEWEST or is_joined)
 
-    def _joins_inside(self, option: _Option, within: Collection[int]) -> bool:
-        """Tell whether a value among some appears behind changes, joins them, and comes of the same weights."""
+    def _inside_of(self, option: _Option) -> set[int]:
+        """Return what changes give of what would be led past, of the same weights; no view of what was there before."""
         found = option.gain.found
-        same = {
-            there for there in option.gain.joined.intersection(within) if self._at.has_same_weights(found[there], there)
-        }
-        return self._joins_behind(option, same)
+        inside = self._within.intersection(option.gain.computed)
+        on_way = (there for there in inside if self._is_on_way(found[there], there))
+        return {there for there in on_way if self._at.has_same_weights(found[there], there)}
 
-    def _joins_behind(self, option: _Option, among: Collection[int] | None = None) -> bool:
+    def _is_on_way(self, own: int, other: int) -> bool:
+        """Tell whether both sides compute a value on the same way: none of a key where the reference has a query."""
+        port, reference = self._at.pair.port, self._at.pair.reference
+        ways = self._past.ways if self._past is not None else ()
+        return any(own in port.ancestors(mine) and other in reference.ancestors(theirs) for mine, theirs in ways)
+
+    def _follows(self, option: _Option, there: int) -> bool:
+        """Tell whether a value is what the reference computes next: nothing that it is computed from is missing."""
+        found, search, weighted = option.gain.found, self._search, self._at.pair.reference.weighted
+        made = (each for each in search.others[there].producers if weighted[each])
+        return all(each in found or not search.is_missing[each] for each in made)
+
+    def _joins_behind(self, option: _Option) -> bool:
         """Tell whether a value appears behind changes that joins them with what has not changed."""
         made = {out for change in option.changes for out in self._outs(change)}
-        joined = option.gain.joined if among is None else option.gain.joined.intersection(among)
-        return any(option.gain.found[there] not in made for there in joined)
+        return any(option.gain.found[there] not in made for there in option.gain.joined)
 
     def _outs(self, change: Change) -> list[int]:
         """Return the values that a change makes by itself: of its own operands none is a coincidence."""
@@ -334,19 +358,16 @@ class _Changes:
         return self._search.forward.outs_of(change.place) if is_of_form else []
 
     def inside(self, is_over: Callable[[], bool]) -> list[_Option]:
-        """Return the changes that make a joined value appear in what would be led past: one fault of several there.
+        """Return the changes that give what the reference computes next in what would be led past: one of several.
 
-        Those are looked at that were tried already.
+        Where it computes a part of that in another way than the port, two values that it computes there are enough.
+        Those changes are looked at that were tried already.
         """
-        if self._past is None:
-            return []
-        within = {*self._at.skipped(self._past.other), self._past.other}
         seen = {id(change) for option in self._weak for change in option.changes}
-        for change, reached in self._search.leading():
-            if reached in within and id(change) not in seen and not is_over():
+        for change, reached in self._search.leading(self._all):
+            if reached in self._within and id(change) not in seen and not is_over():
                 self._tried(change)
-        inside = (option for option in self._weak if self._joins_inside(option, within))
-        return _most([option for option in inside if self._leads_on(option, self._past)])
+        return _most(self._parts or self._others)
 
     def _leads_on(self, option: _Option, past: Past) -> bool:
         """Tell whether the reference's value still leads past the fault with changes that mend a part of it.
@@ -354,7 +375,7 @@ class _Changes:
         It does not behind ``x * x`` in place of ``x * rsqrt(var)``, though the reference squares ``x`` as well.
         """
         edits, instead = _together(option.changes)
-        gain = self._at.gain(edits, {**instead, past.own: past.tensor})
+        gain = self._at.gain(edits, {**instead, **past.given})
         return gain is not None and len(past.gained.intersection(gain.found)) >= _SHARE * len(past.gained)
 
 
@@ -389,6 +410,6 @@ def _key(at: Round, change: Change) -> Hashable:
 
 
 def _way(at: Round, past: Past) -> Hashable:
-    """Return the lines of both sides where a fault was led past: the same in every layer."""
+    """Return the operators and lines of both sides where a fault was led past: the same in every layer."""
     own, other = at.pair.port.values[past.own], at.pair.reference.values[past.other]
-    return tuple(tuple((line.file, line.line) for line in value.lines[:3]) for value in (own, other))
+    return tuple((each.operator, *((line.file, line.line) for line in each.lines[:3])) for each in (own, other))

@@ -143,16 +143,16 @@ class Side:
         """Return the parameter that each producer of a value is a view of; empty names for other producers."""
         return [self.parameter(made) for made in value.producers]
 
-    def ancestors(self, *indices: int) -> set[int]:
-        """Return some values with all that they were computed from."""
-        found: set[int] = set()
+    def ancestors(self, *indices: int, but: int | None = None) -> set[int]:
+        """Return some values with all that they were computed from; one may be left out, as if it were given."""
+        found: set[int] = set() if but is None else {but}
         todo = list(indices)
         while todo:
             at = todo.pop()
             if at not in found:
                 found.add(at)
                 todo += self.values[at].producers
-        return found
+        return found - {but}
 
     def moves(self, index: int) -> list[Value]:
         """Return the views and copies that handed a value on, the last first."""
