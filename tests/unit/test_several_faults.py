@@ -17,7 +17,6 @@ from pytest_tfdebug.parity.record import parity_record
 EPS = ("mean(-1, keepdim=True) + self.eps", "mean(-1, keepdim=True) + 1e-2")
 SCALE = ("query.shape[-1] ** -0.5", "0.25")
 SILU = ("nn.functional.silu(gate)", "nn.functional.gelu(gate)")
-TWICE = ("hidden = self.tokens(input_ids)", "hidden = self.tokens(input_ids) * 2.0")
 VAR = (
     "return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True)",
     "variance = hidden.var(-1, keepdim=True)\n        return hidden * torch.rsqrt(variance",
@@ -61,21 +60,23 @@ def report_on(monkeypatch, tmp_path):
     return report
 
 
-def test_two_mistakes_are_named_in_one_run(report_on):
-    report, (eps, scale) = report_on(EPS, SCALE)
+def test_two_mistakes_are_named_in_one_run_each_with_its_change_and_diff(report_on, tmp_path):
+    report, (mixer, scale) = report_on(SILU, SCALE)
 
-    assert [each.source.first for each in report.culprits] == [eps, scale]
+    assert [each.source.first for each in report.culprits] == [scale, mixer]
     assert [(each.line, each.kind, each.new[:8]) for culprit in report.culprits for each in culprit.changes] == [
-        (eps, "number", "1e-06"),
         (scale, "number", "0.353553"),
+        (mixer, "call", "silu"),
     ]
     assert report.culprit is report.culprits[0]
     assert "and with 1 other change every output agrees" in report.culprit.proved
     assert not any(culprit.certain for culprit in report.culprits)
 
-
-def test_diff_for_each_mistake_mends_the_port(report_on, tmp_path):
-    report, _ = report_on(SILU, SCALE)
+    told = str(report).splitlines()
+    assert f"wrong_port.py:{scale} in blocks.0.attention (Attention)" in told[0]
+    assert told[1] == "  2 faults: after these 2 changes every output agrees. Behind this one:"
+    assert f"wrong_port.py:{mixer} in blocks.0.mixer (Mixer)" in told[2]
+    assert told[2].endswith("silu instead of gelu")
 
     added = [line for culprit in report.culprits for line in culprit.patch.splitlines() if line.startswith("+  ")]
     assert [line.strip("+ ") for line in added] == [
@@ -83,16 +84,6 @@ def test_diff_for_each_mistake_mends_the_port(report_on, tmp_path):
         "return self.narrow(nn.functional.silu(gate) * wide)",
     ]
     assert "gelu(gate)" in (tmp_path / "wrong_port.py").read_text()  # nothing is written
-
-
-def test_second_line_says_how_many_faults_there_are(report_on):
-    report, (embedding, mixer) = report_on(TWICE, SILU)
-
-    told = str(report).splitlines()
-    assert f"wrong_port.py:{embedding} in Llama (Llama)" in told[0]
-    assert told[1] == "  2 faults: after these 2 changes every output agrees. Behind this one:"
-    assert f"wrong_port.py:{mixer} in blocks.0.mixer (Mixer)" in told[2]
-    assert told[2].endswith("silu instead of gelu")
 
 
 def test_one_mistake_is_told_as_one(report_on):
