@@ -18,13 +18,7 @@ from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.text import texts_of
 from pytest_tfdebug.records import FAILING, SourceRange
-from pytest_tfdebug.tracing.record.modules import (
-    first_opaque,
-    modules_by_path,
-    modules_of,
-    named_modules,
-    uncompiled,
-)
+from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, modules_of, uncompiled
 from pytest_tfdebug.tracing.record.signatures import input_name, inputs_by_name, named_leaves, parameters_by_path
 from pytest_tfdebug.tracing.record.sites import forward_source
 from pytest_tfdebug.tracing.values.slicing import text_of, unpacked_at
@@ -159,7 +153,8 @@ def shared(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
     The former are run as one. The latter cannot be run as two, for the port lacks the weights of the other: they are to
     blame if the first call that fails stands beside one of the other.
     """
-    own = {path: module for path, _, module in named_modules(again.model)}
+    own, aliases = modules_by_path(again.model), modules_of(again.model).aliases
+    own |= {other: own[one] for one, others in aliases.items() for other in others}
     pairs = [
         (compared.own_paths.get(one, one), compared.own_paths.get(other, other))
         for one, others in expected.aliases.items()
@@ -177,7 +172,7 @@ def shared(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
     first = first_fault(CallTree(compared)).item if any(failing(item, "output") for item in compared.calls) else None
     if first is None or first.expected is None or any(leaf.problem for leaf in first.inputs):
         return
-    here, there, aliases = first.call.path, first.expected.path, modules_of(again.model).aliases
+    here, there = first.call.path, first.expected.path
     if there in aliases.get(here, ()):
         while holder(there) in aliases.get(holder(here), ()):
             here, there = holder(here), holder(there)
