@@ -24,7 +24,7 @@ class Disguised(NamedTuple):
 
     def of(self, lines: Iterable[int]) -> set[int]:
         """Return where lines of the former text stand; one without a statement stands before the next that has one."""
-        return {line for each in lines for line in self.lines[min(at for at in [*self.lines] if at >= each)]}
+        return {line for each in lines for line in self.lines[min(at for at in self.lines if at >= each)]}
 
 
 def disguised(text: str) -> Disguised:

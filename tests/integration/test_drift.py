@@ -6,13 +6,9 @@ That every bug of the catalogue is a regression stands in ``test_catalogue.py``.
 import copy
 
 import pytest_tfdebug
+from golden_files import held
 from models import build
-from pytest_tfdebug.goldens.golden_file import load, save
-from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.port_call import PortCall
-from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.parity.calls.noise import assess
-from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
 UPGRADE = ["torch 2.12.0 -> 2.13.0"]
 
@@ -49,12 +45,11 @@ def test_other_weights_are_a_regression_whatever_the_error_looks_like():
 
 def test_table_that_no_checkpoint_holds_is_the_fault_of_the_code(tmp_path):
     model, inputs = build("llama")
-    save(tmp_path / "llama.safetensors", pytest_tfdebug.trace(model, **inputs), model, "llama")
-    rotary = model.model.rotary_emb
+    port = copy.deepcopy(model)
+    rotary = port.model.rotary_emb
     rotary.inv_freq = rotary.inv_freq.bfloat16().float()
 
-    settings = CheckSettings(Tolerances(), explain_seconds=0)
-    report = compare_with(load(tmp_path / "llama.safetensors"), model, PortCall((), inputs), settings)
+    report = held(tmp_path, model, port, inputs)
 
     assert (report.culprit.path, report.culprit.kind, report.culprit.certain) == ("model.rotary_emb", "module", True)
     assert "holds another table: model.rotary_emb.inv_freq" in str(report)

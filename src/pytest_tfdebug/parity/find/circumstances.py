@@ -263,7 +263,7 @@ def where_made(claim: Claim, compared: Compared, reference: Callable[[], Rerun])
         return claim
     is_made = claim.evidence in _SHARING
     differences = texts.of_init() if is_made else texts.differences(SourceRange(lines.file, lines.first, at.last))
-    if len(differences) != 1 and not (differences and is_made):
+    if not differences or (len(differences) > 1 and not is_made):
         return claim
     own, there, name, _, callers = differences[-1]
     return replace(claim, source=own, reference=there, function=name if callers else "", callers=callers)
