@@ -254,7 +254,7 @@ class _Changes:
         self._at, self._search, self._past = at, at.search, past
         self._need = past.gained if past is not None else frozenset()
         self._accepted, self._is_again = accepted, is_again
-        self._weak: list[_Option] = []
+        self._looked_at: set[int] = set()  # the ``id`` of each change that gives something, and not enough
         self._parts: list[_Option] = []  # those after which a part of it is right
         self._others: list[_Option] = []  # those of which that is less sure
         self._within = set[int]() if past is None else {*at.skipped(past.other), past.other}
@@ -300,7 +300,7 @@ class _Changes:
             if is_all or self._is_enough(option):
                 options.append(option)
             elif gain.found and not gain.lost and not gain.swapped:
-                self._weak.append(option)
+                self._looked_at.update(map(id, changes))
                 inside = self._inside_of(option)
                 if self._past is None or not inside or not self._leads_on(option, self._past):
                     continue
@@ -363,7 +363,7 @@ class _Changes:
         Where it computes a part of that in another way than the port, two values that it computes there are enough.
         Those changes are looked at that were tried already.
         """
-        seen = {id(change) for option in self._weak for change in option.changes}
+        seen = frozenset(self._looked_at)
         for change, reached in self._search.leading(self._all):
             if reached in self._within and id(change) not in seen and not is_over():
                 self._tried(change)
