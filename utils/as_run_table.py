@@ -16,7 +16,7 @@ HEAD = "| As it is run | Works | Limits |\n|---|---|---|\n"
 COLUMNS = ("works", "limits")
 #: The rows by what the markers call them, in their order.
 ROWS = {
-    "wrapped": "`DistributedDataParallel`, FSDP1, `AveragedModel`, checkpoint wrappers",
+    "wrapped": "`DistributedDataParallel`, FSDP1, `AveragedModel`, checkpoint wrappers, a class of your own",
     "peft": "peft",
     "compiled": "Compiled: a model, its `forward`, single layers",
     "compiled function": "A compiled function inside a forward",

@@ -25,10 +25,19 @@ class Encoder(nn.Module):
     def forward(self, x):
         return self.encode(x).sum(-1)
 
+class Harness(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.module = model
+
+    def forward(self, x):
+        return self.module(x)
+
 X = torch.linspace(-1, 1, 8).view(2, 4)
 WAYS = {
     "bare": lambda model: model,
     "averaged": torch.optim.swa_utils.AveragedModel,
+    "held": Harness,
     "compiled": lambda model: torch.compile(model, backend="eager"),
     "layers": lambda model: model.layers.__setitem__(0, torch.compile(model.layers[0], backend="eager")) or model,
 }
@@ -59,7 +68,7 @@ def run(pytester, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("way", ["averaged", "compiled", "layers"])
+@pytest.mark.parametrize("way", ["averaged", "compiled", "layers", "held"])
 def test_goldens_hold_the_bare_model_and_the_wrapped_one_alike(run, way):
     run("--tf-golden=update").assert_outcomes(passed=2)
     run(WAY=way).assert_outcomes(passed=2)

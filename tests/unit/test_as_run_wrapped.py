@@ -138,6 +138,44 @@ def test_globs_are_over_the_paths_of_the_bare_model():
     ]
 
 
+class Harness(nn.Module):
+    """A class of the users' around a model, such as a trainer's, with a module of its own that is not called."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.net, self.loss = model, nn.CrossEntropyLoss()
+
+    def forward(self, *args, **kwargs):
+        return self.net(*args, **kwargs)
+
+
+def doubly_held(model):
+    return Harness(Harness(model))
+
+
+@pytest.mark.as_run(
+    "wrapped", works="A class of your own around a model is compared as the model without it, and keeps its paths."
+)
+@pytest.mark.parametrize("hold", [Harness, doubly_held])
+def test_model_inside_any_class_is_compared_as_much_as_without_it(hold):
+    bare, held = trace(llama(), IDS), trace(hold(llama()), IDS)
+
+    for report in (compare(bare, held), compare(held, bare)):
+        assert report.ok
+        assert report.coverage.compared == len(bare)
+
+
+@pytest.mark.as_run("wrapped")
+@pytest.mark.parametrize(("hold", "inside"), [(Harness, "net"), (doubly_held, "net.net")])
+def test_bug_inside_any_class_is_named_where_it_is(hold, inside):
+    wrong = llama()
+    wrong.model.layers[1].mlp.act_fn = nn.GELU()
+
+    report = compare(trace(llama(), IDS), trace(hold(wrong), IDS))
+
+    assert (report.culprit.path, report.culprit.certain) == (f"{inside}.model.layers.1.mlp.act_fn", True)
+
+
 def test_module_of_the_users_called_module_is_no_wrapper():
     class Holder(nn.Module):
         def __init__(self):

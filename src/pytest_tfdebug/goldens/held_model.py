@@ -27,7 +27,7 @@ from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone
 from pytest_tfdebug.parity.pair.pairing import with_input_names
-from pytest_tfdebug.parity.pair.rename import Rename, renamed, renamed_tensors
+from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator
@@ -93,7 +93,7 @@ def compare_with(
         return in_float32_alone(found, trace)
     args, kwargs = again.inputs()
     low = _HeldModel(golden_file, model, replace(called, args=args, kwargs=kwargs), settings, None, tell)
-    held = hold_as_it_is(found, low.under(settings.rename).finish(), trace, again, reference)
+    held = hold_as_it_is(found, low.under(low.rename).finish(), trace, again, reference)
     return low.filled_alike(low.checked()) if held is None else held
 
 
@@ -117,7 +117,8 @@ class _HeldModel(Comparison):
         self._wider = wider  # in which dtypes the model is looked at
         self.golden, self.model, self.called, self.settings, self.group = golden, model, called, settings, group
         self.tell: Callable[[str], None] = tell or (lambda _: None)
-        self.expected, self.rename, self.rules = golden.trace, settings.rename, settings.rules
+        self.expected, self.rules = golden.trace, settings.rules
+        self.rename = settings.rename or past_wrappers(modules_of(model).by_path, golden.trace.modules)
         self.internal, self.is_explained = settings.internal, settings.is_explained
         self._rerun = Rerun(model, called.args, called.kwargs, called.method, wider)
         self._notes = [*golden.trace.notes, *filter(None, [called.note])]
@@ -296,7 +297,7 @@ class _HeldModel(Comparison):
 
     def with_circumstances(self, report: ParityReport) -> ParityReport:
         """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
-        model, group, rename, recorded = self.model, self.group, self.settings.rename, self.golden.extra["weights"]
+        model, group, rename, recorded = self.model, self.group, self.rename, self.golden.extra["weights"]
         report = replace(report, has_own_inputs=self.called.other is not None)
         present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, rename)
         names = {own: there for own, there in renamed_tensors(rename, present).items() if there in recorded}

@@ -16,7 +16,7 @@ from pytest_tfdebug.parity.find.pads import is_part, made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone, is_wide
-from pytest_tfdebug.parity.pair.rename import Rename, renamer
+from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamer
 from pytest_tfdebug.parity.proof.prove import Live, Trial
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
@@ -101,9 +101,9 @@ def compare(  # noqa: PLR0913 - keyword options
             raise TFDebugError("rename= maps the modules of two traces, but arrays have no modules: leave it out.")
         return hold_arrays(expected, actual, allowed)
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
-    rules = OutputRules(outputs, positions)
+    rules, names = OutputRules(outputs, positions), rename or past_wrappers(actual.modules, expected.modules)
 
-    return _held(TraceComparison(expected, actual, allowed, rename, rules, internal))
+    return _held(TraceComparison(expected, actual, allowed, names, rules, internal))
 
 
 def _held(held: TraceComparison) -> ParityReport:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 from pytest_tfdebug.errors import TFDebugError
@@ -85,6 +87,45 @@ def renamed_tensors(rename: Rename, names: Iterable[str]) -> dict[str, str]:
     """Return the name that each of a port's parameters and buffers has in the reference, by its own."""
     to_expected = renamer(rename)
     return {name: under(to_expected(holder(name)), last_part(name)) if holder(name) else name for name in names}
+
+
+def past_wrappers(own: Iterable[str], expected: Iterable[str]) -> dict[str, str]:
+    """Return the rule for two models one of which stands inside of another module; empty where none does.
+
+    At each level the module is entered that holds most of the others, as the one child of a wrapper does. Of what is
+    passed so on both sides, the pair below which the most names are the same stands for the two models.
+
+    Examples:
+        >>> past_wrappers(["net", "net.embed", "net.layers", "net.layers.0"], ["embed", "layers", "layers.0"])
+        {'net': ''}
+    """
+    mine, theirs = {*own}, {*expected}
+
+    def shared(heads: tuple[str, str]) -> int:
+        one, other = ({*_inside(paths, head)} for paths, head in zip((mine, theirs), heads, strict=True))
+        return len(one & other)
+
+    if mine == theirs:
+        return {}
+    best = max(product(_heads(mine), _heads(theirs)), key=shared)
+    return dict([best]) if any(best) and 2 * shared(best) > len(theirs) else {}
+
+
+def _heads(paths: Collection[str]) -> Iterator[str]:
+    """Yield the root's path, that of the module that holds most of what is in it, and so on."""
+    head, inside = "", [*paths]
+    yield head
+    while inside:
+        first, count = Counter(path.partition(".")[0] for path in inside).most_common(1)[0]
+        if 2 * count <= len(inside):
+            return
+        head, inside = under(head, first), [*_inside(inside, first)]
+        yield head
+
+
+def _inside(paths: Iterable[str], head: str) -> Iterator[str]:
+    """Yield the paths of what is in a module, as it has them."""
+    return (path.removeprefix(f"{head}.") for path in paths if not head or path.startswith(f"{head}."))
 
 
 def _rule(source: str, target: str) -> Rule:
