@@ -64,8 +64,8 @@ def kills(pytester):
     return next(check["kills"] for check in checks if check["check"] == "certify")
 
 
-def test_window_that_no_input_reaches_is_named(certified, pytester):
-    result = certified(10, "--tf-json=checks.json")
+def test_window_that_no_input_reaches_is_named_and_shaded(certified, pytester):
+    result = certified(10, "--tf-json=checks.json", "--tf-html=pages")
 
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
@@ -83,6 +83,17 @@ def test_window_that_no_input_reaches_is_named(certified, pytester):
     assert {each["line"] for each in shown} == {WINDOW}
     assert found["caught"] > 5
     assert found["tried"] == found["caught"] + found["raised"] + len(found["survivors"]) <= 40
+    by_line = {row["line"]: row for row in found["lines"]}
+    assert by_line[WINDOW]["missed"] >= 1
+    assert sum(row["caught"] for row in found["lines"]) == found["caught"]
+    assert [source["text"][WINDOW - 1].strip() for source in found["sources"]] == [
+        "hidden_ones = (distance < 0) | (distance > 64)"
+    ]
+    (page,) = (pytester.path / "pages" / "checks").glob("*certify*.html")
+    shaded = page.read_text()
+    assert f'<tr class="missed" title="{by_line[WINDOW]["caught"]} caught, {by_line[WINDOW]["missed"]} missed' in shaded
+    assert '<tr class="caught"' in shaded
+    assert "an input of 300 tokens shows it" in shaded
 
 
 def test_input_beyond_the_window_catches_them(certified, pytester):
@@ -91,14 +102,27 @@ def test_input_beyond_the_window_catches_them(certified, pytester):
     assert not [each for each in kills(pytester)["survivors"] if each["shown_by"]]
 
 
-def test_certified_port_is_as_it_was(certified, pytester):
-    certified(10).assert_outcomes(passed=1)
+def test_certified_port_and_its_golden_are_as_they_were(pytester):
+    own = "pytest_tfdebug.fill(Port().eval())"
+    pytester.makepyfile(
+        windowed=PORT,
+        test_windowed=TEST.replace("LENGTH", "10").replace(f"{own}, ", f"{own}, reference=lambda: {own}, ids="),
+    )
+    pytester.syspathinsert()
+    plain = ("-p", "no:cacheprovider")
+
+    result = pytester.runpytest_inprocess(
+        *plain, "--tf-golden=update", "--tf-certify=20", "--tf-repro", "--tf-json=checks.json"
+    )
 
     import windowed
 
+    result.assert_outcomes(passed=1)
+    assert kills(pytester)["caught"] > 5
     assert windowed.Attention.forward.__code__.co_firstlineno == 11
     assert windowed.Port().eval()(torch.arange(4)[None]).shape == (1, 4, 50)
-    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    assert not (pytester.path / "tfdebug-repro").exists()
+    pytester.runpytest_inprocess(*plain).assert_outcomes(passed=1)
 
 
 def test_time_for_a_test_is_bounded(certified):
@@ -113,20 +137,3 @@ def test_what_is_no_number_is_refused(certified):
     result.stdout.fnmatch_lines(
         ["*--tf-certify=many is no whole number: --tf-certify=200 tries 200 changes of each port."]
     )
-
-
-def test_page_shades_each_line_that_was_changed(certified, pytester):
-    certified(10, "--tf-html=pages", "--tf-json=checks.json")
-
-    found = kills(pytester)
-    by_line = {row["line"]: row for row in found["lines"]}
-    assert by_line[WINDOW]["missed"] >= 1
-    assert sum(row["caught"] for row in found["lines"]) == found["caught"]
-    assert [source["text"][WINDOW - 1].strip() for source in found["sources"]] == [
-        "hidden_ones = (distance < 0) | (distance > 64)"
-    ]
-    (page,) = (pytester.path / "pages" / "checks").glob("*certify*.html")
-    shaded = page.read_text()
-    assert f'<tr class="missed" title="{by_line[WINDOW]["caught"]} caught, {by_line[WINDOW]["missed"]} missed' in shaded
-    assert '<tr class="caught"' in shaded
-    assert "an input of 300 tokens shows it" in shaded

@@ -6,6 +6,7 @@ import random
 import time
 import warnings
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +33,12 @@ Fate = Literal["caught", "survived", "raised", "not run"]
 #: Seconds for one test, unless ``tf_certify_seconds`` says otherwise.
 _SECONDS = 60
 _UNDER_WAY = pytest.StashKey[bool]()
+#: Options of the run while a change is tried: it passes or fails, and nothing else is asked, shown or written.
+_PLAIN = {
+    "tf_golden": "check",
+    "tf_explain": "off",
+    **dict.fromkeys(("tf_repro", "tf_html", "tf_json", "tf_patch"), ""),
+}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -130,13 +137,12 @@ class _Certified:
 
     def _run(self) -> Fate:
         """Run the test once more, and leave what it has told as it was."""
-        item, session, options = self._item, GoldenSession.of(self._item.config), self._goldens.options
+        item, session = self._item, GoldenSession.of(self._item.config)
         noted = item.stash.setdefault(NOTED, [])
         told, properties, outcomes = noted[:], item.user_properties[:], session.outcomes[:]
-        explained, options.explain = options.explain, "off"
         self._goldens.forget_names()
         try:
-            with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            with self._plainly(), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
                 warnings.simplefilter("ignore")
                 item.ihook.pytest_runtest_call(item=item)
         except AssertionError:
@@ -144,9 +150,21 @@ class _Certified:
         except (Exception, pytest.skip.Exception):  # noqa: BLE001 - most changes do not run at all
             return "raised"
         finally:
-            options.explain = explained
             noted[:], item.user_properties[:], session.outcomes[:] = told, properties, outcomes
         return "survived"
+
+    @contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Hold the options of a change that is tried in a block."""
+        given, own = self._item.config.option, self._goldens.options
+        kept = {name: getattr(given, name, None) for name in _PLAIN}
+        vars(given).update(_PLAIN)
+        self._goldens.options = Options.of(self._item.config)
+        try:
+            yield
+        finally:
+            vars(given).update(kept)
+            self._goldens.options = own
 
     def _tell(self, number: int, count: int) -> None:
         """Show how far it is, on a terminal."""
