@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import pytest_tfdebug
 from pytest_tfdebug.parity.proof import weights
 from pytest_tfdebug.parity.proof.weights import is_same_weight, pair_weights
 from pytest_tfdebug.values import Fingerprint, distance
@@ -59,6 +60,85 @@ def test_joined_siblings_are_known_in_any_order(order):
     assert found.partners == {"attn.qkv.weight": ("self.q.weight", "self.k.weight", "self.v.weight")}
     assert back.partners == dict.fromkeys(apart, ("attn.qkv.weight",))
     assert (found.joined, back.joined) == ({"attn.qkv.weight"}, set(apart))
+
+
+def looked_into(own, apart):
+    found = pair_weights(table(**own), table(**apart))
+    weights.look_into(found, {name.replace("__", "."): tensor for name, tensor in own.items()}, table(**apart))
+    return found
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_a_fused_parameter_are_told_as_they_lie_in_it(axis):
+    gate, up, more = (random(seed, 6, 6) for seed in range(40, 43))
+
+    found = looked_into(
+        {"mlp__w": torch.cat([up, gate, more], axis)}, {"m__gate__w": gate, "m__up__w": up, "m__x__w": more}
+    )
+
+    assert found.partners == {"mlp.w": ("m.gate.w", "m.up.w", "m.x.w")}
+    assert found.told(["mlp.w"]) == (
+        "'mlp.w' holds the numbers of 'm.up.w', then those of 'm.gate.w', then those of 'm.x.w', possibly in another order "
+        "than this code expects."
+    )
+    assert list(found.conventions()) == ["'mlp.w' holds 'm.up.w', then 'm.gate.w', then 'm.x.w' in one."]
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "fused"), [(A, B, torch.stack([A, B], 1).flatten(0, 1)), (A, A, torch.cat([A, A]))]
+)
+def test_no_order_is_told_of_parts_that_are_mixed_or_equal(gate, up, fused):
+    found = looked_into({"mlp__w": fused}, {"m__gate__w": gate, "m__up__w": up})
+
+    assert (found.joined, found.in_order) == ({"mlp.w"}, {})
+
+
+def test_parameter_that_one_layer_alone_joins_in_another_order_is_misplaced():
+    parts = [(random(60 + layer, 6, 4), random(70 + layer, 6, 4)) for layer in range(3)]
+    own = {f"layers__{layer}__w": torch.cat(both[::-1] if layer == 1 else both) for layer, both in enumerate(parts)}
+    apart = {f"layers__{layer}__gate__w": gate for layer, (gate, _) in enumerate(parts)}
+    apart |= {f"layers__{layer}__up__w": up for layer, (_, up) in enumerate(parts)}
+
+    found = looked_into(own, apart)
+
+    assert [name for name in found.partners if found.is_misplaced(name)] == ["layers.1.w"]
+    assert found.told(["layers.1.w"]) == (
+        "'layers.1.w' holds the numbers of 'layers.1.up.w', then those of 'layers.1.gate.w' in another order than this "
+        "code expects."
+    )
+
+
+class Gated(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = (torch.nn.Linear(8, 6, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        return torch.nn.functional.silu(self.gate(x)) * self.up(x)
+
+
+class Fused(torch.nn.Module):
+    def __init__(self, reference):
+        super().__init__()
+        self.w = torch.nn.Linear(8, 12, bias=False)
+        self.w.weight.data = torch.cat([reference.up.weight, reference.gate.weight]).detach()
+
+    def forward(self, x):
+        gate, up = self.w(x).chunk(2, -1)
+        return torch.nn.functional.silu(gate) * up
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_report_says_what_comes_first_in_the_ports_fused_weight(is_stored, tmp_path):
+    reference, x = pytest_tfdebug.fill(Gated(), seed=0), random(50, 3, 8)
+    expected = pytest_tfdebug.trace(reference, x)
+    if is_stored:
+        expected.save(tmp_path / "reference.safetensors")
+        expected = pytest_tfdebug.Trace.load(tmp_path / "reference.safetensors")
+
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(Fused(reference), x))
+
+    assert "'w.weight' holds 'up.weight', then 'gate.weight' in one." in report.notes
 
 
 def test_other_numbers_are_unknown():

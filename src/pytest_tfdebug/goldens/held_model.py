@@ -278,7 +278,7 @@ class _HeldModel(Comparison):
         self.tell(f"{len(actual.values)} values beside {len(expected.values)}")
         ran = None if reference is None or seconds == 0 else _ran_again(reference, expected)
         expected, live = (expected, Tape()) if ran is None else ran
-        look = explain(expected, actual, fails=fails, applied=tape.numbers())
+        look = explain(expected, actual, fails=fails, applied=tape.numbers(), held=self._rerun.weights())
         again = None if ran is None or reference is None else (self._rerun, reference())
         theirs = Live(live, outputs_of(self.expected))
         return with_faults(look, Trial(Live(tape, {}), theirs, seconds, begun, again))

@@ -206,8 +206,9 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
             fails = None  # of rounding, maybe
         tables.append(values)
         live.append(Live(tape, outputs_of(recorded)))
-    look = explain(*tables, fails=fails, applied=live[1].tape.numbers())
     theirs, own = expected.again, actual.again
+    held = {} if own is None else own.weights()
+    look = explain(*tables, fails=fails, applied=live[1].tape.numbers(), held=held)
     again = (own, theirs) if isinstance(own, Rerun) and isinstance(theirs, Rerun) else None
     return with_faults(look, Trial(live[1], live[0], begun=begun, again=again))
 

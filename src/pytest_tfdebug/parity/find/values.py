@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import isclose
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import listed
@@ -14,13 +15,16 @@ from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
+from pytest_tfdebug.parity.proof.weights import look_into
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import torch
 
     from pytest_tfdebug.parity.find.counterparts import Finding
     from pytest_tfdebug.parity.proof.value_graph import Side
@@ -95,9 +99,17 @@ class Explained:
         return {line.file for value in values for line in value.lines if line.function == function}
 
 
-def explain(expected: Values, actual: Values, *, fails: bool | None = None, applied: Iterable[float] = ()) -> Explained:
-    """Hold the values of a forward, which applied some numbers, to those of its reference."""
+def explain(
+    expected: Values,
+    actual: Values,
+    *,
+    fails: bool | None = None,
+    applied: Iterable[float] = (),
+    held: Mapping[str, torch.Tensor] = MappingProxyType({}),
+) -> Explained:
+    """Hold the values of a forward, which applied some numbers and held some weights, to those of its reference."""
     pair = ForwardPair(actual, expected)
+    look_into(pair.weights, held, expected.parameters)
     pairs = pair.pair_results(AGREE)
     outputs = _outputs(expected)
     seen, total = sum(bool(pair.back_matches.within(index, AGREE)) for index in outputs), len(outputs)

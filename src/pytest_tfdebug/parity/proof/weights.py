@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.module_path import NUMBER, holder, last_part, starred
 from pytest_tfdebug.parity.closeness import CAST, ORDER, SAME_WEIGHT
+from pytest_tfdebug.parity.proof.part_order import order_within
 from pytest_tfdebug.values import Fingerprint, distance, join
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import torch
 
 #: Siblings that a port may join into one parameter: query, key and value; gate and up.
 _JOINED = 4
@@ -39,6 +42,8 @@ class Weights:
     # own names whose numbers lie in another order along an axis, though the shape is the same
     reordered: set[str] = field(default_factory=set)
     transposed: set[str] = field(default_factory=set)  # own names whose shape is the other side's reversed
+    # own names that stand for several of the other side -> these as they lie there one after the other, where known
+    in_order: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)  # own names that the other side has no counterpart for
     others: tuple[str, ...] = ()  # names of all parameters of the other side
 
@@ -77,9 +82,17 @@ class Weights:
         others = self._alike(name) if name in self.transposed else []
         if others and not self.transposed.intersection(others):
             return True
+        if name in self.in_order:
+            orders = [self._usual_order(each) for each in self._alike(name) if each in self.in_order]
+            if len(orders) >= _USUAL and len({*orders}) == 1 and orders[0] != self._usual_order(name):
+                return True
         due = self._due(name)
         most = max(due.values(), default=0)
         return name in self.partners and most >= _USUAL and all(due[each] < most for each in self.partners[name])
+
+    def _usual_order(self, name: str) -> tuple[str, ...]:
+        """Return what a parameter is joined from, in order, by what it is called in every layer."""
+        return tuple(map(self._other.starred, self.in_order[name]))
 
     @cached_property
     def _by_layer(self) -> dict[tuple[str, ...], str]:
@@ -148,7 +161,8 @@ class Weights:
             if expected:
                 return f"{name!r} does not hold the numbers of {expected!r}."
             return f"No parameter of the reference holds the numbers of {name!r}."
-        others = " and ".join(map(repr, self.partners[name]))
+        between = ", then those of " if name in self.in_order else " and "
+        others = between.join(map(repr, self.in_order.get(name, self.partners[name])))
         if name in self.transposed:
             return f"{name!r} holds the numbers of {others} transposed."
         if name in self.reordered or name in self.joined:
@@ -163,7 +177,7 @@ class Weights:
         """
         told: dict[str, list[str]] = {}
         for name, partners in self.partners.items():
-            theirs = list(dict.fromkeys(map(self._other.starred, partners)))
+            theirs = list(dict.fromkeys(map(self._other.starred, self.in_order.get(name, partners))))
             both = {name, f"{name.removesuffix('.bias')}.weight"}
             is_told = name.endswith(".bias") and (both <= self.joined or both <= self.reordered)
             if name in blamed or is_told or self.is_misplaced(name) or len(theirs) < len(partners):
@@ -172,7 +186,7 @@ class Weights:
                 told.setdefault(f"{self._own.starred(name)!r} holds {theirs[0]!r} transposed.", []).append(name)
             elif name in self.joined:
                 part = "a part of " if len(theirs) == 1 else ""
-                named = " and ".join(map(repr, theirs))
+                named = (", then " if name in self.in_order else " and ").join(map(repr, theirs))
                 told.setdefault(
                     f"{self._own.starred(name)!r} holds {part}{named}{'' if part else ' in one'}.", []
                 ).append(name)
@@ -223,6 +237,21 @@ def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -
                 found.joined.update(names)
     found.unknown = set(own) - set(found.partners)
     return found
+
+
+def look_into(found: Weights, tensors: Mapping[str, torch.Tensor], other: Parameters) -> None:
+    """Find out in which order the parameters of the other side lie in each that stands for several of them.
+
+    Args:
+        found: The pairs; what is found is noted in them.
+        tensors: This side's parameters by name, as many as can be read.
+        other: Those of the other side.
+    """
+    for name in found.joined & tensors.keys():
+        parts = {each: other[each][0] for each in found.partners[name]}
+        order = order_within(tensors[name], parts) if len(parts) > 1 else ()
+        if order:
+            found.in_order[name] = order
 
 
 def _pair_alone(found: Weights, own: Parameters, other: Parameters, theirs: _BySize) -> None:

@@ -10,8 +10,9 @@ import torch
 
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.generators import put_back, states
+from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
-from pytest_tfdebug.tracing.record.modules import uncompiled
+from pytest_tfdebug.tracing.record.modules import named_tensors, uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
@@ -97,6 +98,13 @@ class Rerun:
         """Return the shape of each parameter, by its name."""
         return {name: tuple(parameter.shape) for name, parameter in self.model.named_parameters()}
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the parameters that can be read, under each of their names."""
+        held = (
+            (name, readable(each)) for name, each in named_tensors(self.model) if isinstance(each, torch.nn.Parameter)
+        )
+        return {name: each for name, each in held if each is not None}
+
     def values(
         self,
         outputs: Sequence[torch.Tensor | None] | None = None,
@@ -144,6 +152,10 @@ class Recorded:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each parameter, by its name."""
         return {name: tuple(shape) for name, (_, shape) in self._values.parameters.items()}
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return none: of weights that were recorded only sums are left."""
+        return {}
 
     def values(
         self,
