@@ -178,11 +178,17 @@ class BlindRecord:
     own: str  # its value, as it is typed; empty where it has none
     value: str  # the value that shows it
     why: str  # what a model computes with that does not read the field, and that gives the same
+    instead: str = ""  # another value that gives the same, as it is typed; empty where it is none, or neutral
 
     @property
     def told(self) -> str:
         """The field with its value."""
         return f"{self.field}={self.own}" if self.own else self.field
+
+    @property
+    def in_short(self) -> str:
+        """The field and what to use; where a port passes that has another value, and not any port, with that value."""
+        return f"{self.told} ({f'{self.instead} gives the same, ' if self.instead else ''}use {self.value})"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch  # noqa: F401 - pytester unloads what a run inside this process has
 from transformers import Phi3ForCausalLM  # noqa: F401
 
 import pytest_tfdebug.sweeping.fixture  # noqa: F401 - loaded once for all runs
+from pytest_tfdebug.goldens import golden_check
 
 SUITE = """
 import copy
@@ -38,18 +39,24 @@ def run(pytester):
     return run_pytest
 
 
-def test_port_that_ignores_fields_fails_with_the_culprit_under_each(run):
+def test_port_that_ignores_fields_fails_with_the_culprit_under_each(run, monkeypatch):
+    monkeypatch.setattr(golden_check, "_FIRST", 0.0)
+
     result = run("tf_golden.sweep(Phi3ForCausalLM, CONFIG, build=deaf)")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
+            "sweeping test_it.py::test_port: 0 of * fields of phi3",
             f"E*{ANSWER}",
             "  ignored  sliding_window 4096 -> 3: the reference moves by *%, the port not at all",
-            "           your golden cannot see it: at 4096 leaving it out gives the same",
+            "           a golden of these inputs cannot see it: at 4096 leaving it out gives the same",
             "           modeling_phi3.py:* in model (Phi3Model): *",
             "  ignored  hidden_act silu -> relu: the reference moves by *%, the port not at all",
             "           * in model.layers.0.mlp*",
+            '  Next: let the port read what it ignores, or say why it need not: known={"sliding_window": "why",',
+            '  "hidden_act": "why"}.',
+            "  Inputs were made for this sweep: input_ids (2, 24). Shorter ones see less: inputs= takes those of your",
             "FAILED test_it.py::test_port - phi3 port: *",
         ]
     )

@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 import pytest_tfdebug
+from pytest_tfdebug.data.sweep import BlindSpot
 from pytest_tfdebug.sweeping.fields import fields
 
 SIZES = {
@@ -75,13 +76,14 @@ def test_field_that_the_port_follows_wrongly_differs():
 def test_port_that_raises_is_honest():
     def build(config):
         if config.attention_bias:
-            raise NotImplementedError("no biases here")
+            raise NotImplementedError("In this port:\n  no biases here")
         return LlamaForCausalLM(config)
 
     report = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build)
 
     assert report.ok
     assert verdicts(report) == {"attention_bias": "refused"}
+    assert str(report).startswith("llama port: 14 of 14 fields matter; 13 agree, 1 is refused: attention_bias\n")
     assert "refused  attention_bias False -> True: " in str(report)
     assert "(NotImplementedError: no biases here)" in str(report)
 
@@ -140,8 +142,16 @@ def test_alone_it_says_which_value_shows_a_field():
     blind = {spot.field: spot for spot in report.blind}
     assert report.ok
     assert (blind["sliding_window"].own, blind["sliding_window"].value) == (4096, 3)
-    assert "sliding_window=4096: leaving it out gives the same; 3 shows it" in str(report)
+    assert "sliding_window=4096: leaving it out gives the same; use 3" in str(report)
     assert "rope_theta" not in blind
+
+
+def test_blind_spot_names_the_other_value_that_passes():
+    left_out = BlindSpot("sliding_window", 4096, 3, {}, None).record()
+    other = BlindSpot("rms_norm_eps", 1e-6, 0.1, {}, 1e-12).record()
+
+    assert left_out.in_short == "sliding_window=4096 (use 3)"
+    assert other.in_short == "rms_norm_eps=1e-06 (1e-12 gives the same, use 0.1)"
 
 
 def test_longer_prompt_shows_a_window_that_is_short():

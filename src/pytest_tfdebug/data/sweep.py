@@ -32,8 +32,11 @@ class BlindSpot:
         """Return it as plain data, its values as they are typed."""
         beside = ", ".join(f"{name}={value!r}" for name, value in self.beside.items())
         shown = repr(self.value) + (f" with {beside}" if beside else "")
-        same = f"{'leaving it out' if self.instead is None else repr(self.instead)} gives the same"
-        return BlindRecord(self.field, repr(self.own), shown, "it is neutral" if self.instead == self.own else same)
+        if self.instead is None or self.instead == self.own:
+            why = "it is neutral" if self.instead == self.own else "leaving it out gives the same"
+            return BlindRecord(self.field, repr(self.own), shown, why)
+        same = repr(self.instead)
+        return BlindRecord(self.field, repr(self.own), shown, f"{same} gives the same", same)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class GoldenCheck:
         modules = modules_of(model)
         names = {root_name(model), *modules.by_path, *itertools.chain.from_iterable(modules.aliases.values())}
         check_rules(settings.rename, settings.own_globs, names, paths_of(golden.trace))
-        group, progress = sharing_group(root), Progress(config, self.item.nodeid)
+        group, progress = sharing_group(root), Progress(config, f"explaining {self.item.nodeid}")
         report = compare_with(golden, model, called, settings, group=group, tell=progress.tell)
         blind = recorded_blind_spots(golden)
         is_right = report.ok
@@ -221,10 +221,10 @@ class GoldenCheck:
 
 
 class Progress:
-    """Shows how far an explanation is, two seconds after it began; nothing in a worker of pytest-xdist."""
+    """Shows how far some work is, two seconds after it began; nothing in a worker of pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, test: str) -> None:
-        self._config, self._test = config, test
+    def __init__(self, config: pytest.Config, work: str) -> None:
+        self._config, self._work = config, work
         self._next = 0.0
 
     def tell(self, what: str) -> None:
@@ -236,7 +236,7 @@ class Progress:
             return
         self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
         capture = self._config.pluginmanager.get_plugin("capturemanager")
-        line = f"explaining {self._test}: {what}"
+        line = f"{self._work}: {what}"
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             if reporter.isatty:
                 reporter.rewrite(line, erase=True)

@@ -286,7 +286,7 @@ def covered(config: pytest.Config) -> Iterator[str]:
             yield f"  {item.test} would pass for a port that ignores:"
             yield from (f"    {spot.told}: {spot.why}; use {spot.value}" for spot in item.blind)
         else:
-            named = listed([f"{spot.told} (use {spot.value})" for spot in item.blind], 3)
+            named = listed([spot.in_short for spot in item.blind], 3)
             yield f"  {item.test} would pass for a port that ignores {named}"
     if len(blind) > _BLIND and not is_verbose:
         yield f"  {counted(len(blind) - _BLIND, 'golden')} more cannot see something (-v)"

@@ -31,13 +31,17 @@ def sweep_text(report: SweepResult) -> CheckText:
     never = [row.field for row in report.rows if row.verdict == "never"]
     outdated = [f"{name} is in known=, but it agrees now: remove it." for name in report.outdated]
     rest = list(_lines(others, {}))
-    unseen = [f"  {'blind':<{_WIDTH}} {it.field}={it.own}: {it.why}; {it.value} shows it" for it in blind.values()]
+    unseen = [f"  {'blind':<{_WIDTH}} {it.told}: {it.why}; use {it.value}" for it in blind.values()]
     table = [*unseen, *rest, *([f"  never    {', '.join(never)}"] if never else [])]
+    refused = list(_lines([row for row in others if row.verdict == "refused"], {}))
+    known = ", ".join(f'"{name}": "why"' for name in dict.fromkeys(row.field for row in failing))
+    advice = f"Next: let the port read what it ignores, or say why it need not: known={{{known}}}."
     return CheckText(
         _answer(report),
         tuple(_lines(failing, blind)),
         tuple(outdated),
-        drift=() if report.has_port and failing else tuple(table),
+        (advice,) if failing else (),
+        drift=tuple(refused if failing else table),
         everything=tuple(table),
         circumstances=tuple(report.notes),
     )
@@ -49,15 +53,14 @@ def _answer(report: SweepResult) -> str:
         worst.setdefault(row.field, row.verdict)
     first = f"{sum(verdict != 'never' for verdict in worst.values())} of {counted(len(worst), 'field')} matter"
     if not report.has_port:
-        unseen = [f"{spot.field}={spot.own!r} (set {spot.record().value})" for spot in report.blind]
-        cannot = f"these inputs cannot see {len(unseen)} of them: {listed(unseen, 3)}"
+        unseen = [spot.record().in_short for spot in report.blind]
+        cannot = f"with these inputs a test would pass for a port that ignores {listed(unseen, 3)}"
         return f"{report.name}: {first}; {cannot if unseen else 'these inputs see each of them'}"
     known = {row.field for row in report.rows if row.known}
     told = [f"{list(worst.values()).count('agrees')} agree"]
     for verdict, (one, several) in _SAID.items():
         names = [name for name in worst if worst[name] == verdict and name not in known]
-        listing = f": {listed(names, 3)}" if verdict != "refused" else ""
-        told += [f"{len(names)} {one if len(names) == 1 else several}{listing}"] if names else []
+        told += [f"{len(names)} {one if len(names) == 1 else several}: {listed(names, 3)}"] if names else []
     told += [f"{len(known)} known to fail"] if known else []
     return f"{report.name} port: {first}; {', '.join(told)}"
 
@@ -74,7 +77,7 @@ def _lines(rows: Sequence[SweptField], blind: dict[str, BlindRecord]) -> Iterato
         if first.known:
             yield f"{indent}known: {first.known}"
         if name in blind:
-            yield f"{indent}your golden cannot see it: at {blind[name].own} {blind[name].why}"
+            yield f"{indent}a golden of these inputs cannot see it: at {blind[name].own} {blind[name].why}"
         if first.report is not None and not first.report.ok:
             text = parity_text(first.report)
             yield from (f"{indent}{line}" for line in (text.answer, *text.code))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,13 +31,15 @@ from pytest_tfdebug.sweeping.variants import (
 from pytest_tfdebug.tracing.trace import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.sweeping.fields import Field
     from pytest_tfdebug.sweeping.variants import Move, Variant
 
 
+#: Yields fields as they are, and shows how far that is: the fields, and whose they are.
+Shown = Callable[[Sequence["Field"], str], Iterable["Field"]]
 Build = Callable[[Any], Any]
 Load = Callable[[Any, torch.nn.Module], object]
 
@@ -149,7 +151,10 @@ def _main(given: Answer) -> str:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+    """Return the first line of an error that says something: one that ends in a colon says what the next one is."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in lines if not line.endswith(":")), lines[0] if lines else "")
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
 def load_strictly(port: torch.nn.Module, reference: torch.nn.Module) -> str:
@@ -217,6 +222,21 @@ def sweep(
     Example:
         >>> assert pytest_tfdebug.sweep(LlamaForCausalLM, LlamaConfig(...), build=lambda config: MyLlama(config))
     """
+    return swept(reference, config, _on_stderr, build=build, inputs=inputs, known=known, load=load, forward=forward)
+
+
+def swept(
+    reference: type,
+    config: Any,  # noqa: ANN401 - a configuration of transformers
+    shown: Shown,
+    *,
+    build: Build | None = None,
+    inputs: Inputs | None = None,
+    known: Mapping[str, str] | None = None,
+    load: Load | None = None,
+    forward: Forward = called,
+) -> SweepReport:
+    """Sweep a configuration as :func:`sweep`, and show how far it is."""
     if build is None and (load is not None or forward is not called or known):
         raise TFDebugError("load=, forward= and known= are for a port: give build=lambda config: ...")
     with quiet():
@@ -224,8 +244,10 @@ def sweep(
         search = FieldSearch(Reference(reference, config, inputs))
         port = None if build is None else Port(build, search.reference, load, forward)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
-        search.move_all(lambda fields: _shown(fields, search.reference.name))
-        for field in _shown(search.fields, "the port") if port else search.fields:
+        if inputs is None:
+            report.notes.append(_told_inputs(search.reference.inputs))
+        search.move_all(lambda fields: shown(fields, search.reference.name))
+        for field in shown(search.fields, "the port") if port else search.fields:
             moves = search.moves(field)
             spot = search.blind_spot(field) if moves else None
             report.blind += [spot] if spot else []
@@ -252,10 +274,15 @@ def _refuse_large(reference: type, config: Any) -> None:  # noqa: ANN401
         )
 
 
-def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:
+def _on_stderr(fields: Sequence[Field], name: str) -> Iterator[Field]:
     from tqdm import tqdm
 
     yield from tqdm(fields, f"sweep of {name}", unit="field", leave=False, disable=None)
+
+
+def _told_inputs(inputs: Inputs) -> str:
+    shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in inputs.items() if isinstance(each, torch.Tensor))
+    return f"Inputs were made for this sweep: {shapes}. Shorter ones see less: inputs= takes those of your golden."
 
 
 def _row(move: Move) -> FieldRow:

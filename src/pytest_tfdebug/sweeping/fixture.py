@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -10,24 +12,26 @@ import pytest
 from pytest_tfdebug.check_record import BlindRecord, CheckRecord
 from pytest_tfdebug.errors import CleanLoadError, SweepError, TFDebugError
 from pytest_tfdebug.goldens.fixture import GoldenChecks
+from pytest_tfdebug.goldens.golden_check import Progress
 from pytest_tfdebug.loading.audit import audit
 from pytest_tfdebug.options import NOTE
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.sweeping.api import sweep
+from pytest_tfdebug.sweeping.api import swept
 from pytest_tfdebug.sweeping.variants import FieldSearch, Reference, answer, apart, is_small, quiet
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import positional_parameters
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import torch
 
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.loading.checkpoint import Source
     from pytest_tfdebug.loading.result import LoadReport
+    from pytest_tfdebug.sweeping.fields import Field
     from pytest_tfdebug.sweeping.result import SweepReport
 
 
@@ -47,7 +51,8 @@ class Goldens(GoldenChecks):
             TFDebugError: If nothing can be judged.
         """
         __tracebackhide__ = True
-        report = sweep(reference, config, **arguments)
+        progress = Progress(self._item.config, f"sweeping {self._item.nodeid}")
+        report = swept(reference, config, partial(_paced, progress), **arguments)
         text = report.check_text()
         record = CheckRecord(
             self._item.nodeid,
@@ -121,9 +126,20 @@ class Goldens(GoldenChecks):
                 if apart(answer(model, inputs), reference.base.answer) > reference.bound:
                     return found
                 search = FieldSearch(reference)
-                return (*found, *(spot.record() for field in search.fields if (spot := search.blind_spot(field))))
+                progress = Progress(self._item.config, f"looking what {self._item.nodeid} cannot see")
+                fields = _paced(progress, search.fields, reference.name)
+                return (*found, *(spot.record() for field in fields if (spot := search.blind_spot(field))))
         except Exception:  # noqa: BLE001 - a golden is written whether or not its inputs can be judged
             return found
+
+
+def _paced(progress: Progress, fields: Sequence[Field], name: str) -> Iterator[Field]:
+    """Yield fields, and show how many are done and how long the others will take as these took."""
+    begun = time.monotonic()
+    for done, field in enumerate(fields):
+        left = f", about {(time.monotonic() - begun) / done * (len(fields) - done):.0f} s left" if done else ""
+        progress.tell(f"{done} of {len(fields)} fields of {name}{left}")
+        yield field
 
 
 def goldens_of(item: pytest.Item) -> Goldens:
