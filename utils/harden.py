@@ -10,8 +10,11 @@ python utils/harden.py --only llama,bert --checks 300
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import re
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -186,7 +189,8 @@ def rows(wanted: list[str], checks: int) -> Iterator[Row]:
         yield f"{name}, the forward raises", raising, len(RAISED) * len(wanted)
     yield "a failure, and its second forward raises", partial(_explained, wanted), len(wanted)
     yield "forwards under torch.func", _transforms, len(_TRANSFORMS)
-    yield "texts of strangers", _strangers, len(_STRANGE)
+    yield "texts of strangers, through the one door", _strangers, len(_STRANGE)
+    yield "texts of strangers, by every writer", _written, len(_STRANGE) * len(_WRITERS)
     yield "many tests in one process", play_many, checks // 2
     yield "many tests on 4 workers", partial(play_many, options=("-n", "4")), checks // 2
     yield "two updates at once", play_two_updates, 20
@@ -244,8 +248,9 @@ def _explained(wanted: list[str], _folder: Path, _count: int) -> list[str]:
         error = (pytest.skip.Exception, SystemExit, ValueError)[number % 3]
         model, inputs = built(kind)
         expected = pytest_tfdebug.trace(model.eval(), **inputs)
-        with torch.no_grad():
-            list(model.parameters())[-1].add_(1)
+        with torch.no_grad():  # a norm's output sums to 0: the same number more in each column would change nothing
+            last = list(model.parameters())[-1]
+            last.add_(torch.linspace(1, 2, last.numel()).view_as(last))
         actual = pytest_tfdebug.trace(model, **inputs)
         with _raising(model, inputs, error):
             try:
@@ -310,6 +315,87 @@ def _strangers(_folder: Path, _count: int) -> list[str]:
         commands = {text: workflow_command("error", text) for text in _STRANGE}
     problems = [f"{text!r} is shown as {shown[text]!r}" for text, bad in _STRANGE.items() if bad in shown[text]]
     return problems + [f"{text!r} in {told!r}" for text, told in commands.items() if _STRANGE[text] in told]
+
+
+_SCANS = ("json", "markdown", "github")
+#: Who shows texts of strangers.
+_WRITERS = [*(f"scan --format {kind}" for kind in _SCANS), "terminal", "JUnit", "JSON", "page"]
+_COMMON = """
+class ModelTesterMixin:
+    def test_it(self): ...
+"""
+_SKIPS = """import unittest
+
+from ..common import ModelTesterMixin
+
+
+class ModelTest(ModelTesterMixin, unittest.TestCase):
+    @unittest.skip({text!r})
+    def test_it(self): ...
+"""
+_CHECKS = """import pytest
+import pytest_tfdebug
+import torch
+from torch import nn
+
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+"""
+_CHECK = """
+class Reference{number}(Half):
+    def forward(self, x):
+        return self.inner(x) * len('''
+{text}
+''')
+
+class Port{number}(Half):
+    def forward(self, x):
+        return self.inner(x).sin() * len('''
+{text}
+''')
+
+def test_{number}(tf_golden, request):
+    is_port = request.config.getoption("--tf-golden") != "update"
+    model = Port{number}() if is_port else Reference{number}()
+    tf_golden.check(pytest_tfdebug.fill(model.eval(), seed=0), x=torch.ones(3, 8))
+"""
+
+
+def _written(folder: Path, _count: int) -> list[str]:
+    """Let the scan and failing checks show each text on a CI server, and read what they wrote."""
+    models, checks = folder / "tests" / "models", folder / "test_checks.py"
+    models.mkdir(parents=True)
+    (folder / "tests" / "common.py").write_text(_COMMON)
+    texts = {f"{text} seen{number}": bad for number, (text, bad) in enumerate(_STRANGE.items())}
+    checks.write_text(_CHECKS + "".join(_CHECK.format(number=number, text=text) for number, text in enumerate(texts)))
+    for number, text in enumerate(texts):
+        (models / f"test_modeling_a{number}.py").write_text(_SKIPS.format(text=text))
+    run = partial(
+        subprocess.run,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "GITHUB_ACTIONS": "true", "CI": "true"},
+    )
+    scan = (sys.executable, "-m", "pytest_tfdebug.scan", "--no-cache", "--verbose", "--format")
+    shown = {f"scan --format {kind}": run((*scan, kind), check=True).stdout for kind in _SCANS}
+    pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(checks))
+    run((*pytest_, "--tf-golden=update"), check=True)
+    files = ("--junitxml=junit.xml", "--tf-json=checks.json", "--tf-html=pages")
+    shown["terminal"] = run((*pytest_, "-vv", *files)).stdout
+    written = {"JUnit": "junit.xml", "JSON": "checks.json"}
+    shown |= {name: (folder / file).read_text() for name, file in written.items()}
+    shown["page"] = "".join(page.read_text() for page in sorted(folder.glob("pages/**/*.html")))
+    shown = {name: re.sub(r"(?m)^[ \t]+", "", text) for name, text in shown.items()}  # as GitHub's runner reads a line
+    problems = [f"{name} lacks {text!r}" for name, text in product(shown, texts) if text.split()[-1] not in shown[name]]
+    is_log = {name: name.startswith("scan") or name == "terminal" for name in _WRITERS}
+    return problems + [
+        f"{name} shows {text!r}"
+        for name, (text, bad) in product(_WRITERS, texts.items())
+        if bad in shown[name] and (is_log[name] or not bad.strip().startswith(("::", "##")))
+    ]
 
 
 def built(kind: str) -> tuple[torch.nn.Module, Inputs]:
