@@ -111,10 +111,10 @@ def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Inte
     return Ended(judged(found), None if suspect is None or suspect is found else judged(suspect), notes, internal)
 
 
-def _told_search(culprit: Culprit | None, look: Explained | None) -> list[str]:
-    """Say how the search for a proof ended where it proves nothing."""
-    is_open = culprit is not None and not culprit.proved and look is not None and bool(look.search_note)
-    return [look.search_note] if is_open and look is not None else []
+def _told_search(culprit: Culprit | None, behind: Sequence[Culprit], look: Explained | None) -> list[str]:
+    """Say how the search for a proof ended where it proves nothing; the line that counts several faults says it too."""
+    is_open = culprit is not None and not culprit.proved and not behind
+    return [look.search_note] if is_open and look is not None and look.search_note else []
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def conclude(
         divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys((*found.notes, *unseen, *notes, *_told_search(culprit, look), *failed, *otherwise))],
+        [*dict.fromkeys((*found.notes, *unseen, *notes, *_told_search(culprit, behind, look), *failed, *otherwise))],
         renamed=otherwise,
         unseen=unseen,
         suggested={} if inside else decided.rules,

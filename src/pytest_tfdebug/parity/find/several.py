@@ -54,8 +54,7 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
 
 def _led_by(faults: Faults, look: Explained) -> Explained:
     """Return what values say with every fault, and the first as the culprit where it is proved."""
-    is_told = len(faults.claims) > 1  # then the line that counts the faults says how the search ended
-    first, found = faults.claims[0], replace(look, faults=faults, search_note="" if is_told else look.search_note)
+    first, found = faults.claims[0], replace(look, faults=faults)
     return replace(found, proofs=(replace(first, narrows=look.claim),)) if first.proved else found
 
 
