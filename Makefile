@@ -28,13 +28,12 @@ $(VENV)/.ports: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/ports --group ports
 	touch $@
 
-# What computes a thing twice and says whether it is the same: no verdict may hang on how a machine's kernels round. `make test`
-# runs these tests with the kernels of this processor and as many threads as it has.
-KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue conformance drift explain golden_floors \
-	invariance_sisters minilm padding_clean padding_leaks) \
-	$(patsubst %,tests/unit/test_%.py,as_run_compiled as_run_dtype as_run_threads blame* fill floors measured noise weights))
+# Where rounding decides: no verdict may hang on how a machine's kernels round. `make test` runs these tests with the kernels
+# of this processor and as many threads as it has, `make nightly` all tests with other kernels.
+KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue drift golden_floors padding_clean) \
+	$(patsubst %,tests/unit/test_%.py,as_run_dtype as_run_threads blame* fill floors measured noise weights))
 
-test-kernels: $(VENV)/.installed  ## what computes twice, with other kernels and one thread
+test-kernels: $(VENV)/.installed  ## where rounding decides, with other kernels and one thread
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(KERNELS)
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
@@ -108,6 +107,7 @@ nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/first_try.py --set copies --edits 10
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
+	$(MAKE) test-kernels KERNELS="tests/unit tests/integration"
 
 release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries
 	$(BIN)/python utils/release.py
