@@ -30,6 +30,7 @@ from fixes import (
     sentence_transformers,
     speechbrain,
     timm,
+    titans_pytorch,
     torchtune,
     vit_pytorch,
     wenet,
@@ -70,4 +71,5 @@ FIXES = (
     *egnn_pytorch.FIXES,
     *block_recurrent_transformer_pytorch.FIXES,
     *rotary_embedding_torch.FIXES,
+    *titans_pytorch.FIXES,
 )

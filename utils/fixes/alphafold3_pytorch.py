@@ -52,4 +52,5 @@ FIXES = (
     _fix("e616b98", made("alphafold3", "DiffusionModule", {**_ATOMS, **_LENGTHS}, **_DIFFUSION)),
     _fix("b6df0ed", made("alphafold3", "DiffusionModule", _ATOMS, **_DIFFUSION)),
     _fix("4c42f1b", made("alphafold3", "WeightedRigidAlign", _CLOUDS)),
+    _fix("16b78b0", made("alphafold3", "WeightedRigidAlign", _CLOUDS)),
 )
