@@ -10,7 +10,7 @@ _WAVES: dict[str, Any] = {"n_modes": (4, 4), "hidden_channels": 8, "in_channels"
 _SHAPES: dict[str, Any] = {
     "uno_out_channels": [4, 4, 4],
     "uno_n_modes": [[4, 4]] * 3,
-    "uno_scalings": [[1.0, 1.0], [0.5, 0.5], [2.0, 2.0]],
+    "uno_scalings": [[1.0, 1.0]] * 3,
     "lifting_channels": 8,
     "projection_channels": 8,
 }

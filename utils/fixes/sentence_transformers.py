@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from fixes.fix import Fix, made, numbers
+from fixes.fix import Fix, module_of, numbers
 
-_FEATURES = {"token_embeddings": numbers(2, 4, 6), "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
+_INPUTS = {"token_embeddings": numbers(2, 4, 6), "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
 
-FIXES = (
-    Fix(
-        "sentence-transformers",
-        "6b524f8c",
-        "sentence_transformers/models/Pooling.py",
-        made("models.Pooling", "Pooling", {"features": _FEATURES}, 6, pooling_mode="lasttoken"),
-    ),
-)
+
+class _Pooled(torch.nn.Module):
+    """Pooling that is given a dict of its own, for it writes into that."""
+
+    def __init__(self, pooling: Any) -> None:
+        super().__init__()
+        self.pooling = pooling
+
+    def forward(self, **features: torch.Tensor) -> Any:
+        """Return one embedding of each row."""
+        return self.pooling(features)["sentence_embedding"]
+
+
+def _pooled(package: Any) -> Any:
+    return _Pooled(module_of(package, "models.Pooling").Pooling(6, pooling_mode="lasttoken")), _INPUTS
+
+
+FIXES = (Fix("sentence-transformers", "6b524f8c", "sentence_transformers/models/Pooling.py", _pooled),)
