@@ -18,8 +18,9 @@ class _Pooled(torch.nn.Module):
         super().__init__()
         self.pooling = pooling
 
-    def forward(self, **features: torch.Tensor) -> Any:
+    def forward(self, token_embeddings: torch.Tensor, attention_mask: torch.Tensor) -> Any:
         """Return one embedding of each row."""
+        features = {"token_embeddings": token_embeddings, "attention_mask": attention_mask}
         return self.pooling(features)["sentence_embedding"]
 
 
