@@ -305,6 +305,7 @@ class CheckRecord:
     headroom: tuple[HeadroomRecord, ...] = ()  # modules, tightest first; after a fault in the order of the forward
     loads: tuple[LoadRecord, ...] = ()  # what was loaded
     outputs: tuple[str, ...] = ()  # how each output of the reference was compared
+    distances: tuple[str, ...] = ()  # how far each output is, what is allowed there, and its floor where measured
     fields: tuple[FieldRecord, ...] = ()  # fields of a configuration that a sweep moved
     blind: tuple[BlindRecord, ...] = ()  # fields that the inputs of a golden or a sweep cannot see
     kills: KillRecord | None = None  # how many changes of the port the test catches

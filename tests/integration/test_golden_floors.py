@@ -1,5 +1,7 @@
 """``tolerance="fp64"``: a golden keeps what arithmetic alone explains, and a check allows a multiple of that."""
 
+import json
+
 import pytest
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
@@ -49,7 +51,9 @@ def test_what_the_tolerance_of_the_dtype_lets_pass_fails(pytester, run):
     written.stdout.fnmatch_lines(["1 new", "           floors of 5 tensors: median *, greatest * at *"])
     again.stdout.fnmatch_lines(["1 unchanged"])
     assert file.read_bytes() == before
-    run(FP64).assert_outcomes(passed=1)
+    run(FP64, "--tf-json=checks.json").assert_outcomes(passed=1)
+    [check] = json.loads((pytester.path / "checks.json").read_text())["checks"]
+    assert "; its floor is " in check["distances"][0]
     run(SLIGHTLY_WRONG.format("")).assert_outcomes(passed=1)
     run(SLIGHTLY_WRONG.format(', tolerance="fp64"')).assert_outcomes(failed=1)
     run(SLIGHTLY_WRONG.format(""), marker='@pytest.mark.tf_golden(tolerance="fp64")').assert_outcomes(failed=1)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -61,6 +62,7 @@ def test_file_says_what_exactly_was_compared(pytester, failing):
     assert (reference["name"], reference["revision"]) == ("Model", "")
     assert [own["of"], own["name"], recorded["of"]] == ["port's weights", "2 tensors", "golden's weights"]
     assert own["revision"] == recorded["revision"]
+    assert re.fullmatch(r"the output: [\d.e-]+ apart where [\d.e-]+ is allowed", checks["test_port"]["distances"][0])
 
 
 def test_file_holds_every_check_with_its_schema(pytester, failing):

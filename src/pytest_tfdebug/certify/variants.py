@@ -33,17 +33,18 @@ class Variants:
 
     def __init__(self, again: Rerun) -> None:
         self._again = again
-        ways = {name: (answer, answer()) for name, answer in _ways(again).items()}
-        self._ways = {name: (answer, own) for name, (answer, own) in ways.items() if own is not None}
+        answers = {name: answer() for name, answer in _ways(again).items()}
+        self._ways = {name: own for name, own in answers.items() if own is not None}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The variants that run."""
         return tuple(self._ways)
 
-    def shown_by(self) -> str:
-        """Return the first variant that the port, changed by now, answers otherwise; empty if there is none."""
-        return next((name for name, (answer, own) in self._ways.items() if not _are_equal(answer(), own)), "")
+    def shown_by(self, changed: Rerun | None = None) -> str:
+        """Return the first variant that the port, changed by now, or another one answers otherwise; empty for none."""
+        ways = _ways(changed or self._again)
+        return next((name for name, own in self._ways.items() if not _are_equal(ways[name](), own)), "")
 
 
 def _ways(again: Rerun) -> dict[str, Callable[[], Answer]]:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.parity.forward_record import forward_record
+from pytest_tfdebug.parity.tensors.outputs import shown
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.comparison import facts_of, how_sure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.records import Culprit
 
@@ -58,6 +61,7 @@ def parity_record(test: str, report: ParityReport, *, in_detail: bool, **given: 
         advice=report.advice,
         command="" if report.ok else next_command(test, report),
         outputs=tuple(report.output_notes),
+        distances=tuple(_distances(report)),
         rename=dict(report.suggested),
         changed=tuple(report.changed),
         weights=tuple(report.other_weights),
@@ -66,6 +70,18 @@ def parity_record(test: str, report: ParityReport, *, in_detail: bool, **given: 
         **compared(report),
         **given,
     )
+
+
+def _distances(report: ParityReport) -> Iterator[str]:
+    """Yield how far each output is from the reference's, and what that may be."""
+    for leaf in (leaf for item in report.calls if item.call.parent is None for leaf in item.outputs):
+        expected, metrics = leaf.expected, leaf.metrics
+        if expected is None or not leaf.is_measured:
+            continue
+        name = shown(expected.leaf) or "the output"
+        floor = "" if expected.floor is None else f"; its floor is {expected.floor:.2g}, relative"
+        apart = "equal" if metrics is None else f"{metrics.max_abs:.2g} apart where {metrics.allowed:.2g} is allowed"
+        yield f"{name}: {apart}{floor}"
 
 
 def next_command(test: str, report: ParityReport) -> str:
