@@ -142,6 +142,23 @@ def test_buffer_of_zeros_is_named_until_it_is_filled():
     assert not model.unused.any()
 
 
+class Limits(nn.Module):
+    """Reads a limit and positions that change something only far from what they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("limit", torch.tensor(-1e-6))
+
+    def forward(self, hidden, position_ids):
+        return torch.minimum(-hidden.abs(), self.limit) * (position_ids / 1000).clamp(min=1.0)[..., None]
+
+
+def test_what_has_an_effect_only_far_off_is_not_dead():
+    hidden = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
+
+    assert told(Limits(), hidden, IDS) == []
+
+
 def test_looking_for_what_is_dead_leaves_the_model_as_it_was():
     model = bert()
     kept = {name: (each.clone(), each.requires_grad, each.data_ptr()) for name, each in model.named_parameters()}

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 #: Parameters of the largest model whose weights and modules are looked at: it takes a backward and some six forwards.
 _MOST = 50_000_000
 _SEED = 1
+#: How much suspects are changed, in what they differ by; where that moves nothing much more, the other way: an expert's
+#: bias is then above any score, and what is below a limit above it.
+_AMOUNTS = (1.0, -100.0)
+#: What integers are multiplied with that change nothing otherwise: a position is then beyond any limit or table.
+_FAR = 100_003
 
 
 @dataclass(frozen=True)
@@ -127,11 +132,14 @@ class _RepeatedCall:
         return [key for key in dict.fromkeys(keys) if key not in live]
 
     def moves(self, base: list[torch.Tensor], group: Sequence[Suspect]) -> bool:
-        """Tell whether an output moves if all of a group are changed at once."""
+        """Tell whether an output moves if all of a group are changed at once, a little or much."""
+        return any(self._moves(base, group, amount) for amount in _AMOUNTS)
+
+    def _moves(self, base: list[torch.Tensor], group: Sequence[Suspect], amount: float) -> bool:
         generator = torch.Generator().manual_seed(_SEED)
 
         def shaken(tensor: Any) -> Any:  # noqa: ANN401 - a leaf of any kind
-            return _shaken(tensor, generator) if isinstance(tensor, torch.Tensor) else tensor
+            return _shaken(tensor, generator, amount) if isinstance(tensor, torch.Tensor) else tensor
 
         with ExitStack() as stack:
             for kind, name in group:
@@ -179,11 +187,11 @@ def _weighted_sum(ends: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.stack([part.sum() for part in parts]).sum()
 
 
-def _shaken(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _shaken(tensor: torch.Tensor, generator: torch.Generator, amount: float = 1.0) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
     noise = torch.randn(tensor.shape, generator=generator).to(tensor.device)
-    return (tensor + noise * (tensor.float().std(unbiased=False) + 0.1)).to(tensor.dtype)
+    return (tensor + amount * noise * (tensor.float().std(unbiased=False) + 0.1)).to(tensor.dtype)
 
 
 def _others(name: str, value: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -201,6 +209,8 @@ def _others(name: str, value: torch.Tensor) -> Iterator[torch.Tensor]:
         yield value.roll(1, -1) if value.ndim else value + 1
         yield torch.zeros_like(value)
         yield torch.ones_like(value)
+        if value.dtype == torch.int64 and value.is_cpu and not is_mask(name):  # an index ends the process of a GPU
+            yield value * _FAR
 
 
 @contextmanager
