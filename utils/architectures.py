@@ -7,7 +7,9 @@ layer is changed, chosen by a seed, and the comparison has to name it. It is hel
 is and with a backward of that layer that averages over the rows of a batch. Its forward and backward are held to
 those of a copy, of other kernels, and of checkpointing, in float32 and in bfloat16. Printed are every finding by name,
 and how often each outcome was. What the padding check finds are leaks of the architectures: look at the lines that it
-names. ``--look "train step,half step"`` looks at these columns only.
+names. ``--look "train step,half step"`` looks at these columns only. ``dead`` is what no output of a call depends on,
+with positions and kinds of tokens among its inputs: each is to be read in the model's source. ``unseen`` is what a
+comparison of the model with itself says that it does not show.
 """
 
 from __future__ import annotations
@@ -32,9 +34,12 @@ import pytest_tfdebug
 from pytest_tfdebug import Trace
 from pytest_tfdebug.conform.mixin import PROMISES
 from pytest_tfdebug.conform.subject import Subject
+from pytest_tfdebug.goldens.blind_spots import _by_module, _weights
+from pytest_tfdebug.goldens.dead import find_dead
 from pytest_tfdebug.steps.api import held
 from pytest_tfdebug.steps.run import TrainedModel, plain_run
 from pytest_tfdebug.tracing.values.precision import measure_floors
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 Inputs = dict[str, torch.Tensor]
 
@@ -263,6 +268,28 @@ def _backward(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
     return "" if named == path else f"the backward of {path} is wrong, and {named} was named\n{found.failure}"
 
 
+def _dead(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
+    """Return what has no effect in a call of the filled model."""
+    model, ids = pytest_tfdebug.fill(copy.deepcopy(model)), inputs["input_ids"]
+    more = {"token_type_ids": ids % 2, "position_ids": torch.arange(ids.shape[1]).expand_as(ids).contiguous()}
+    given = inputs | {
+        name: value for name, value in more.items() if name in inspect.signature(model.forward).parameters
+    }
+    try:
+        with torch.no_grad():
+            model(**given)
+    except Exception:  # noqa: BLE001 - some take kinds or positions of another form
+        given = inputs
+    found = find_dead(model, Rerun(model, (), given), (), _weights(model))
+    kinds = {"inputs": found.inputs, "modules": found.modules, "weights": _by_module(model, found.weights)}
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
+
+
+def _unseen(expected: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
+    """Return what would pass in place of the model's outputs."""
+    return "\n".join(pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs)).unseen)
+
+
 #: What is looked at -> what tells of it, given a trace of the model that was read from a file.
 _STEPS: dict[str, Callable[[Trace, torch.nn.Module, Inputs], str]] = {
     "golden": partial(_told, internal="fail"),
@@ -274,8 +301,13 @@ _STEPS: dict[str, Callable[[Trace, torch.nn.Module, Inputs], str]] = {
     "backward": _backward,
     "train step": _train_step,
     "half step": partial(_train_step, dtype=torch.bfloat16),
+    "dead": _dead,
+    "unseen": _unseen,
     "padding": lambda _, model, inputs: pytest_tfdebug.assert_padding_invariant(model, inputs) or "",
 }
+
+#: What is a trait of an architecture where it is found, and no fault of the tool.
+_OF_ARCHITECTURES = {"dead", "unseen", "padding"}
 
 
 def _config(config_class: type, without: tuple[str, ...]) -> Any:
@@ -300,7 +332,7 @@ def _inputs(model: torch.nn.Module) -> Inputs:
 
 
 def main() -> int:
-    """Look at every architecture; the exit status is 1 if anything but padding was found."""
+    """Look at every architecture; the exit status is 1 if anything was found that an architecture may not have."""
     options = command.parser(__doc__, "only", "look").parse_args()
     command.quiet()
     look = options.look or list(_STEPS)
@@ -320,7 +352,7 @@ def main() -> int:
                 if found:
                     print(f"{kind}: {name}: {found}", flush=True)
         table.add(family, counted)
-        has_found = has_found or any(counted[name] for name in look if name != "padding")
+        has_found = has_found or any(counted[name] for name in look if name not in _OF_ARCHITECTURES)
     return int(has_found)
 
 

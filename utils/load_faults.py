@@ -1,12 +1,14 @@
 """Whether ``audit`` is quiet on what loads right, and tells each fault that is planted: on every text architecture.
 
 Each model is saved and loaded, and must pass. Then one fault of those below is planted at a tensor, both drawn by a
-seed, in the loaded model or in its file; the audit has to name that tensor and no other.
+seed, in the loaded model or in its file; the audit has to name that tensor and no other. ``--large`` gives the time of
+an audit of two models of 60 million parameters beside that of loading them, five times each, in place of all that.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import load_file
 
 import architectures
@@ -108,10 +111,44 @@ def _look_at(kind: str, folder: Path, draw: random.Random, seconds: dict[str, fl
     return told, "" if told == "named" else f"{name} at {path}\n{report}"
 
 
+#: Models of 60 million parameters: one with a matrix for each part, one with experts that are packed into one.
+_SIZES = {"vocab_size": 16000, "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+_LARGE = {
+    "Llama": {**_SIZES, "intermediate_size": 2048, "num_hidden_layers": 11},
+    "Mixtral": {**_SIZES, "intermediate_size": 768, "num_hidden_layers": 4, "num_local_experts": 8},
+}
+
+
+def _time_large() -> None:
+    """Print how long an audit takes beside loading: the median of five."""
+    table = command.Table("model", "million parameters", "loading, ms", "audit, ms", "times")
+    for name, sizes in _LARGE.items():
+        kind = getattr(transformers, f"{name}ForCausalLM")
+        model = pytest_tfdebug.fill(kind(getattr(transformers, f"{name}Config")(**sizes)))
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            spent: dict[str, list[float]] = {"loading": [], "audit": []}
+            for _ in range(5):
+                begin = time.perf_counter()
+                loaded = kind.from_pretrained(folder)
+                middle = time.perf_counter()
+                if not pytest_tfdebug.audit(loaded, folder):
+                    raise SystemExit(f"{name} does not pass.")
+                spent["loading"].append(middle - begin)
+                spent["audit"].append(time.perf_counter() - middle)
+        loading, audit = (1000 * statistics.median(times) for times in spent.values())
+        table.add(name, [model.num_parameters() / 1e6, loading, audit, audit / loading])
+
+
 def main() -> int:
     """Look at every architecture; the exit status is 1 if one that loads right does not pass."""
-    options = command.parser(__doc__, "only", "seed").parse_args()
+    parser = command.parser(__doc__, "only", "seed")
+    parser.add_argument("--large", action="store_true", help="only time an audit beside loading")
+    options = parser.parse_args()
     command.quiet()
+    if options.large:
+        _time_large()
+        return 0
     counted, seconds = Counter[str](), dict.fromkeys(("loading", "audit"), 0.0)
     kinds = dict.fromkeys(kind for family in architectures.FAMILIES.values() for kind in family)
     for kind in options.only or kinds:

@@ -17,6 +17,8 @@ import pytest
 from pytest_tfdebug.errors import ParityError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from cases import Case
 
     from pytest_tfdebug import ParityReport
@@ -41,7 +43,7 @@ _QUIET = (
 class _Fixtures:
     """Gives the test what it checks, and keeps what came of it."""
 
-    def __init__(self, case: Case, settings: dict[str, Any]) -> None:
+    def __init__(self, case: Case | Callable[[], Case], settings: dict[str, Any]) -> None:
         self._case, self._settings, self.report, self.error = case, settings, None, None
 
     @pytest.fixture
@@ -49,7 +51,7 @@ class _Fixtures:
         return self._check
 
     def _check(self, tf_golden: Any) -> None:
-        case = self._case
+        case = self._case() if callable(self._case) else self._case
         own = {"port_inputs": case.port_kwargs or case.port_args} if _takes_others(case) else {}
         try:
             self.report = tf_golden.check(
@@ -73,12 +75,15 @@ def _takes_others(case: Case) -> bool:
     return case.port_args is not case.reference_args or case.port_kwargs is not case.reference_kwargs
 
 
-def checked(case: Case, *options: str, **settings: Any) -> ParityReport:
+def checked(
+    case: Case | Callable[[], Case], *options: str, modes: Sequence[str] = ("update", "check"), **settings: Any
+) -> ParityReport:
     """Record the reference of a pair of models on disk, hold the port to the file, and return the report.
 
     Args:
-        case: The pair of models with the inputs of each.
+        case: The pair of models with the inputs of each; or what makes it whenever the test runs.
         *options: More options of pytest, ``-o tf_explain_seconds=0``.
+        modes: How ``--tf-golden`` is run, one after the other.
         **settings: More arguments of the check, ``internal="fail"``.
 
     Raises:
@@ -88,7 +93,7 @@ def checked(case: Case, *options: str, **settings: Any) -> ParityReport:
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         test = Path(folder) / "test_port.py"
         test.write_text(_TEST, encoding="utf-8")
-        for mode in ("update", "check"):
+        for mode in modes:
             fixtures = _Fixtures(case, settings)
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
