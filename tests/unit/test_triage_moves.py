@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -33,6 +34,8 @@ from transformers import (
 
 from pytest_tfdebug.triage.plugin import classify
 from pytest_tfdebug.triage.rules import Failure
+
+pytestmark = pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 does this otherwise")
 
 SMALL = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 BERT = SMALL | {"max_position_embeddings": 8}
@@ -106,6 +109,18 @@ def popped():
 def tuple_cache():
     k = torch.zeros(1, 2, 3, 8)
     llama()(input_ids=IDS[:, :1], past_key_values=((k, k),))
+
+
+def attended(mask):
+    states = torch.ones(1, 2, 3, 8)
+    return functional.scaled_dot_product_attention(states, states, states, attn_mask=mask)
+
+
+class Hasty(torch.nn.Module):
+    """Forgets to call ``__init__`` of its base."""
+
+    def __init__(self):
+        self.linear = torch.nn.Linear(1, 1)
 
 
 #: Name of the rule, and what its smallest fix says -> what raises.
@@ -194,6 +209,35 @@ RAISED = [
     ("more-sequences-than-beams", "num_beams=3", lambda: llama().generate(IDS, num_beams=2, num_return_sequences=3)),
     ("no-room-to-generate", "max_new_tokens", lambda: llama().generate(IDS, max_length=-3)),
     ("no-process-group", "tf_ranks", lambda: torch.distributed.all_reduce(torch.ones(1))),
+    ("output-without-a-head", "AutoModelForCausalLM", lambda: llama().model(IDS).logits),
+    ("output-for-a-tensor", "last_hidden_state", lambda: torch.nn.Linear(16, 2)(llama().model(IDS))),
+    ("output-for-a-tensor", "output[0]", lambda: torch.nn.Linear(4, 2)(torch.nn.LSTM(3, 4)(torch.ones(2, 1, 3)))),
+    ("list-for-a-tensor", "return_tensors", lambda: llama()(input_ids=[[1, 2, 3]])),
+    ("list-for-a-tensor", "as_tensor", lambda: llama()(input_ids=IDS.numpy())),
+    ("list-without-a-shape", "return_tensors", lambda: BertModel(BertConfig(**BERT))(input_ids=[[1, 2, 3]])),
+    ("integers-for-a-kernel", "x.float()", lambda: IDS.softmax(0)),
+    ("mean-of-integers", "x.float().mean()", IDS.mean),
+    ("more-indices-than-dimensions", "index it by 2", lambda: IDS[:, :, 0]),
+    ("sizes-of-einsum", "operand 1", lambda: torch.einsum("ij,jk->ik", torch.ones(3, 4), torch.ones(5, 4))),
+    ("letters-of-einsum", "each of its 1", lambda: torch.einsum("ij,jk->ik", torch.ones(3, 4), torch.ones(4))),
+    ("cat-of-other-ranks", "unsqueeze", lambda: torch.cat([torch.ones(2), torch.ones(2, 3)])),
+    ("gather-of-another-rank", "unsqueeze(-1)", lambda: torch.ones(2, 3).gather(1, torch.zeros(2, dtype=torch.long))),
+    ("gather-by-floats", "index.long()", lambda: torch.ones(2, 3).gather(1, torch.zeros(2, 3))),
+    ("values-for-an-index", "marks a place", lambda: torch.ones(4).__setitem__(torch.tensor([0, 1]), torch.ones(3))),
+    ("result-larger-than-its-place", "x = x + y", lambda: torch.ones(1, 3).add_(torch.ones(2, 3))),
+    ("expand-of-another-size", "repeat_interleave", lambda: torch.ones(2, 3).expand(4, 3)),
+    ("repeats-of-another-rank", "x.repeat(n, 1)", lambda: torch.ones(2, 3).repeat(2)),
+    ("arithmetic-of-a-mask", "~mask", lambda: True - torch.ones(2, dtype=torch.bool)),
+    ("attention-mask-of-integers", "attn_mask.bool()", lambda: attended(torch.ones(1, 1, 3, 3, dtype=torch.long))),
+    ("one-row-for-a-batch-norm", "model.eval()", lambda: torch.nn.BatchNorm1d(3)(torch.ones(1, 3))),
+    (
+        "targets-of-another-shape",
+        "view_as",
+        lambda: functional.binary_cross_entropy_with_logits(torch.ones(2, 1), torch.ones(2)),
+    ),
+    ("array-read-backwards", "array.copy()", lambda: torch.from_numpy(torch.ones(3).numpy()[::-1])),
+    ("module-before-its-init", "super().__init__()", Hasty),
+    ("tensor-for-a-parameter", "nn.Parameter", lambda: setattr(torch.nn.Linear(2, 2), "weight", torch.ones(2, 2))),
 ]
 
 
@@ -214,6 +258,27 @@ def test_exception_has_a_diagnosis_and_the_smallest_fix(rule, fix, function):
     assert finding is not None
     assert finding.rule == rule
     assert fix in finding.fix
+
+
+def test_cache_that_no_forward_has_filled_has_a_diagnosis():
+    if not hasattr(DynamicCache, "get_max_length"):
+        pytest.skip("this version of transformers has no such method")
+
+    assert "get_max_length(0)" in found(lambda: DynamicCache().get_max_length()).fix
+    assert found(lambda: raising(ValueError, "max() arg is an empty sequence")) is None
+    assert DynamicCache().get_max_length(0) == -1
+
+
+def test_field_of_another_type_has_a_diagnosis():
+    try:
+        LlamaConfig(hidden_size="32")
+    except Exception as error:  # noqa: BLE001 - its class is not in every version
+        finding = classify(Failure.of(error, "test_it.py::test_it", "call"))
+    else:
+        pytest.skip("this version of transformers takes a field of any type")
+
+    assert (finding.rule, finding.bucket) == ("field-of-another-type", "install/version")
+    assert finding.what.startswith("hidden_size='32' is of type str, and configurations take int there")
 
 
 @pytest.mark.parametrize("rule", ["shared-tensors", "tensor-not-contiguous"])

@@ -180,7 +180,8 @@ def test_rules_have_names_of_their_own_and_known_buckets():
 
     assert sorted(set(names)) == sorted(names)
     runtime = {
-        f"runtime/{kind}" for kind in ("cuda", "range", "dtype", "shape", "device", "memory", "autograd", "ranks")
+        f"runtime/{kind}"
+        for kind in ("cuda", "range", "dtype", "shape", "device", "memory", "autograd", "module", "ranks")
     }
     expected = runtime | {"download/cache", "install/version", "silent correctness", "auto-class"}
 

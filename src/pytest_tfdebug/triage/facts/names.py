@@ -109,6 +109,13 @@ def read_tuple_for_a_cache(failure: Failure, _link: Link, _matched: re.Match[str
     return Facts({"layers": str(len(given))}) if isinstance(given, (tuple, list)) else None
 
 
+def read_empty_cache(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts | None:
+    """Name the cache that has no layers; None where none is asked."""
+    asked = (type(each).__name__ for each in failure.local_values("self") if getattr(each, "layers", None) == [])
+    name = next((name for name in asked if name.endswith("Cache")), "")
+    return Facts({"cls": name}) if name else None
+
+
 def read_adaptable(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
     """Name the linear layers of the model that was to be adapted."""
     models = (each for each in failure.local_values("model", "self") if hasattr(each, "named_modules"))
