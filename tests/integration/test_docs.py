@@ -54,6 +54,14 @@ def test_example_runs(pytester, name, source):
     assert checked.ret == 0
 
 
+def test_each_exit_code_stands_once_in_its_table():
+    table = (ROOT / "docs/options.md").read_text(encoding="utf-8").partition("## Exit codes")[2]
+    rows = re.findall(r"(?m)^\| (\d+) \|(.*)$", table)
+
+    assert [code for code, _ in rows] == ["0", "1", "2", "4"]
+    assert all(f"`{command}`:" in rows[1][1] for command in ("scan", "audit", "bisect"))
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= 6000
 
