@@ -45,6 +45,18 @@ def test_two_checks_of_one_test_need_names(suite):
     )
 
 
+def test_golden_of_another_test_is_told_as_that(suite, pytester):
+    run = suite(CHECK, CHECK.replace("test_it", "test_other").replace("torch.ones", "torch.zeros"))
+    run("--tf-golden=update").assert_outcomes(passed=2)
+    goldens = pytester.path / "goldens" / "test_it"
+    (goldens / "test_other.safetensors").write_bytes((goldens / "test_it.safetensors").read_bytes())
+
+    result = run()
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["  Golden: *test_other.safetensors, recorded by test_it.py::test_it"])
+
+
 def test_forward_that_forgets_to_return_fails(suite):
     suite(CHECK)("--tf-golden=update")
     forgetful = """
@@ -230,7 +242,7 @@ def test_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
 
     result = run("--tf-golden=update")
 
-    result.stdout.fnmatch_lines(["*The forward of Silent has no tensors: there is nothing to record in *"])
+    result.stdout.fnmatch_lines(["*The forward of Silent returns no tensors: there is nothing to record in *"])
     assert not list(pytester.path.rglob("*.safetensors"))
 
 

@@ -34,6 +34,7 @@ from pytest_tfdebug.parity.arrays.hold import LogprobsReport, hold_arrays, hold_
 from pytest_tfdebug.parity.record import parity_record
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, paths_of, read_tolerance
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.repro import write_repro
 from pytest_tfdebug.tracing.record.modules import bare, modules_of, root_name
 from pytest_tfdebug.tracing.record.ranks import present_group
@@ -105,7 +106,7 @@ class GoldenCheck:
                 subject=f"The {'port' if has_reference else 'model'} differs from its golden",
                 advice=next_step(report, is_reference=has_reference),
                 repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
-                facts=[*report.facts, f"Golden: {self._shown}"],
+                facts=[*report.facts, f"Golden: {self._shown}{_recorded_elsewhere(golden, self.item.nodeid)}"],
             )
         exact = revisions(model, called.reference, golden) if settings.in_detail and group is None else ()
         return self._ended(report, class_name, in_detail=settings.in_detail, blind=blind, revisions=tuple(exact))
@@ -218,6 +219,12 @@ class GoldenCheck:
     @property
     def _again(self) -> str:
         return f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
+
+
+def _recorded_elsewhere(golden: TraceFile[Trace], nodeid: str) -> str:
+    """Return which test has recorded a golden, where that is another one; the directory of its file may differ."""
+    by = str(golden.extra["test"])
+    return "" if by.rpartition("/")[2] == redact(nodeid).rpartition("/")[2] else f", recorded by {by}"
 
 
 class Progress:

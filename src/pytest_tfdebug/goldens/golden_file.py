@@ -17,6 +17,7 @@ from pytest_tfdebug.goldens.session import GoldenOutcome
 from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.parity.compare import compare
+from pytest_tfdebug.parity.tensors.plain_outputs import plain_outputs
 from pytest_tfdebug.records import Call, Digest, LeafComparison, TensorRecord, Write, as_they_ended
 from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.tensors import dtype_name
@@ -63,8 +64,11 @@ def save(
     blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> GoldenOutcome:
     """Write a golden unless the file holds these very tensors."""
-    if not trace.has_tensors():
-        raise GoldenError(f"The forward of {trace.model_class} has no tensors: there is nothing to record in {path}.")
+    made = any(call.outputs or call.writes for call in trace.calls) or plain_outputs(trace.calls[0], "float32")
+    if not trace.has_tensors() or not made:
+        raise GoldenError(
+            f"The forward of {trace.model_class} returns no tensors: there is nothing to record in {path}."
+        )
     kept = kept or Kept()
     marks = {"floors": kept.has_floors, "positions": kept.has_positions, "dtypes": [*kept.dtypes]}  # for the check
     extra: dict[str, Any] = {

@@ -152,7 +152,8 @@ def conclude(
     is_final, coverage = culprit is not None and culprit.kind in FINAL, measured_coverage(compared)
     if is_compared and decided.look is not None and decided.look.expected:
         coverage = Coverage(decided.look.compared, decided.look.expected, root=coverage.root)
-    if not compared.tensors and culprit is None and not is_compared:
+    is_measured = any(leaf.is_measured for item in compared.calls for leaf in item.made)
+    if not is_measured and culprit is None and not is_compared:
         actual, expected = len(compared.calls), len(compared.expected)
         raise TFDebugError(
             f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
