@@ -4,7 +4,8 @@ The test of a port is certified: so many changes of the port's lines, each put t
 catches, and those that it misses and a variant of the port shows, the share that is caught is *predicted* for others.
 Then other edits of the lines that the port runs are drawn as in ``first_try.py``; each is imported anew and held to the
 golden on disk. An edit that the check misses is one where a variant shows it; ``--show`` prints all that pass, on both
-sides: to read, for a variant need not show what a person sees.
+sides: to read, for a variant need not show what a person sees. ``--same`` holds the edits that were tried instead, so
+that nothing but the way in which they are made differs: ``--same --changes 1000 --edits 1000`` takes all of a port.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -68,9 +69,9 @@ def certified(port: Any, count: int) -> tuple[dict[str, Any], set[LineEdit], flo
     return kills, tried, forwards.total() / max(kills["tried"], 1)
 
 
-def others(port: Any, clean: Any, tried: set[LineEdit], seed: int) -> Iterator[tuple[LineEdit, str, Any]]:
-    """Yield random edits of a port that run and were not tried, with what was there and both models."""
-    lines = lines_of(port.package, lambda: clean)
+def others(port: Any, is_wanted: Callable[[LineEdit], bool], seed: int) -> Iterator[tuple[LineEdit, str, Any]]:
+    """Yield random edits of a port that run, with what was there and both models."""
+    lines = lines_of(port.package, functools.partial(seeded, port))
     texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(lines)}
     edits = [each for name, text in texts.items() for each in edits_of(text, lines[name], name)]
     random.Random(f"{seed}{port.name}").shuffle(edits)  # noqa: S311 - the same edits every time
@@ -78,7 +79,7 @@ def others(port: Any, clean: Any, tried: set[LineEdit], seed: int) -> Iterator[t
         text, file = texts[edit.file], str(sys.modules[edit.file].__file__)
         before, after = text.splitlines(), text.splitlines()
         after[edit.line - 1] = edit.text
-        if LineEdit(file, edit.line, edit.text.strip()) in tried:
+        if not is_wanted(LineEdit(file, edit.line, edit.text.strip())):
             continue
         try:
             changed = EditedFile(edit.file, text, "\n".join(after) + "\n", after="", reloaded=port.reloaded)
@@ -113,7 +114,7 @@ def measured(port: Any, options: Any) -> dict[str, Any]:
             print(f"{port.name}: certify: {each['line']}: {each['before']}  ->  {each['after']}  ({told})")
     clean, counts = built(port), Counter[str]()
     variants = Variants(Rerun(clean.port, clean.port_args, clean.port_kwargs))
-    for edit, before, case in others(port, clean, tried, options.seed):
+    for edit, before, case in others(port, lambda edit: (edit in tried) == options.same, options.seed):
         if counts.total() == options.edits:
             break
         fails = is_caught(case)
@@ -155,6 +156,7 @@ def main() -> None:
     """Print the table."""
     parser = command.parser(__doc__, "edits", "seed", "only", "show")
     parser.add_argument("--changes", type=int, default=100, help="that --tf-certify tries (default %(default)s)")
+    parser.add_argument("--same", action="store_true", help="hold the changes that were tried, and no others")
     options = parser.parse_args()
     command.quiet()
     table = None

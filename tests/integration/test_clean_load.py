@@ -114,6 +114,7 @@ def test_test_that_loaded_nothing_fails(run):
         [
             "invariant('clean_load') checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.",
             "*Load the model in the test or in a fixture (not at import), or remove the marker.",
+            "*What load_state_dict loads is held to its checkpoint by tf_golden.check_loaded(model, checkpoint).",
         ]
     )
 

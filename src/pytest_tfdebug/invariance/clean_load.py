@@ -29,7 +29,8 @@ _ADVICE = (
 _NOTHING = (
     "invariant('clean_load') checked nothing: no transformers model was loaded with from_pretrained in this test or "
     "its fixtures.\n"
-    "Load the model in the test or in a fixture (not at import), or remove the marker."
+    "Load the model in the test or in a fixture (not at import), or remove the marker.\n"
+    "What load_state_dict loads is held to its checkpoint by tf_golden.check_loaded(model, checkpoint)."
 )
 
 
