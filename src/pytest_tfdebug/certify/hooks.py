@@ -24,6 +24,7 @@ from pytest_tfdebug.options import NOTE, Options
 from pytest_tfdebug.publish.reports import NOTED, note, wants_details
 from pytest_tfdebug.report.kills import kill_answer, kill_lines
 from pytest_tfdebug.sweeping.fixture import goldens_of
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -130,8 +131,9 @@ class _Certified:
             with file.edited(edit) as is_live:
                 if not is_live:
                     return "not run", ""
+                held = self._item.stash[HELD] = list[Rerun]()
                 fate = self._run()
-                return fate, variants.shown_by() if fate == "survived" else ""
+                return fate, variants.shown_by(held[0]) if fate == "survived" and held else ""
         except (SyntaxError, ValueError):
             return "not run", ""
 

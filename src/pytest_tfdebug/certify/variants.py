@@ -32,7 +32,6 @@ class Variants:
     """A port's call in other ways, and what it gives there; made before any change."""
 
     def __init__(self, again: Rerun) -> None:
-        self._again = again
         answers = {name: answer() for name, answer in _ways(again).items()}
         self._ways = {name: own for name, own in answers.items() if own is not None}
 
@@ -41,9 +40,9 @@ class Variants:
         """The variants that run."""
         return tuple(self._ways)
 
-    def shown_by(self, changed: Rerun | None = None) -> str:
-        """Return the first variant that the port, changed by now, or another one answers otherwise; empty for none."""
-        ways = _ways(changed or self._again)
+    def shown_by(self, changed: Rerun) -> str:
+        """Return the first variant that a port that was built with a change answers otherwise; empty for none."""
+        ways = _ways(changed)
         return next((name for name, own in self._ways.items() if not _are_equal(ways[name](), own)), "")
 
 
@@ -55,8 +54,8 @@ def _ways(again: Rerun) -> dict[str, Callable[[], Answer]]:
 
     return {
         f"an input of {_LONG} tokens": way(lambda _: None, is_long=True),
-        "another epsilon or scale": way(_move_numbers),
         "training mode": way(lambda model: model.train()),
+        "another epsilon or scale": way(_move_numbers),
         "bfloat16": way(lambda model: model.to(torch.bfloat16)),
         "float64": way(lambda model: model.to(torch.float64)),
     }
