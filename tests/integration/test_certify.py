@@ -137,6 +137,6 @@ def test_time_for_a_test_is_bounded(certified):
 def test_what_is_no_number_is_refused(certified):
     result = certified(10, "--tf-certify=many")
 
-    result.stdout.fnmatch_lines(
+    result.stderr.fnmatch_lines(
         ["*--tf-certify=many is no whole number: --tf-certify=200 tries 200 changes of each port."]
     )

@@ -142,8 +142,10 @@ def test_end_of_a_run_says_where_page_and_file_are(pytester, failing):
 def test_place_that_cannot_be_written_is_said_before_anything_runs(pytester):
     (pytester.path / "taken").write_text("")
 
-    for flag in ("--tf-json=taken/checks.json", "--tf-html=taken"):
-        result = pytester.runpytest(flag)
+    (pytester.path / "pages-taken").mkdir()
+
+    for flag in ("--tf-json=taken/checks.json", "--tf-html=taken", "--tf-patch=pages-taken"):
+        result = pytester.runpytest_inprocess(flag)
 
         assert "Traceback" not in result.stderr.str() + result.stdout.str()
         result.stderr.fnmatch_lines(["*Cannot write into *taken: *. Name another place.*"])

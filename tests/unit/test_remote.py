@@ -213,6 +213,8 @@ def test_web_server_is_asked_for_the_golden_and_for_its_version(http, tmp_path):
         except GoldenError as error:
             return str(error)
 
+    with pytest.raises(GoldenError, match=r"^http://127\.0\.0\.1:9/goldens/\S+ cannot be read: Cannot connect to host"):
+        RemoteDirectory("http://127.0.0.1:9/goldens").has(NAME)
     assert told() is False
     for version in ("one", "two"):
         answers[path] = (200, version.encode())

@@ -42,6 +42,11 @@ _PLAIN = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what is no number before any test runs."""
+    _limits(config)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Certify a test that has passed, and that has held a port to a golden."""
@@ -59,6 +64,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
+def _limits(config: pytest.Config) -> tuple[int, int]:
+    """Return how many changes are tried for a test, and for how many seconds."""
+    options = Options.of(config)
+    count = _number("--tf-certify", options.certify)
+    return count, _number("tf_certify_seconds", options.certify_seconds or _SECONDS)
+
+
 def _number(name: str, text: object) -> int:
     if not str(text).isdigit():
         raise pytest.UsageError(f"{name}={text} is no whole number: --tf-certify=200 tries 200 changes of each port.")
@@ -69,11 +81,9 @@ class _Certified:
     """A test whose port is changed, place by place."""
 
     def __init__(self, item: pytest.Item) -> None:
-        options = Options.of(item.config)
         held = item.stash[HELD]
         self._item, self._held = item, held[:]
-        self._count = _number("--tf-certify", options.certify)
-        self._seconds = _number("tf_certify_seconds", options.certify_seconds or _SECONDS)
+        self._count, self._seconds = _limits(item.config)
         self._goldens = goldens_of(item)
 
     def record(self) -> CheckRecord:

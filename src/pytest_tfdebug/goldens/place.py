@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from http import HTTPStatus
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -260,7 +261,7 @@ class RemoteDirectory:
                 try:
                     self._is_there[name] = self._files.info(self._at(name))["type"] == "file"
                 except FileNotFoundError as error:
-                    if getattr(error.__cause__, "status", 404) != 404:  # noqa: PLR2004 - aiohttp's, of a broken server
+                    if not _is_answer(error.__cause__):
                         raise OSError(str(error.__cause__)) from error
                     self._is_there[name] = False
         return self._is_there[name]
@@ -298,6 +299,14 @@ class RemoteDirectory:
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _is_answer(cause: BaseException | None) -> bool:
+    """Tell whether a server that was asked for a file has said that there is none; fsspec says so of any failure."""
+    status = getattr(cause, "status", None)  # aiohttp's, of a server that answers
+    if status is not None:
+        return bool(status == HTTPStatus.NOT_FOUND)
+    return isinstance(cause, FileNotFoundError) or not isinstance(cause, OSError)
 
 
 class _Told(AbstractContextManager[Any]):

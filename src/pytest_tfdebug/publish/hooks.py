@@ -8,6 +8,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
+from errno import EISDIR
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -67,6 +68,9 @@ class Publisher:
         try:
             for folder in filter(None, (self._html, *(file and file.parent for file in (self._json, self._patch)))):
                 folder.mkdir(parents=True, exist_ok=True)
+            for file in filter(None, (self._json, self._patch)):
+                if file.is_dir():
+                    raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(file))
         except OSError as error:
             told = f"Cannot write into {error.filename}: {error.strerror}. Name another place."
             raise pytest.UsageError(told) from error
