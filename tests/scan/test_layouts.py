@@ -183,6 +183,15 @@ def test_options_are_taken_with_hyphens_and_underscores(layout, tmp_path, monkey
     assert (tmp_path / "other/all_tests_scan_result.json").read_bytes()
 
 
+def test_scan_of_files_that_cannot_be_read_says_which(written, capsys):
+    root = written({"tests/test_modeling_common.py": MIXIN.format("ModelTesterMixin"), "tests/models/__init__.py": ""})
+    (root / "tests/models/test_bert_model.py").write_bytes(b"# caf\xe9\n")
+
+    assert main(["--repo", str(root), "--no-cache"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("  left out: tests/models/test_bert_model.py: not UTF-8: ")
+
+
 def test_scan_without_a_known_base_class_says_which_is_not_found(written, capsys):
     root = written(
         {

@@ -80,7 +80,9 @@ def result(part: PartialScan, test: str | None) -> ScanResult:
     mixins = {mixin for model in models for mixin in model.mixins}
     unresolved = sorted({base for model in models for base in model.unresolved}, key=attrgetter("path", "line"))
     bases = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in unresolved]
-    _check(names, {name for mixin in mixins for name in mixin.tests}, len(models), test, bases)
+    left_out = [f"{path}: {reason}" for path, reason in sorted(part.bad.items())]
+    unknown = _first("left out", left_out) + _first("not found", bases)
+    _check(names, {name for mixin in mixins for name in mixin.tests}, len(models), test, unknown)
     tests = {}
     for name in names:
         roots = [(mixin.size, mixin.origin) for mixin in mixins if name in mixin.tests]
@@ -100,15 +102,18 @@ def _shown(state: State) -> State:
     return state._replace(reason=leaving(state.reason, keep="\n\t"), condition=Condition.of(ways))
 
 
-def _check(names: list[str], common: set[str], models: int, test: str | None, unresolved: list[str]) -> None:
-    """Raise if a scan found no common test, or not the one that was asked for."""
+def _first(what: str, lines: Sequence[str]) -> str:
+    return f"\n  {what}: {lines[0]} (of {len(lines)})" if lines else ""
+
+
+def _check(names: list[str], common: set[str], models: int, test: str | None, unknown: str) -> None:
+    """Raise if a scan found no common test, or not the one asked for; ``unknown`` says what it could not read."""
     if not common:
         raise ScanError(
             f"No common tests: no class of the {models} models inherits a test_* method from a mixin "
-            "outside the models directory; check that the mixins' files are in the repository."
+            f"outside the models directory; check that the mixins' files are in the repository.{unknown}"
         )
     if not names and test is None:
-        unknown = f"\n  not found: {unresolved[0]} (of {len(unresolved)})" if unresolved else ""
         raise ScanError(
             f"No common tests: no class of the {models} models is known to have one of the {len(common)} tests that "
             f"their mixins define; check that the files of their base classes are in the repository.{unknown}"
