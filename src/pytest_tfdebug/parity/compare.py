@@ -101,9 +101,19 @@ def compare(  # noqa: PLR0913 - keyword options
             raise TFDebugError("rename= maps the modules of two traces, but arrays have no modules: leave it out.")
         return hold_arrays(expected, actual, allowed)
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
-    rules, names = OutputRules(outputs, positions), rename or past_wrappers(actual.modules, expected.modules)
+    rules, names = OutputRules(outputs, positions), rename or _past_wrappers(actual, expected)
 
     return _held(TraceComparison(expected, actual, allowed, names, rules, internal))
+
+
+def _past_wrappers(actual: Trace, expected: Trace) -> dict[str, str]:
+    """Return the rule for a model inside of another module; none where that calls it once for each row, say."""
+
+    def times(trace: Trace, path: str) -> int:
+        return sum(call.path == path if path else call.parent is None for call in trace.calls)
+
+    names = past_wrappers(actual.modules, expected.modules)
+    return names if all(times(actual, own) == times(expected, there) for own, there in names.items()) else {}
 
 
 def _held(held: TraceComparison) -> ParityReport:
