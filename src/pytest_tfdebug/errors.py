@@ -114,7 +114,10 @@ class CheckError(_Shown, AssertionError):
     Attributes:
         text: The ``CheckText``, from which pytest shows as much as is wanted; None where the message is all there is.
         answer: What is wrong, in a line.
+        is_empty: Whether nothing was checked: the test is wrong then, and the model may be right.
     """
+
+    is_empty = False
 
     def __init__(self, message: Any, *found: Any, **named: Any) -> None:  # noqa: ANN401 - of higher rooms
         from pytest_tfdebug.redaction import printable

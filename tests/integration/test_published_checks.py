@@ -349,6 +349,11 @@ def test_raises():
 def test_marker():
     pass
 
+@pytest.mark.overflow_free
+@pytest.mark.padding_invariant
+def test_nothing():
+    pass
+
 def test_plain():
     pass
 
@@ -364,6 +369,7 @@ def test_skipped():
         ("not wrong", "raised"),
         ("missing or marker", "missing golden"),
         ("marker or plain", "misuse"),
+        ("nothing", "misuse"),
         ("plain or skipped", "passed"),
         ("skipped", "nothing ran"),
     ],
@@ -386,6 +392,7 @@ def test_json_has_the_outcome_of_each_test_and_one_verdict(pytester, chosen, ver
             "test_missing": ("failed", "missing golden"),
             "test_raises": ("failed", "raised"),
             "test_marker": ("failed", "misuse"),
+            "test_nothing": ("failed", "misuse"),
             "test_plain": ("passed", None),
             "test_skipped": ("skipped", None),
         }

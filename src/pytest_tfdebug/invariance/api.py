@@ -112,7 +112,7 @@ def judge(name: str, settings: Settings, calls: Sequence[ObservedCall], *, is_ma
         told = f"{title(name)} checked nothing: no model call of {place} could be repeated."
         reasons = dict.fromkeys(whole.skipped) or (f"{place.capitalize()} called no torch.nn.Module.",)
         needs = f"{CHECKS[name].needs}{', or remove the marker' if is_marker else ''}."
-        raise InvarianceError("\n  ".join([told, *reasons]) + f"\n{needs}")
+        raise InvarianceError("\n  ".join([told, *reasons]) + f"\n{needs}", is_empty=True)
     unseen = dict.fromkeys(call.refusal for call in refused if id(call.model) not in repeated)
     whole.notes += [f"not checked: {why}" for why in unseen]
     return whole

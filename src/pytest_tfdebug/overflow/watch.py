@@ -223,7 +223,12 @@ class Watch:
     def error(self, report: CheckText | str) -> ActivationOverflowError:
         """Return what is raised with a report; it carries the fault and the least headroom."""
         self.raised = self.fault
-        return ActivationOverflowError(report, self.fault, self.headroom.tightest())
+        return ActivationOverflowError(
+            report,
+            self.fault,
+            self.headroom.tightest(),
+            is_empty=isinstance(report, str),  # see emptiness
+        )
 
     @property
     def roots(self) -> list[torch.nn.Module]:

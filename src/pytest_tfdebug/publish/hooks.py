@@ -215,7 +215,12 @@ VERDICTS = ("wrong answer", "raised", "missing golden", "misuse")
 
 
 def kind_of(error: BaseException) -> str:
-    """Return what an error says of a test: a wrong answer, a missing golden, a misuse, or that something raised."""
+    """Return what an error says of a test: a wrong answer, a missing golden, a misuse, or that something raised.
+
+    A check that checked nothing is a misuse.
+    """
+    if isinstance(error, CheckError) and error.is_empty:
+        return "misuse"
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), "raised")
 
 
