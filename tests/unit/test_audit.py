@@ -292,6 +292,10 @@ def test_pickled_state_inside_a_checkpoint_is_read(loaded, model, tmp_path):
     ("given", "told"),
     [
         ("nowhere", r"There is no checkpoint 'nowhere': no such file or directory.\nGive a directory with"),
+        (
+            torch.nn.Linear(2, 2),
+            r"^audit needs a checkpoint and got a Linear\.\nGive a directory with .*, or a state dict\.$",
+        ),
         ({}, "a state dict holds no tensor, so there is nothing to look for"),
     ],
 )

@@ -146,6 +146,11 @@ def test_alone_it_says_which_value_shows_a_field():
     assert "rope_theta" not in blind
 
 
+def test_model_in_the_place_of_its_class_is_refused():
+    with pytest.raises(pytest_tfdebug.TFDebugError, match=r"and got a Linear: give its class, Linear\.$"):
+        pytest_tfdebug.sweep(torch.nn.Linear(2, 2), LLAMA)
+
+
 def test_blind_spot_names_the_other_value_that_passes():
     left_out = BlindSpot("sliding_window", 4096, 3, {}, None).record()
     other = BlindSpot("rms_norm_eps", 1e-6, 0.1, {}, 1e-12).record()

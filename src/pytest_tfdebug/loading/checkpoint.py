@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.errors import TFDebugError, a_or_an, listed
 
 #: What a checkpoint may be given as.
 Source = str | Path | Mapping[str, Any]
@@ -51,6 +52,8 @@ def open_checkpoint(source: Source) -> Checkpoint:
     """
     if isinstance(source, Mapping):
         label, readers = "a state dict", _of_state(source)
+    elif not isinstance(source, (str, os.PathLike)):
+        raise TFDebugError(f"audit needs a checkpoint and got {a_or_an(type(source).__name__)}.\n{_WHAT}")
     else:
         path = Path(source)
         if not path.exists():

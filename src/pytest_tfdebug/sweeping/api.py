@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pytest_tfdebug.data.sweep import FAILING
-from pytest_tfdebug.errors import TFDebugError, listed, second_look
+from pytest_tfdebug.errors import TFDebugError, a_or_an, listed, second_look
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.sweeping.fields import fields, plain
@@ -237,6 +237,11 @@ def swept(
     forward: Forward = called,
 ) -> SweepReport:
     """Sweep a configuration as :func:`sweep`, and show how far it is."""
+    if isinstance(reference, torch.nn.Module):
+        kind = type(reference).__name__
+        raise TFDebugError(
+            f"sweep builds the reference for each value, and got {a_or_an(kind)}: give its class, {kind}."
+        )
     if build is None and (load is not None or forward is not called or known):
         raise TFDebugError("load=, forward= and known= are for a port: give build=lambda config: ...")
     with quiet():
