@@ -4,8 +4,7 @@ The test of a port is certified: so many changes of the port's lines, each put t
 catches, and those that it misses and a variant of the port shows, the share that is caught is *predicted* for others.
 Then other edits of the lines that the port runs are drawn as in ``first_try.py``; each is imported anew and held to the
 golden on disk. An edit that the check misses is one where a variant shows it; ``--show`` prints all that pass, on both
-sides: to read, for a variant need not show what a person sees. ``--same`` holds the edits that were tried instead, so
-that nothing but the way in which they are made differs: ``--same --changes 1000 --edits 1000`` takes all of a port.
+sides: to read, for a variant need not show what a person sees.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,6 +28,7 @@ import command
 
 # isort: split
 from as_checked import checked
+from cases import Case
 from corpus import all_ports
 from editing import EditedFile
 from judging import built, is_installed, seeded
@@ -44,9 +44,9 @@ from pytest_tfdebug.tracing.values.rerun import Rerun
 PORTS = ("packed-bert", "plain-t5", "dinov2", "litgpt-pythia", "whisper")
 
 
-def certified(port: Any, count: int) -> tuple[dict[str, Any], set[LineEdit], float]:
+def certified(port: Any, clean: Case, count: int) -> tuple[dict[str, Any], set[LineEdit], float]:
     """Certify the test of a port; return what is told, the changes that were tried, and the forwards of each."""
-    kind, tried, forwards = type(built(port).port), set[LineEdit](), Counter[str]()
+    kind, tried, forwards = type(clean.port), set[LineEdit](), Counter[str]()
     edited, forward = LiveFile.edited, kind.forward
 
     def noted(self: LiveFile, edit: LineEdit) -> Any:
@@ -63,14 +63,20 @@ def certified(port: Any, count: int) -> tuple[dict[str, Any], set[LineEdit], flo
         options = (f"--tf-certify={count}", f"--tf-json={file}", "-o", "tf_certify_seconds=900")
         spied = mock.patch.object(LiveFile, "edited", noted), mock.patch.object(kind, "forward", counted)
         with spied[0], spied[1], contextlib.suppress(Exception):  # what the last change raised, for which it was run
-            checked(functools.partial(seeded, port), *options, modes=("update",))
+            checked(functools.partial(_anew, port, clean), *options, modes=("update",))
         told = json.loads(file.read_text(encoding="utf-8"))["checks"]
     kills = next(each["kills"] for each in told if each["check"] == "certify")
     return kills, tried, forwards.total() / max(kills["tried"], 1)
 
 
-def others(port: Any, is_wanted: Callable[[LineEdit], bool], seed: int) -> Iterator[tuple[LineEdit, str, Any]]:
-    """Yield random edits of a port that run, with what was there and both models."""
+def _anew(port: Any, clean: Case) -> Case:
+    """Return a port that is built anew, beside the clean one's reference and inputs: a constructor may draw numbers."""
+    given = (clean.reference, seeded(port).port, clean.reference_args, clean.reference_kwargs)
+    return Case(*given, clean.port_args, clean.port_kwargs, clean.arranged, clean.outputs, clean.main)
+
+
+def others(port: Any, clean: Case, tried: set[LineEdit], seed: int) -> Iterator[tuple[LineEdit, str, Case]]:
+    """Yield random edits of a port that run and were not tried, with what was there and both models."""
     lines = lines_of(port.package, functools.partial(seeded, port))
     texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(lines)}
     edits = [each for name, text in texts.items() for each in edits_of(text, lines[name], name)]
@@ -79,12 +85,12 @@ def others(port: Any, is_wanted: Callable[[LineEdit], bool], seed: int) -> Itera
         text, file = texts[edit.file], str(sys.modules[edit.file].__file__)
         before, after = text.splitlines(), text.splitlines()
         after[edit.line - 1] = edit.text
-        if not is_wanted(LineEdit(file, edit.line, edit.text.strip())):
+        if LineEdit(file, edit.line, edit.text.strip()) in tried:
             continue
         try:
             changed = EditedFile(edit.file, text, "\n".join(after) + "\n", after="", reloaded=port.reloaded)
             with changed.in_place():
-                case = seeded(port)
+                case = _anew(port, clean)
             with torch.no_grad():
                 case.port(*case.port_args, **case.port_kwargs)
         except Exception:  # noqa: BLE001, S112 - most wrong lines do not run at all
@@ -92,7 +98,7 @@ def others(port: Any, is_wanted: Callable[[LineEdit], bool], seed: int) -> Itera
         yield edit, before[edit.line - 1].strip(), case
 
 
-def is_caught(case: Any) -> bool | None:
+def is_caught(case: Case) -> bool | None:
     """Tell whether the check of a port fails; None where it cannot be made, as ``--tf-certify`` leaves it out."""
     try:
         return not checked(case, "--tf-explain=off", modes=("update",)).ok
@@ -105,16 +111,16 @@ def is_caught(case: Any) -> bool | None:
 def measured(port: Any, options: Any) -> dict[str, Any]:
     """Return the cells of a port's row."""
     begun = time.monotonic()
-    kills, tried, forwards = certified(port, options.changes)
+    clean, counts = built(port), Counter[str]()
+    kills, tried, forwards = certified(port, clean, options.changes)
     seconds = (time.monotonic() - begun) / max(kills["tried"], 1)
     shown = [each for each in kills["survivors"] if each["shown_by"]]
     if options.show:
         for each in kills["survivors"]:
             told = each["shown_by"] or "no variant shows it"
             print(f"{port.name}: certify: {each['line']}: {each['before']}  ->  {each['after']}  ({told})")
-    clean, counts = built(port), Counter[str]()
     variants = Variants(Rerun(clean.port, clean.port_args, clean.port_kwargs))
-    for edit, before, case in others(port, lambda edit: (edit in tried) == options.same, options.seed):
+    for edit, before, case in others(port, clean, tried, options.seed):
         if counts.total() == options.edits:
             break
         fails = is_caught(case)
@@ -158,7 +164,6 @@ def main() -> None:
     """Print the table."""
     parser = command.parser(__doc__, "edits", "seed", "only", "show")
     parser.add_argument("--changes", type=int, default=100, help="that --tf-certify tries (default %(default)s)")
-    parser.add_argument("--same", action="store_true", help="hold the changes that were tried, and no others")
     options = parser.parse_args()
     command.quiet()
     table = None
