@@ -6,6 +6,8 @@ from torch import nn
 
 from pytest_tfdebug import Trace, compare, trace
 from pytest_tfdebug.goldens.weights import fingerprint
+from pytest_tfdebug.triage.plugin import classify
+from pytest_tfdebug.triage.rules import Failure
 
 peft = pytest.importorskip("peft", reason="peft is not installed: make test-libraries")
 
@@ -131,3 +133,15 @@ def test_tuned_prompts_are_said_to_be_other_inputs(config, make_llama, ids):
     report = compare(trace(make_llama(), ids), trace(model, ids))
 
     assert str(report).startswith("LlamaForCausalLM (LlamaForCausalLM): was given other inputs\n")
+
+
+def test_modules_that_are_not_there_have_a_diagnosis():
+    model = nn.Sequential(nn.Linear(4, 4))
+    try:
+        peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+    except ValueError as error:
+        finding = classify(Failure.of(error, "test_it.py::test_it", "call"))
+
+    assert finding.rule == "peft-targets"
+    assert finding.what == "the model has no module named {'q_proj'}."
+    assert finding.fix.startswith("target_modules=")
