@@ -66,6 +66,21 @@ class Own(nn.Module):
         return self.layer(tokens if mask is None else tokens * mask)
 
 
+class Any(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = Own()
+
+    def forward(self, **features):
+        return self.own(features["words"])
+
+
+def test_forward_that_takes_keywords_alone_takes_all_but_misspelt_ones():
+    refuse_unknown_inputs(Any(), ["words", "lengths"], ["tolerance"])
+
+    assert "Did you mean tokens=?" in refused(Any(), "token")
+
+
 def test_only_names_that_the_model_itself_takes_are_suggested():
     text = refused(Own(), "input_ids", hint="Did you forget reference=?")
 

@@ -436,6 +436,54 @@ def test_module_of_another_class_is_wrong_where_it_is_chosen(made, own, there):
     assert "{} is made here; the reference makes a {}.".format(*names) in culprit.explanation
 
 
+_OF_BASE = """
+import torch
+from functools import partial
+
+def scaled(x, by):
+    return x * by
+
+class Base(torch.nn.Module):
+    def forward(self, x):
+        x = self.second(self.first(x))
+        return self.scale(x).mean(1)
+
+class Plain(torch.nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes = sizes
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.inner(x) * self.sizes[0][0]
+
+class Model(Base):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv1d(6, 6, kernel_size=3, padding=1)
+        self.scale = partial(scaled, by=2.0)
+        self.second = Plain([[1.5, 2.0]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("kernel_size=3, padding=1", "kernel_size=1", "first"),  # a weight of another size was not loaded wrongly
+        ("[[1.5, 2.0]]", "[[1.25, 2.0]]", "second"),  # a list of lists
+        ("return x * by", "return x * by * by", ""),  # a function that an attribute holds
+    ],
+)
+def test_constructor_of_a_class_that_inherits_its_forward_is_named(made, old, new, path):
+    port = made("port", _OF_BASE.replace(old, new))
+
+    culprit = compare(trace(made("reference", _OF_BASE), X), trace(port, X)).culprit
+
+    assert culprit.path == (path or "Model")
+    assert new in line_of(culprit.source)
+    assert old in line_of(culprit.reference)
+
+
 def test_wrapper_in_front_of_a_copy_pairs_by_name(made):
     class Wrapper(torch.nn.Module):
         def __init__(self, module):

@@ -1,5 +1,7 @@
 """Who is to blame, and how sure that is, follows from what was claimed and from the two tables of settle alone."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pytest_tfdebug.parity.claims import Claim, Evidence
@@ -90,6 +92,14 @@ def test_proof_on_another_line_takes_the_blame_from_a_call_too_many_or_too_few(k
     culprit, *_ = settle([call, proof("norm", Evidence.PROOF, line)])
 
     assert (culprit.path, culprit.proved) == (path, "with the add left out")
+
+
+@pytest.mark.parametrize(("evidence", "path"), [(Evidence.INFERRED_PROOF, "model"), (Evidence.PROOF, "norm")])
+def test_call_that_was_given_another_number_goes_before_a_change_whose_place_is_open(evidence, path):
+    given = SimpleNamespace(path="rotary", direction="output")
+    told = claim("model", Evidence.STATEMENTS, divergence=given)
+
+    assert settle([told, proof("norm", evidence)])[0].path == path
 
 
 @pytest.mark.parametrize("evidence", [Evidence.INPUTS, Evidence.DTYPE])

@@ -237,11 +237,20 @@ def _makes_up(claim: Claim, proofs: Sequence[Claim]) -> bool:
     return claim.evidence is Evidence.STATEMENT and proofs[0].evidence in IN_PORT and proofs[0].is_of_both
 
 
+def _gave_other(claim: Claim) -> str | None:
+    """Return the path of the call that a caller gave another number; None where calls say no such thing."""
+    first = claim.divergence
+    return first.path if claim.kind == "glue" and first is not None and first.direction == "output" else None
+
+
 def _was_given(claim: Claim, proofs: Sequence[Claim]) -> bool:
     """Tell whether a caller gave another number to the call that a proof names, which then is right itself."""
-    first = claim.divergence
-    is_output = first is not None and (first.direction, first.path) == ("output", proofs[0].path)
-    return claim.kind == "glue" and is_output
+    return _gave_other(claim) == proofs[0].path
+
+
+def _gave_elsewhere(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    """Tell whether a caller gave another number to a call of which a proof says nothing, whose own place is open."""
+    return _gave_other(claim) is not None and not is_certain(proofs[0])
 
 
 def _is_outdone(claim: Claim, proofs: Sequence[Claim]) -> bool:
@@ -277,6 +286,7 @@ MEETINGS = (
     Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
     Meeting("A change of the reference's own words makes up for the statement that is not.", _makes_up, _believed),
     Meeting("The caller gave the number; the proof changed where it is used.", _was_given, _with_change),
+    Meeting("The caller gave a number; a change of which the place is open leaves that.", _gave_elsewhere, _believed),
     Meeting("Other code does here what a module does there.", _is_other_code, _proof_believed),
     Meeting("What was tried goes before what was not, unless it is the less certain.", _is_outdone, _proof_believed),
     Meeting("The port agrees with the call as it is, once another line is changed.", _is_another_line, _proof_believed),

@@ -41,6 +41,7 @@ class ModuleTexts:
     reference: SourceFile
     forward: str  # name of the port's forward in its file
     counterpart: str  # name of the reference's
+    classes: tuple[str, str]  # names of both modules' classes, which may have the forward of another one
 
     def differences(self, lines: SourceRange) -> list[TextDifference]:
         """Return where some lines of the port, and the functions that they use, are not the reference's.
@@ -60,8 +61,8 @@ class ModuleTexts:
 
     def of_init(self, attribute: str = "") -> list[TextDifference]:
         """Return likewise where the constructors differ, or their statements that name an attribute of ``self``."""
-        name = self.own.method(self.forward.rpartition(".")[0], "__init__")
-        found = self._of(name, self.own.whole(name)) if name else []
+        inits = [self.own.method(name, "__init__") for name in (self.classes[0], _class_of(self.forward))]
+        found = [each for name in dict.fromkeys(filter(None, inits)) for each in self._of(name, self.own.whole(name))]
         naming = [each for each in found if f"self.{attribute}" in self.own.code(each.own)]
         return naming if attribute and naming else found
 
@@ -88,7 +89,7 @@ class ModuleTexts:
     def here(self, lines: SourceRange) -> SourceRange | None:
         """Return the port's lines that stand for some of the reference's; None where it has none."""
         name = self.reference.around(lines)
-        turned = ModuleTexts(self.reference, self.own, self.counterpart, self.forward)
+        turned = ModuleTexts(self.reference, self.own, self.counterpart, self.forward, self.classes[::-1])
         return turned.beside(lines) if name else None
 
     def _of(self, name: str, lines: SourceRange) -> list[TextDifference]:
@@ -107,9 +108,11 @@ class ModuleTexts:
         path, _, last = name.rpartition(".")
         if not path:
             return name if name in self.reference else ""
-        if path != self.forward.rpartition(".")[0] and name in self.reference:  # of a class that does the module's work
+        is_own = path in (_class_of(self.forward), self.classes[0])
+        if not is_own and name in self.reference:  # of a class that does the module's work
             return name
-        return self.reference.method(self.counterpart.rpartition(".")[0], last)
+        of_class = self.reference.method(self.classes[1], last) if path == self.classes[0] else ""
+        return of_class or self.reference.method(_class_of(self.counterpart), last)
 
 
 def texts_of(item: CallComparison, recorded: Values | None, ran: SourceRange | None = None) -> ModuleTexts | None:
@@ -124,7 +127,12 @@ def texts_of(item: CallComparison, recorded: Values | None, ran: SourceRange | N
     if own is None or reference is None or not _is_as_recorded(reference, there.file, recorded):
         return None
     forward, counterpart = own.around(item.call.source), reference.around(there)
-    return ModuleTexts(own, reference, forward, counterpart) if forward and counterpart else None
+    classes = item.call.class_name, item.expected.class_name if item.expected is not None else ""
+    return ModuleTexts(own, reference, forward, counterpart, classes) if forward and counterpart else None
+
+
+def _class_of(method: str) -> str:
+    return method.rpartition(".")[0]
 
 
 def _source_there(item: CallComparison, recorded: Values | None) -> SourceRange | None:
@@ -173,18 +181,28 @@ def is_of_both(claim: Claim, look: Explained) -> bool:
 
 
 def _is_run_by_both(lines: SourceRange, look: Explained) -> bool:
+    return any(
+        aligned(texts.own, texts.forward, lines, texts.reference, texts.counterpart) is not None
+        for texts in _texts_around(lines, look)
+    )
+
+
+def _of_function(lines: SourceRange, look: Explained) -> list[TextDifference]:
+    """Return where the function around some lines, and those that it uses, are not the reference's of that name."""
+    found = (texts.differences(texts.own.whole(texts.forward)) for texts in _texts_around(lines, look))
+    return next(filter(None, found), [])
+
+
+def _texts_around(lines: SourceRange, look: Explained) -> Iterator[ModuleTexts]:
+    """Yield the texts of the function around some lines beside each that the reference ran under its name."""
     own, pair = source_file(lines.file), look.pair
     name = own.around(lines) if own is not None else ""
     if own is None or pair is None or not name:
-        return False
-    files = {file: source_file(file) for file in look.reference_files(name.rpartition(".")[2])}
-    return any(
-        there is not None
-        and name in there
-        and _is_as_recorded(there, file, pair.reference.table)
-        and aligned(own, name, lines, there, name) is not None
-        for file, there in files.items()
-    )
+        return
+    for file in look.reference_files(name.rpartition(".")[2]):
+        there = source_file(file)
+        if there is not None and name in there and _is_as_recorded(there, file, pair.reference.table):
+            yield ModuleTexts(own, there, name, name, (_class_of(name), _class_of(name)))
 
 
 def one_statement(named: Claim, compared: Compared, look: Explained) -> Claim:
@@ -219,6 +237,7 @@ class _StatementSearch:
         if chosen is not None:
             return chosen
         differences = self._texts.differences(self._lines) if self._texts is not None else []
+        differences = differences or self._differences_elsewhere()
         suspects = [each for each in differences if not self._is_right(each)]
         # of several lines that mend the port, the one that is not the reference's
         in_port = [each for each in self._look.in_port if not is_of_both(each, self._look)]
@@ -248,6 +267,13 @@ class _StatementSearch:
             or self._whole()
         )
 
+    def _differences_elsewhere(self) -> list[TextDifference]:
+        """Return where functions of other files that lead to the value that is wrong are not the reference's."""
+        seen, own = self._seen, self._texts.own.path if self._texts is not None else ""
+        places = [] if seen is None else [at for at in (seen.source, *seen.callers) if at is not None]
+        found = (_of_function(at, self._look) for at in places if on_disk(at.file) != own)
+        return next(filter(None, found), [])
+
     def _at(self, difference: TextDifference, evidence: Evidence) -> Claim:
         return replace(
             self._named,
@@ -274,18 +300,27 @@ class _StatementSearch:
         return self._told(self._at(first, evidence), does, why)
 
     def _by_choice(self) -> Claim | None:
-        """Blame where a module is made as one of another class, although both sides have both classes."""
-        own = self._own
+        """Blame where a module is made as one of another class, although both sides have both classes.
+
+        They have where the files that make the module name both, or the one with the port's class has the other, too.
+        """
+        own = self._own or self._item  # of a call on one side only, what makes it
         if own is None or own.expected is None or own.call.class_name == own.expected.class_name:
             return None
         classes = {own.call.class_name, own.expected.class_name}
         is_of_torch = own.call.source is None and own.expected.source is None
-        is_choice = is_of_torch or any(classes <= at.own.classes & at.reference.classes for _, at in self._makers)
+        with_class = source_file(own.call.source.file) if own.call.source is not None else None
+        is_beside = with_class is not None and classes <= with_class.classes
+        is_named = any(classes <= at.own.classes & at.reference.classes for _, at in self._makers)
+        is_choice = is_of_torch or is_named or is_beside
         made = self._made_by() if is_choice else []
         if not made:
             return None
         at = self._at(made[0], Evidence.STATEMENT if len(made) == 1 else Evidence.STATEMENTS)
-        return self._told(at, "is made here", f"the reference makes a {own.expected.class_name}.")
+        if own is not self._own:
+            at = replace(at, path=own.call.path, kind="module", class_name=own.call.class_name)
+        why = f"the reference makes a {own.expected.class_name}. {self._named.explanation}".rstrip()
+        return replace(at, wrong="is made here", why=why)
 
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Claim | None:
         """Blame the attributes of the culprit that are not the reference's and that some lines read.

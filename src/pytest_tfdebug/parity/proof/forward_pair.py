@@ -155,14 +155,17 @@ class ForwardPair:
         return {value.name for value in used if self.back_matches.within(value.index, tolerance)}
 
     def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
-        """Return the parameters of a module that are not those of the reference's module, and what is wrong."""
-        theirs = self.reference.table.parameters
-        found = {}
-        for name, (fingerprint, shape) in self.port.table.parameters.items():
-            there = under(expected, last_part(name))
-            if holder(name) == own and there in theirs and not is_same_weight((fingerprint, shape), theirs[there]):
-                found[name] = self.weights.told([name], there)
-        return found
+        """Return the parameters of a module that are not those of the reference's module, and what is wrong.
+
+        Where one has another number of elements, none was loaded wrongly: the module was made otherwise.
+        """
+        mine, theirs = self.port.table.parameters, self.reference.table.parameters
+        pairs = {name: under(expected, last_part(name)) for name in mine if holder(name) == own}
+        pairs = {name: there for name, there in pairs.items() if there in theirs}
+        if any(mine[name][0].elements != theirs[there][0].elements for name, there in pairs.items()):
+            return {}
+        wrong = {name: there for name, there in pairs.items() if not is_same_weight(mine[name], theirs[there])}
+        return {name: self.weights.told([name], there) for name, there in wrong.items()}
 
 
 def _form(value: Value) -> tuple[list[int], bool]:

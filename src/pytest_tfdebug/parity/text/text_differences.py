@@ -151,14 +151,24 @@ class SourceFile:
                     todo.append((used, self.whole(used), (SourceRange(self.path, unit.first, unit.last), *callers)))
 
     def _used(self, name: str, lines: SourceRange) -> Iterator[tuple[str, Clause]]:
-        """Yield the functions of this file that some lines of a function name, and the statement that does."""
+        """Yield the functions of this file that some lines of a function name, and the statement that does.
+
+        With ``self.mix = partial(mixed, steps=2)`` in a constructor ``self.mix`` names ``mixed``.
+        """
         class_name = name.rpartition(".")[0]
         for unit, node in self._nodes(name, lines):
-            used = node.id if isinstance(node, ast.Name) else ""
+            names = [node.id] if isinstance(node, ast.Name) else []
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-                used = self.method(class_name, node.attr)
-            if used in self._functions:
-                yield used, unit
+                method = self.method(class_name, node.attr)
+                names = [method] if method else self._held(class_name, node.attr)
+            yield from ((used, unit) for used in names if used in self._functions)
+
+    def _held(self, class_name: str, attribute: str) -> list[str]:
+        """Return the names in what the constructor of a class puts into an attribute."""
+        init = self._functions.get(self.method(class_name, "__init__"))
+        found = [node for node in ast.walk(init) if isinstance(node, ast.Assign)] if init is not None else []
+        values = [node.value for node in found if any(_is_of_self(target, attribute) for target in node.targets)]
+        return [node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)]
 
     def reading(self, attribute: str, name: str, lines: SourceRange) -> Iterator[SourceRange]:
         """Yield the statements of some lines of a function that read ``attribute`` or ``child.attribute``."""
@@ -216,6 +226,14 @@ def _units(body: list[ast.stmt]) -> Iterator[Clause]:
             yield statement(node, max(node.lineno, blocks[0][0].lineno - 1), *parts)
             for block in (*blocks, *(handler.body for handler in getattr(node, "handlers", ()))):
                 yield from _units(block)
+
+
+def _is_of_self(node: ast.expr, attribute: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr) == ("self", attribute)
+    )
 
 
 def _meet(unit: Clause, lines: SourceRange) -> bool:

@@ -105,7 +105,8 @@ def refuse_unknown_inputs(
 ) -> None:
     """Refuse keywords that no forward of a model takes by name: ``**kwargs`` would swallow a misspelt one.
 
-    Where others may take them (a reference that is not built yet), only what is nearly one of the options is refused.
+    Where others may take them (a reference that is not built yet), only what is nearly one of the options is refused;
+    and so is what is nearly a known name where a forward takes ``**kwargs`` alone, whatever becomes of them.
     The names may be those of a port, given by mistake; ``hint`` asks what may have been meant where no name is near.
     """
     kinds = dict.fromkeys(cast("type", type(module)) for module in model.modules())
@@ -116,11 +117,12 @@ def refuse_unknown_inputs(
     if own and not collects_keywords(kind):  # what its modules take does not reach them
         known, taken = own, frozenset(own)
     ports = () if port is None else named_parameters(cast("type", type(bare(port))))
+    takes_any = not own and collects_keywords(kind)
     for name in names:
         if name in taken:
             continue
         option = get_close_matches(name, options, 1, _NEAR)
-        if others_may and not option:
+        if not option and (others_may or (takes_any and not get_close_matches(name, known, 1, _NEAR))):
             continue
         near = option or get_close_matches(name, known, 1)
         told = f"Did you mean {near[0]}=?" if near else hint

@@ -40,6 +40,8 @@ _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
 _MAX_FRAMES = 24
 #: Characters of an attribute that is kept.
 _LONGEST = 80
+#: How deep the sequences in it may be.
+_DEEPEST = 3
 
 
 class _Made(NamedTuple):
@@ -372,12 +374,13 @@ def plain_attributes(model: torch.nn.Module) -> dict[str, dict[str, str]]:
     return found
 
 
-def _plain_text(held: Any) -> str:  # noqa: ANN401 - any attribute
-    """Return a plain value as text; empty for any other."""
+def _plain_text(held: Any, depth: int = 0) -> str:  # noqa: ANN401 - any attribute
+    """Return a plain value as text, a list as a tuple of the same; empty for any other."""
     if held is None or isinstance(held, (bool, int, float)):
         return repr(held)
     if isinstance(held, str):
         return safe(repr(held))
-    if isinstance(held, tuple) and all(isinstance(each, (bool, int, float)) for each in held):
-        return repr(held)
+    if isinstance(held, (tuple, list)) and depth < _DEEPEST:  # a list may hold itself
+        told = [_plain_text(each, depth + 1) for each in held[:_LONGEST]]
+        return f"({', '.join(told)}{',' * (len(told) == 1)})" if all(told) else ""
     return getattr(held, "__name__", "") if callable(held) and not isinstance(held, type) else ""
