@@ -19,7 +19,7 @@ from models import build
 from pytest_tfdebug import errors
 from pytest_tfdebug.parity.find import proof as explained
 from pytest_tfdebug.parity.find import several
-from pytest_tfdebug.parity.proof import prove, search
+from pytest_tfdebug.parity.proof import budget, prove, search
 from pytest_tfdebug.records import SourceRange
 
 
@@ -215,6 +215,7 @@ def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwa
 
 def test_search_ends_when_its_time_is_over(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 1.0)
+    monkeypatch.setattr(budget, "WAITING", 3.0)
     seen = []
     monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.01))
 
