@@ -215,9 +215,9 @@ def test_what_a_change_warns_of_is_neither_shown_nor_an_error(monkeypatch, recwa
 
 def test_search_ends_when_its_time_is_over(monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 1.0)
-    monkeypatch.setattr(budget, "WAITING", 3.0)
+    monkeypatch.setattr(budget, "WAITING", 8.0)
     seen = []
-    monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.01))
+    monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.04))
 
     report_on_bug("llama-eps")
 
