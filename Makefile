@@ -107,6 +107,7 @@ nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/first_try.py --set copies --edits 10
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
+	$(MAKE) ports
 	$(MAKE) test-kernels KERNELS="tests/unit tests/integration"
 
 release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries
