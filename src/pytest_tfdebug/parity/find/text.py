@@ -319,8 +319,7 @@ class _StatementSearch:
         at = self._at(made[0], Evidence.STATEMENT if len(made) == 1 else Evidence.STATEMENTS)
         if own is not self._own:
             at = replace(at, path=own.call.path, kind="module", class_name=own.call.class_name)
-        why = f"the reference makes a {own.expected.class_name}. {self._named.explanation}".rstrip()
-        return replace(at, wrong="is made here", why=why)
+        return self._told(at, "is made here", f"the reference makes a {own.expected.class_name}.")
 
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Claim | None:
         """Blame the attributes of the culprit that are not the reference's and that some lines read.
@@ -447,7 +446,7 @@ class _StatementSearch:
     def _told(self, found: Claim, wrong: str, why: str) -> Claim:
         """Prepend what the statement does to what calls say; of a call on one side only, keep the text of the calls."""
         named = self._named
-        if named.kind in ("not-called", "extra-call"):
+        if found.kind in ("not-called", "extra-call"):
             why = f"{named.why}{self._flags(found)}"
             return replace(found, wrong=named.wrong, why=why, evidence=named.evidence)
         return replace(found, wrong=wrong, why=f"{why} {named.explanation}".lstrip())
