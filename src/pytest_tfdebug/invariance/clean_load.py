@@ -56,13 +56,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         own = [load for owner, load in item.config.stash[LOADS] if owner.is_for(item)]
         loads = tuple(dict.fromkeys(without(load, settings.allow) for load in own))
         unclean = [load for load in loads if told_keys(load)]
-        error = (
-            CleanLoadError(_NOTHING, is_empty=True)
-            if not loads
-            else CleanLoadError(_text(unclean))
-            if unclean
-            else None
-        )
+        error = None if loads else CleanLoadError(_NOTHING, is_empty=True)
+        if unclean:
+            error = CleanLoadError(_text(unclean))
         models, failure = ", ".join(dict.fromkeys(load.model for load in loads)), "" if error is None else str(error)
         told = failure.partition("\n")[0] or f"{models} loaded clean: every weight went where it belongs."
         state: Literal["passed", "failed"] = "failed" if error is not None else "passed"
