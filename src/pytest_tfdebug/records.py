@@ -29,6 +29,9 @@ Kind = Literal[
     "gradient",
     "step",
     "loss",
+    "excused",
+    "parameter",
+    "headroom",
 ]
 
 
@@ -406,7 +409,8 @@ class Culprit(CulpritRecord):
             after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
             model was given other inputs; ``dtype``: most of its modules compute in another one; ``weights``: its
             parameters are not the expected ones; ``random``: it draws random numbers. Of a train step, ``gradient``:
-            its lines spoil a gradient; ``step``: the optimiser does otherwise; ``loss``: only the loss differs.
+            its lines spoil a gradient; ``step``: the optimiser does otherwise; ``loss``: only the loss differs. Of an
+            overflow, a ``FaultKind``, or ``headroom``: its values come near to the end of a dtype.
         divergence: The tensor that decided; None when the inputs have no common tensor, or values decided.
     """
 

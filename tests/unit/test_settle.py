@@ -1,9 +1,12 @@
 """Who is to blame, and how sure that is, follows from what was claimed and from the two tables of settle alone."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import pytest_tfdebug
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.settle import POLICY, settle
 from pytest_tfdebug.records import SourceRange
@@ -21,6 +24,14 @@ def proof(path, evidence, line=40, **more):
 
 def test_policy_has_one_row_for_each_kind_of_evidence():
     assert sorted(worth.evidence.name for worth in POLICY) == sorted(each.name for each in Evidence)
+
+
+def test_certainty_is_written_in_one_file():
+    files = Path(pytest_tfdebug.__file__).parent.rglob("*.py")
+
+    assert [each.name for each in files if re.search(r"""\b(why_)?certain=|"(why_)?certain":""", each.read_text())] == [
+        "settle.py"
+    ]
 
 
 @pytest.mark.parametrize("worth", POLICY, ids=lambda worth: worth.evidence.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ from pytest_tfdebug.marker_arguments import marked
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.overflow.settings import OverflowSettings, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.record import culprit_record
+from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.text.text_differences import source_text
 from pytest_tfdebug.publish.reports import note, raised, wants_details
-from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 from pytest_tfdebug.repro import write_repro
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.data.overflow import Fault
     from pytest_tfdebug.errors import CheckError
-    from pytest_tfdebug.records import SourceRange
+    from pytest_tfdebug.records import CulpritRecord, SourceRange
 
 
 _NAME = "overflow_free"
@@ -96,26 +99,26 @@ def _record(item: pytest.Item, watch: Watch, error: CheckError | None, at: Sourc
     )
 
 
-#: Why the culprit of an overflow is certain.
-_READ = "its values were read as it computed them"
-
-
 def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | None:
     if fault is not None:
         told = f"The first value that is not finite came from {WHERE[fault.kind]}."
+        claim = Claim(fault.owner, fault.kind, Evidence.NOT_FINITE, fault.owner_class, told, source=fault.source)
         tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
-        where = fault.owner, fault.kind, fault.source, told, fault.owner_class
         found = fault.details
         counts = [] if found is None else [f"{found.nans} nan and {found.infs} inf of {found.total} elements"]
-        figures = (*counts, *fault.facts, *fault.hints)
-        return CulpritRecord(*where, tensor=tensor, figures=figures, certain=True, why_certain=_READ)
+        return _settled(claim, tensor, (*counts, *fault.facts, *fault.hints))
     if not tightest:
         return None
     closest = tightest[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
     path, name = closest.frame.path, closest.frame.class_name
-    return CulpritRecord(path, "headroom", closest.source, told, name, certain=True, why_certain=_READ)
+    return _settled(Claim(path, "headroom", Evidence.HEADROOM, name, told, source=closest.source))
+
+
+def _settled(claim: Claim, tensor: str = "", figures: tuple[str, ...] = ()) -> CulpritRecord | None:
+    found = culprit_record(settle([claim])[0])
+    return None if found is None else replace(found, tensor=tensor, figures=figures)
 
 
 def _headroom(fault: Fault | None, kept: Sequence[Tight], watch: Watch) -> tuple[HeadroomRecord, ...]:

@@ -70,6 +70,8 @@ class Evidence(Enum):
     TRAINING = "the first thing of a training that is done otherwise"
     LATER_STEP = "a step that no change explains"
     LOSS = "another loss, and no value of the forward tells why"
+    NOT_FINITE = "the first value that is not finite was read"
+    HEADROOM = "the value that comes nearest to the end of its dtype was read"
     NOT_COMPARED = "an output was held to nothing"
 
 

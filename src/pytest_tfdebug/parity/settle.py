@@ -89,6 +89,8 @@ POLICY = (
     Worth(Evidence.TRAINING, CERTAIN, "both trainings were compared step by step, and all before it agrees"),
     Worth(Evidence.LATER_STEP, UNSURE, "later steps drift by rounding, and no change that was tried explains it"),
     Worth(Evidence.LOSS, UNSURE, "the first line whose value differs is not known"),
+    Worth(Evidence.NOT_FINITE, CERTAIN, "its values were read as it computed them"),
+    Worth(Evidence.HEADROOM, CERTAIN, "its values were read as it computed them"),
     Worth(Evidence.NOT_COMPARED, CERTAIN, "the check cannot pass before that output is compared"),
 )
 _WORTH = {worth.evidence: (place, worth) for place, worth in enumerate(POLICY)}

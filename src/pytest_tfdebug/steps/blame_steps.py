@@ -52,7 +52,7 @@ class StepFault:
     source: SourceRange | None = None
     proved: str = ""
     reference: tuple[Line, ...] = ()
-    is_certain: bool = True
+    evidence: Evidence = Evidence.TRAINING
 
 
 def hold_training(expected: Training, actual: Training, again: Again | None = None) -> ParityReport:
@@ -167,7 +167,8 @@ class _Steps:
             why = f"The gradient of {which} is {k:.4g} times the reference's, of all parameters alike."
             return StepFault(f"gives {k:.4g} times the gradient: {_accumulated(k)}", why, lines)
         why = f"The gradient of {which} is another for {counted(len(wrong), 'parameter')}: {listed(wrong, 3)}."
-        return StepFault(_GRADIENT, why, lines, tuple(wrong), is_certain=number == 1)
+        evidence = Evidence.TRAINING if number == 1 else Evidence.LATER_STEP
+        return StepFault(_GRADIENT, why, lines, tuple(wrong), evidence=evidence)
 
     def _seen(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """What the optimiser sees of the gradients that the backwards left: clipped, scaled, noised."""
@@ -296,7 +297,7 @@ class _Steps:
         )
         where = () if source is not None else first.made_at or first.lines
         said = f"{first.optimizer} makes other steps than {self.expected.steps[0].optimizer}"
-        told = StepFault(said, why, where, tuple(wrong), source, is_certain=False)
+        told = StepFault(said, why, where, tuple(wrong), source, evidence=Evidence.LATER_STEP)
         live = first.live
         if live is None:
             return told
@@ -304,7 +305,8 @@ class _Steps:
         for other in self._others(largest):
             if is_given_by(other, own, largest) and all(self._is_moved_by(other.wrong, name) for name in wrong):
                 proved = f"the reference's rule that {other.wrong} gives the port's steps"
-                return replace(told, wrong=f"{first.optimizer} {other.wrong}", proved=proved, is_certain=True)
+                wrong_rule = f"{first.optimizer} {other.wrong}"
+                return replace(told, wrong=wrong_rule, proved=proved, evidence=Evidence.STEP_PROOF)
         return told
 
     def _is_moved_by(self, wrong: str, name: str) -> bool:
@@ -363,11 +365,10 @@ def _report(steps: _Steps, fault: StepFault) -> ParityReport:
         path = holder(name)
         call = next((each for each in side.table.calls if each.path == path), call)
     source = fault.source or (lines_of(fault.lines[0]) if fault.lines else call.source)
-    evidence = Evidence.TRAINING if fault.is_certain else Evidence.LATER_STEP
     claim = Claim(
         call.path,
         "step",
-        Evidence.STEP_PROOF if fault.proved else evidence,
+        fault.evidence,
         call.class_name,
         fault.why,
         fault.wrong,

@@ -85,9 +85,9 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     elif named.kind == "weights" and _is_of_weights(named, places):
         found = [named]  # it is not the other side's, whatever else mends
     elif wrong := [place for place in places if _can_be_wrong(place, pair)]:
-        is_alone = len({place.finding.call.path for place in places}) == 1
-        is_certain = is_alone and all(place.finding.values[0].tells for place in wrong)
-        evidence = Evidence.PROOF if is_certain else Evidence.PROOF_OF_MANY
+        is_in_one = len({place.finding.call.path for place in places}) == 1
+        is_telling = all(place.finding.values[0].tells for place in wrong)
+        evidence = Evidence.PROOF if is_in_one and is_telling else Evidence.PROOF_OF_MANY
         found = [replace(claim_of(each.finding, pair), source=each.lines, evidence=evidence) for each in wrong]
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
