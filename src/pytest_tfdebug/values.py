@@ -88,7 +88,7 @@ class Fingerprint(NamedTuple):
         return self.low == self.high or not self.finite
 
     @property
-    def is_mask(self) -> bool:
+    def has_two_numbers(self) -> bool:
         """Whether all finite elements are one of two numbers: only then the variance is the most that they allow."""
         variance, most = self.rms**2 - self.mean**2, (self.high - self.mean) * (self.mean - self.low)
         return self.is_constant or (self.finite > 2 and abs(variance - most) <= 1e-9 * self.rms**2)  # noqa: PLR2004
@@ -265,7 +265,7 @@ class Value:
     @property
     def tells(self) -> bool:
         """Whether its numbers tell which value it is: those of a mask, of indices and of a constant do not."""
-        return "float" in self.dtype and not self.print.is_mask
+        return "float" in self.dtype and not self.print.has_two_numbers
 
 
 @dataclass

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
-from pytest_tfdebug.overflow.extremes import has_masked_row
 from pytest_tfdebug.report.overflow import place as tensor_place
-from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
+from pytest_tfdebug.tracing.record.masks import has_masked_row, is_mask_input, is_mask_name
 
 INF = float("inf")
 SCORES = torch.zeros(2, 3, 4, 4)

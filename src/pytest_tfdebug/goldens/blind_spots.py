@@ -10,7 +10,8 @@ from pytest_tfdebug.goldens.dead import Dead, find_dead
 from pytest_tfdebug.module_path import starred
 from pytest_tfdebug.tensors import readable, widen
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.signatures import is_mask, method_of, parameters_of
+from pytest_tfdebug.tracing.record.masks import is_mask
+from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:

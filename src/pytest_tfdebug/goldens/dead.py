@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.tensors import is_plain
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.signatures import is_mask, method_of
+from pytest_tfdebug.tracing.record.masks import is_mask
+from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, a_or_an
+from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.record.signatures import (
     BY_POSITION,
     VARIADIC,
-    is_mask,
     method_of,
     paired,
     refuse_no_tensors,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.data.overflow import Fault, FaultKind, Frame
 from pytest_tfdebug.overflow.extremes import Reducer, details, hints, weight_facts
+from pytest_tfdebug.tracing.record.masks import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.record.modules import matches_any, modules_by_path
-from pytest_tfdebug.tracing.record.signatures import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.values.slicing import glue_lines
 
 if TYPE_CHECKING:

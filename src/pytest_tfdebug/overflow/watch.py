@@ -23,9 +23,9 @@ from pytest_tfdebug.overflow.judge import Pass, is_ignored
 from pytest_tfdebug.overflow.products import Products
 from pytest_tfdebug.publish.reports import calling_line
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped
+from pytest_tfdebug.tracing.record.masks import is_mask_name
 from pytest_tfdebug.tracing.record.modules import modules_by_path, root_name
 from pytest_tfdebug.tracing.record.recorder import Recorder, intercept_outermost
-from pytest_tfdebug.tracing.record.signatures import is_mask_name
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:

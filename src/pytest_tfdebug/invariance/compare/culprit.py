@@ -18,8 +18,9 @@ from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.comparison import conclude, ended
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
+from pytest_tfdebug.tracing.record.masks import WEAK, is_mask
 from pytest_tfdebug.tracing.record.modules import bare
-from pytest_tfdebug.tracing.record.signatures import input_name, is_mask
+from pytest_tfdebug.tracing.record.signatures import input_name
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
 from pytest_tfdebug.tracing.values.slicing import glue_lines
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
 
-#: An additive mask above this leaves a score of ordinary size more weight than exp(-88), the smallest float32.
-WEAK = -88.0
 #: A boolean mask of this name hides where it is True, in torch.nn.MultiheadAttention and the layers made of it.
 _TORCH_NAME = "key_padding_mask"
 

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pytest_tfdebug.errors import counted
+from pytest_tfdebug.tracing.record.masks import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.alignment import Alignment
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
 
-#: A score below this is a mask's number: transformers' oldest masks add -1e4.
-_HIDDEN = -1e3
 _SOFTMAX, _ATTENTION = "softmax", "scaled_dot_product_attention"
 
 
@@ -47,8 +46,7 @@ class _Softmaxes(TorchFunctionMode):
         if not is_table or scores.shape[-2] != length or scores.shape[0] not in (1, rows):  # type: ignore[attr-defined]
             return
         assert isinstance(scores, torch.Tensor)  # noqa: S101 - as above
-        is_hidden = ~scores if scores.dtype is torch.bool else scores < _HIDDEN
-        by_query = is_hidden.all(-1).reshape(len(scores), -1, length).any(1).cpu()
+        by_query = hidden(scores).all(-1).reshape(len(scores), -1, length).any(1).cpu()
         self.hidden = max(self.hidden, int((by_query & self.real).sum()))
 
 

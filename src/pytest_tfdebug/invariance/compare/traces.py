@@ -18,7 +18,7 @@ from pytest_tfdebug.invariance.compare.outputs import is_in_cache, lay
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import replaced, walk, walk_inputs
-from pytest_tfdebug.tracing.record.signatures import is_mask_input
+from pytest_tfdebug.tracing.record.masks import is_mask_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,8 +13,9 @@ import torch
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import Selection
-from pytest_tfdebug.tracing.record.signatures import input_name, is_mask, method_of, parameters_of
+from pytest_tfdebug.tracing.record.signatures import input_name, method_of, parameters_of
 from pytest_tfdebug.tracing.trace import Trace, recorded_forward
 from pytest_tfdebug.tracing.values.index_range import indices_checked
 from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun

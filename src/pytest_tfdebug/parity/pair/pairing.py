@@ -249,7 +249,7 @@ def pair_outputs(
 def _split_unlike(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
     """Yield pairs, those apart that stand in one place and are a mask and no mask."""
     for own, other in pairs:
-        is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_mask(own) == _is_mask(other)
+        is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_boolean(own) == _is_boolean(other)
         yield from ((own, other),) if is_one else ((own, None), (None, other))
 
 
@@ -263,7 +263,7 @@ def equal_first(
     right = []
     for own, other in (*zip(actual, expected, strict=False), *product(actual, expected)):
         is_free = id(own) in mine and id(other) in theirs
-        is_of_one_form = own.shape == other.shape and _is_mask(own) == _is_mask(other)
+        is_of_one_form = own.shape == other.shape and _is_boolean(own) == _is_boolean(other)
         if is_free and is_of_one_form and apart(own, other) <= _EQUAL:
             right.append((mine.pop(id(own)), theirs.pop(id(other))))
     return right, list(mine.values()), list(theirs.values())
@@ -287,10 +287,10 @@ def _by_value(
 def _is_of_one_form(own: TensorRecord, other: TensorRecord) -> bool:
     """Tell whether two records may be one output that differs, and not a mask and hidden states."""
     is_laid_out_alike = len(own.shape) == len(other.shape) or prod(own.shape) == prod(other.shape)
-    return is_laid_out_alike and _is_mask(own) == _is_mask(other)
+    return is_laid_out_alike and _is_boolean(own) == _is_boolean(other)
 
 
-def _is_mask(record: TensorRecord) -> bool:
+def _is_boolean(record: TensorRecord) -> bool:
     return record.dtype == "bool"
 
 

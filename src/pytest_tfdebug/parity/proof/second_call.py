@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, Replay
+from pytest_tfdebug.tracing.record.masks import has_two_numbers
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _other(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
             if (tokens or rows) and tensor.dim() and not (tensor.dim() > 1 and len(tensor) == batch and not tokens):
                 raise _UnknownFormError
             return tensor
-        if _is_mask(tensor) or _is_count(tensor):
+        if has_two_numbers(tensor) or _is_count(tensor):
             more = tensor if not tokens else torch.cat((tensor, _continued(tensor, tokens)), 1)
             return torch.cat((more, more[:1].expand(rows, *more.shape[1:]))) if rows else more
         turned = tensor.flip(1) if tensor.dim() == _BATCH_AND_TOKENS or length is not None else tensor.flip(-1)
@@ -149,11 +150,6 @@ def _other(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
     return other
 
 
-def _is_mask(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has no more than two numbers: of a mask, added or multiplied, of types of tokens."""
-    return tensor.dtype == torch.bool or bool(((tensor == tensor.min()) | (tensor == tensor.max())).all())
-
-
 def _is_count(tensor: torch.Tensor) -> bool:
     """Tell whether rows count on: positions."""
     return not tensor.is_floating_point() and tensor.shape[1] > 1 and bool((tensor.diff(dim=1) == 1).all())
@@ -161,6 +157,6 @@ def _is_count(tensor: torch.Tensor) -> bool:
 
 def _continued(tensor: torch.Tensor, tokens: int) -> torch.Tensor:
     last = tensor[:, -1:]
-    if _is_mask(tensor):
+    if has_two_numbers(tensor):
         return last.expand(-1, tokens)
     return last + torch.arange(1, tokens + 1, dtype=tensor.dtype, device=tensor.device)

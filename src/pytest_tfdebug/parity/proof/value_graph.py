@@ -207,7 +207,7 @@ def _depend_on_parameters(table: Values) -> list[bool]:
     """Return of each value whether it comes from a parameter or numbers of an input: not from constants and masks."""
     found: list[bool] = []
     for value in table.values:
-        is_number = value.origin == "input" and "float" in value.dtype and not value.print.is_mask
+        is_number = value.origin == "input" and "float" in value.dtype and not value.print.has_two_numbers
         is_source = value.origin == "parameter" or is_number
         takes_numbers = not value.operator.startswith("new_") and not value.operator.endswith("_like")
         found.append(is_source or (takes_numbers and any(found[made] for made in value.producers)))

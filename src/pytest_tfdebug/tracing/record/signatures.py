@@ -1,4 +1,4 @@
-"""What a forward takes, by its signature, and which of it is a mask; what it does not take is refused."""
+"""What a forward takes, by its signature; what it does not take is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
-from pytest_tfdebug.module_path import last_part
 from pytest_tfdebug.tracing.record.modules import bare
 
 if TYPE_CHECKING:
@@ -223,10 +222,6 @@ def _is_of_numbers(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-#: A name that ends in mask: ``bert_for_masked_lm`` and ``mask_features`` are no masks.
-_MASK = re.compile(r"(attention|attn|padding|causal)_?mask(?![a-z])|(masks?|masking)(?![a-z_]|\d[a-z])", re.IGNORECASE)
-#: A name that ends in a bias that is added to attention scores.
-_BIAS = re.compile(r"(alibi|(position|attn|attention|relative)\w*bias(es)?)(?![a-z_]|\d[a-z])", re.IGNORECASE)
 _POSITION = re.compile(r"\[(\d+)\]")
 
 
@@ -255,22 +250,3 @@ def inputs_by_name(calls: Iterable[Call]) -> dict[int, dict[str, TensorRecord]]:
 def named_leaves(leaves: Mapping[int, Iterable[str]], parameters: Mapping[int, tuple[str, ...]]) -> dict[int, set[str]]:
     """Return the names of the parameters that leaf paths of inputs belong to, by a call's ``index``."""
     return {at: {_bare_name(leaf, parameters[at]) for leaf in some} for at, some in leaves.items()}
-
-
-@lru_cache(maxsize=16384)
-def is_mask(name: str) -> bool:
-    """Tell whether a name is one of a mask over positions; a head mask is none."""
-    return _MASK.search(name) is not None and "head" not in name
-
-
-@lru_cache(maxsize=16384)
-def is_mask_input(leaf: str, parameters: tuple[str, ...]) -> bool:
-    """Tell whether an input is named as a mask or an attention bias; see :func:`input_name`."""
-    name = input_name(leaf, parameters)
-    return _MASK.search(name) is not None or _BIAS.search(name) is not None
-
-
-@lru_cache(maxsize=16384)
-def is_mask_name(name: str) -> bool:
-    """Tell whether the last part of a module path, a class or a parameter is named as a mask or an attention bias."""
-    return is_mask_input(last_part(name), ())

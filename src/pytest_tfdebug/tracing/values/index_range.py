@@ -96,24 +96,24 @@ def _of_each_axis(given: dict[str, Any]) -> Iterator[str]:
     """``index(self, indices)``, ``index_put``: one index for each axis; a mask stands for as many as it has."""
     tensor, indices, axis = given["self"], given["indices"], 0
     for index in indices:
-        sizes = tensor.shape[axis : axis + (index.dim() if _is_mask(index) else 1)]
-        axis += max(1, len(sizes)) if _is_mask(index) else 1
+        sizes = tensor.shape[axis : axis + (index.dim() if _is_boolean(index) else 1)]
+        axis += max(1, len(sizes)) if _is_boolean(index) else 1
         if axis > tensor.dim():
             yield f"an index of axis {axis - 1} of {tensor.dim()}"
             return
-        if _is_mask(index) and index.shape != sizes:
+        if _is_boolean(index) and index.shape != sizes:
             yield f"a mask {tuple(index.shape)} of axes {tuple(sizes)}"
-        elif index is not None and not _is_mask(index):
+        elif index is not None and not _is_boolean(index):
             yield from _outside(index, -sizes[0], sizes[0])
     try:
         torch.broadcast_shapes(  # type: ignore[no-untyped-call]
-            *(index.shape for index in indices if index is not None and not _is_mask(index))
+            *(index.shape for index in indices if index is not None and not _is_boolean(index))
         )
     except RuntimeError as error:
         yield str(error)
 
 
-def _is_mask(index: object) -> bool:
+def _is_boolean(index: object) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
