@@ -11,6 +11,7 @@ from pytest_tfdebug.parity.calls.noise import at_the_clearest_step
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.calls import Verdict, judge_calls
 from pytest_tfdebug.parity.find.finders import View, find
+from pytest_tfdebug.parity.find.text import with_lines_of_both
 from pytest_tfdebug.parity.settle import FINAL
 from pytest_tfdebug.parity.tensors.coverage import (
     has_output,
@@ -113,7 +114,7 @@ def decide(
     culprit's lines it is.
     """
     verdict, compared, fails = judged.verdict, judged.compared, judged.fails
-    look = look if judged.asks else None
+    look = with_lines_of_both(look) if judged.asks and look is not None else None
     is_found = renamed is not None and is_named(renamed)
     inner = Verdict() if renamed is None else judge_calls(renamed if is_found else at_the_clearest_step(renamed))
     if renamed is not None and is_found and inner.claim is not None and not _is_given_pieces(inner.claim, look):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 #: Yields fields as they are, and shows how far that is: the fields, and whose they are.
-Shown = Callable[[Sequence["Field"], str], Iterable["Field"]]
+Progress = Callable[[Sequence["Field"], str], Iterable["Field"]]
 Build = Callable[[Any], Any]
 Load = Callable[[Any, torch.nn.Module], object]
 
@@ -197,6 +197,7 @@ def sweep(
     known: Mapping[str, str] | None = None,
     load: Load | None = None,
     forward: Forward = called,
+    progress: Progress | None = None,
 ) -> SweepReport:
     """Move each field of a configuration, and see what the reference does, and whether a port does the same.
 
@@ -211,6 +212,8 @@ def sweep(
         known: Field -> why the port does not follow it. One that agrees by now fails.
         load: Gives the port the reference's weights: ``load(port, reference)``.
         forward: Calls the port: ``forward(port, inputs)``.
+        progress: Yields the fields that it is given, and shows how far that is: ``progress(fields, "phi3")``. None for
+            a bar on standard error.
 
     Returns:
         The report: false if the port ignores a field, or differs at another value of it.
@@ -222,21 +225,6 @@ def sweep(
     Example:
         >>> assert pytest_tfdebug.sweep(LlamaForCausalLM, LlamaConfig(...), build=lambda config: MyLlama(config))
     """
-    return swept(reference, config, _on_stderr, build=build, inputs=inputs, known=known, load=load, forward=forward)
-
-
-def swept(
-    reference: type,
-    config: Any,  # noqa: ANN401 - a configuration of transformers
-    shown: Shown,
-    *,
-    build: Build | None = None,
-    inputs: Inputs | None = None,
-    known: Mapping[str, str] | None = None,
-    load: Load | None = None,
-    forward: Forward = called,
-) -> SweepReport:
-    """Sweep a configuration as :func:`sweep`, and show how far it is."""
     if isinstance(reference, torch.nn.Module):
         kind = type(reference).__name__
         raise TFDebugError(
@@ -244,6 +232,7 @@ def swept(
         )
     if build is None and (load is not None or forward is not called or known):
         raise TFDebugError("load=, forward= and known= are for a port: give build=lambda config: ...")
+    shown = progress or _on_stderr
     with quiet():
         _refuse_large(reference, config)
         search = FieldSearch(Reference(reference, config, inputs))

@@ -17,7 +17,7 @@ from pytest_tfdebug.loading.audit import audit
 from pytest_tfdebug.options import NOTE
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.sweeping.api import swept
+from pytest_tfdebug.sweeping.api import sweep
 from pytest_tfdebug.sweeping.variants import FieldSearch, Reference, answer, apart, is_small, quiet
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import positional_parameters
@@ -52,7 +52,7 @@ class Goldens(GoldenChecks):
         """
         __tracebackhide__ = True
         progress = Progress(self._item.config, f"sweeping {self._item.nodeid}")
-        report = swept(reference, config, partial(_paced, progress), **arguments)
+        report = sweep(reference, config, progress=partial(_paced, progress), **arguments)
         text = report.check_text()
         record = CheckRecord(
             self._item.nodeid,

@@ -23,7 +23,7 @@ from pytest_tfdebug.parity.calls.call_notes import told_adapters
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.returned import where_returned
-from pytest_tfdebug.parity.find.text import is_of_both, one_statement
+from pytest_tfdebug.parity.find.text import one_statement
 from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_of_uncompared, uncompared
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ def found_calls(view: View) -> Iterator[Claim]:
 
 def proofs(view: View) -> Iterator[Claim]:
     """Claim the lines of which a change was tried after which every output agrees."""
-    for claim in view.look.proofs if view.look is not None else ():
-        yield replace(claim, is_of_both=view.look is not None and is_of_both(claim, view.look))
+    yield from view.look.proofs if view.look is not None else ()
 
 
 FINDERS: tuple[Finder, ...] = (calls, weights, statements, values, found_calls, proofs)

@@ -167,7 +167,12 @@ def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> boo
 _NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
 
 
-def is_of_both(claim: Claim, look: Explained) -> bool:
+def with_lines_of_both(look: Explained) -> Explained:
+    """Return what values say, and of each proof whether the reference ran its lines too."""
+    return replace(look, proofs=tuple(replace(each, is_of_both=_is_of_both(each, look)) for each in look.proofs))
+
+
+def _is_of_both(claim: Claim, look: Explained) -> bool:
     """Tell whether the reference ran the lines of a claim too, in the same words, and holds the same that they read.
 
     Then nothing is wrong in them but what they are given.
@@ -240,7 +245,7 @@ class _StatementSearch:
         differences = differences or self._differences_elsewhere()
         suspects = [each for each in differences if not self._is_right(each)]
         # of several lines that mend the port, the one that is not the reference's
-        in_port = [each for each in self._look.in_port if not is_of_both(each, self._look)]
+        in_port = [each for each in self._look.in_port if not each.is_of_both]
         proved = (each for each in in_port if any(_meet(each.source, other.own) for other in suspects))
         seen = next(proved, self._seen)
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
