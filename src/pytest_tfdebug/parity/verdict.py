@@ -11,7 +11,7 @@ from pytest_tfdebug.parity.calls.noise import at_the_clearest_step
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.calls import Verdict, judge_calls
 from pytest_tfdebug.parity.find.finders import View, find
-from pytest_tfdebug.parity.find.text import with_lines_of_both
+from pytest_tfdebug.parity.find.lines_of_both import with_lines_of_both
 from pytest_tfdebug.parity.settle import FINAL
 from pytest_tfdebug.parity.tensors.coverage import (
     has_output,

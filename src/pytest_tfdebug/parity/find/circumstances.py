@@ -16,7 +16,7 @@ from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import holder, holders, last_part
 from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
-from pytest_tfdebug.parity.find.text import texts_of
+from pytest_tfdebug.parity.find.module_texts import texts_of
 from pytest_tfdebug.records import FAILING, SourceRange
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, modules_of, uncompiled
 from pytest_tfdebug.tracing.record.signatures import input_name, inputs_by_name, named_leaves, parameters_by_path

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from pytest_tfdebug.parity.calls.call_notes import told_adapters
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.claims import Evidence
+from pytest_tfdebug.parity.find.one_statement import one_statement
 from pytest_tfdebug.parity.find.returned import where_returned
-from pytest_tfdebug.parity.find.text import one_statement
 from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_of_uncompared, uncompared
 
 if TYPE_CHECKING:

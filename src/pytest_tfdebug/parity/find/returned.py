@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.find.text import texts_of
+from pytest_tfdebug.parity.find.module_texts import texts_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.find.text import ModuleTexts
+    from pytest_tfdebug.parity.find.module_texts import ModuleTexts
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.text.text_differences import TextDifference
     from pytest_tfdebug.values import Values
