@@ -14,11 +14,12 @@ from unittest.mock import patch
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.steps.lines import watched
 from pytest_tfdebug.steps.remedies import Remedies, hook_lines
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
 from pytest_tfdebug.steps.table import Backward
 from pytest_tfdebug.steps.training import Training
-from pytest_tfdebug.steps.watch import BackwardWatch, watched
+from pytest_tfdebug.steps.watch import BackwardWatch
 from pytest_tfdebug.steps.watch_steps import StepsWatch
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import kept, preserved
