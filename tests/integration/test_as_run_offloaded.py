@@ -55,7 +55,7 @@ def test_offloaded_model_is_held_to_the_golden_of_the_whole_one(run):
     run(Model()).assert_outcomes(passed=1)
 
 
-def test_bug_in_an_offloaded_model_is_named_and_its_weights_are_the_recorded_ones(run):
+def test_bug_in_an_offloaded_model_is_named_with_its_recorded_weights(run):
     wrong = Model()
     wrong.act = nn.GELU()
 

@@ -78,7 +78,7 @@ class Repository:
         return status, capsys.readouterr().out.splitlines()
 
 
-def test_fault_a_rename_and_a_commit_that_does_not_import_are_told_apart(
+def test_fault_rename_and_a_commit_that_cannot_be_imported_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository = Repository(tmp_path / "repo")

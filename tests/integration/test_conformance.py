@@ -276,7 +276,7 @@ class RoundsAndTakesNoChunks(RoundsWithItsLength):
         return output
 
 
-def test_rounding_of_a_step_is_no_fault_of_the_cache_and_hides_none():
+def test_rounding_of_a_step_is_no_cache_fault_and_hides_none():
     finding = found(RoundsWithItsLength, "cache")
 
     assert not finding.failure

@@ -178,7 +178,7 @@ def test_backward_that_averages_over_its_batch_is_found_at_its_module():
     assert (finding.culprit.source.file, finding.culprit.source.first) == (__file__, lines)
 
 
-def test_gradient_that_is_scaled_between_calls_is_found_at_the_module_of_the_lines():
+def test_gradient_scaled_between_calls_is_found_at_the_module_of_the_lines():
     finding = found(HasScaledAttention)
 
     assert finding.culprit.path == "model.layers.0.self_attn"

@@ -67,7 +67,7 @@ def test_table_of_distances_is_not_taken_for_shifted_positions():
     assert "position ids" not in str(caught.value)
 
 
-def test_parameter_that_acts_by_a_choice_and_shows_in_the_cache_needs_no_gradient():
+def test_parameter_of_a_choice_that_shows_in_the_cache_needs_no_gradient():
     model, config_class = classes("DeepseekV32ForCausalLM", "DeepseekV32Config")
 
     finding = found(model, "gradients", config_class(**DEEPSEEK), {"input_ids": IDS})
@@ -76,7 +76,7 @@ def test_parameter_that_acts_by_a_choice_and_shows_in_the_cache_needs_no_gradien
     assert "indexer.wk.weight" in finding.note
 
 
-def test_mask_of_truth_values_is_not_blamed_for_what_attention_makes_of_it():
+def test_boolean_mask_is_not_blamed_for_what_attention_makes_of_it():
     encoder, config_class = classes("NemotronAsrStreamingEncoder", "NemotronAsrStreamingEncoderConfig")
     config = config_class(**ENCODER)
 
@@ -150,7 +150,7 @@ def test_blocks_of_keys_are_no_convolution_over_pads():
     assert "or strides begin at the first pad: pads before the tokens matter, whatever they hold" in finding.diagnosis
 
 
-def test_keys_made_of_several_tokens_are_not_hidden_by_the_mask_that_attention_is_given():
+def test_keys_made_of_several_tokens_are_not_hidden_by_the_attention_mask():
     model, config_class = classes("DeepseekV4Model", "DeepseekV4Config")
     config = config_class(
         vocab_size=64,

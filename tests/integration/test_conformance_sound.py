@@ -217,7 +217,7 @@ def test_output_of_an_encoder_has_its_name():
     assert (finding.failure, finding.absent) == ("", "")
 
 
-def test_images_are_given_in_each_step_to_a_model_that_looks_at_them_there():
+def test_images_are_given_in_each_step_to_a_model_that_reads_them():
     finding = found(LooksAtTheImageInEachStep, "cache", input_ids=IDS, pixel_values=IMAGE)
 
     assert (finding.failure, finding.absent) == ("", "")
@@ -296,7 +296,7 @@ def test_error_while_no_module_runs_is_not_a_refusal_of_the_model(promise, monke
         found(LlamaForCausalLM, promise)
 
 
-def test_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_pad():
+def test_loss_of_a_generating_model_predicts_no_first_token_from_a_pad():
     class LlamaForConditionalGeneration(LlamaForCausalLM):
         pass
 
@@ -340,7 +340,7 @@ class LeaksUpToALength(LlamaForCausalLM):
         return output
 
 
-def test_positions_that_a_model_refuses_to_run_with_do_not_count_as_right():
+def test_positions_that_a_model_refuses_do_not_count_as_right():
     report = found(LeaksUpToALength, "padding").failure
 
     assert "is not invariant to padding: input_ids padded by 1 on the right" in report

@@ -107,7 +107,7 @@ def test_port(tf_golden):
 """
 
 
-def test_references_text_is_that_of_the_golden_and_not_of_what_is_installed(pytester):
+def test_references_text_is_the_goldens_and_not_what_is_installed(pytester):
     pytester.syspathinsert()
     pytester.makepyfile(here=REFERENCE.format(gate="torch.tanh(wide)"), test_it=PORT)
     pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(failed=1)
@@ -159,7 +159,7 @@ def test_port(tf_golden):
 """
 
 
-def test_reference_at_hand_is_run_once_more_to_prove_what_a_port_leaves_out(pytester):
+def test_reference_at_hand_runs_again_to_prove_what_a_port_omits(pytester):
     pytester.makeini("[pytest]\ntf_explain_seconds = 60")
     pytester.makepyfile(test_it=SKIPS.format(is_other=False))
     pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)

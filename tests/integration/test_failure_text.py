@@ -245,7 +245,7 @@ def test_failure_that_nothing_explains_is_as_pytest_shows_it(run):
     ]
 
 
-def test_check_that_is_called_in_the_test_is_shown_by_its_answer_too(pytester):
+def test_check_called_in_the_test_is_shown_by_its_answer_too(pytester):
     pytester.makepyfile(
         test_it="""
         import torch

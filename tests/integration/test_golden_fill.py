@@ -79,7 +79,7 @@ def test_fault_beside_renamed_parameters_still_fails(pytester: pytest.Pytester) 
     result.stdout.no_fnmatch_line("*has other weights*")
 
 
-def test_parameter_that_nothing_in_the_golden_stands_for_is_told_with_what_to_do(pytester: pytest.Pytester) -> None:
+def test_parameter_unknown_to_the_golden_is_told_with_what_to_do(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=written("Old"))
     pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=1)
     pytester.makepyfile(

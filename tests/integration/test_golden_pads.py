@@ -35,7 +35,7 @@ def run(pytester):
 
 
 @pytest.mark.parametrize("more", ["", ", positions=MASK"])
-def test_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(run, more):
+def test_line_of_a_difference_at_real_tokens_is_named_despite_the_pads(run, more):
     result = run(BUG, more=more)
 
     result.assert_outcomes(failed=1)
@@ -49,7 +49,7 @@ def test_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(r
     result.stdout.no_fnmatch_line("*torch.where(keep*")
 
 
-def test_of_rows_that_are_all_padded_the_common_real_positions_are_looked_at(run):
+def test_rows_that_are_all_padded_are_compared_at_common_real_positions(run):
     result = run(BUG, ("MASK[0, :4] = 0", "MASK[:, :4] = 0"))
 
     result.stdout.fnmatch_lines(

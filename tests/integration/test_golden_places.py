@@ -100,7 +100,7 @@ def test_variant_that_is_no_file_name_is_refused(run, variant):
 # --- names in another case ---------------------------------------------------------------------------------------------
 
 
-def test_tests_whose_names_differ_in_case_alone_are_told_that_they_share_a_golden(run):
+def test_names_that_differ_in_case_alone_are_said_to_share_a_golden(run):
     source = (
         "@pytest.mark.parametrize('it', ['a', 'A'])\n"
         "def test_it(tf_golden, it):\n    tf_golden.check(build(), ONES if it == 'a' else -ONES)\n"
@@ -246,7 +246,7 @@ def test_url_without_its_library_is_an_error_of_the_test(run):
     result.stdout.no_fnmatch_line("*contextlib.py*")
 
 
-def test_what_to_type_for_a_missing_golden_has_the_place_that_was_typed(run):
+def test_command_for_a_missing_golden_has_the_place_that_was_typed(run):
     result = run(CHECK, "--tf-golden-dir=memory://none", "--tf-golden-variant=mine")
 
     result.stdout.fnmatch_lines(

@@ -112,7 +112,7 @@ def test_what_is_new_deleted_or_damaged_is_told(pytester, run, capsys):
 
 
 @pytest.mark.usefixtures("committed")
-def test_any_revision_can_be_compared_with_and_one_that_is_none_is_said_to_be(run, capsys):
+def test_any_revision_can_be_compared_with_and_no_revision_is_said_so(run, capsys):
     run("--tf-golden=update", SCALE="2")
     git("commit", "-a", "-m", "other goldens")
 

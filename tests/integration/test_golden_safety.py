@@ -9,7 +9,7 @@ from safety.goldens import play_kills, play_many, play_two_updates
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no fork, and no kill, on Windows")
 
 
-def test_killed_writer_leaves_the_old_golden_or_the_new_one_and_nothing_else(tmp_path):
+def test_killed_writer_leaves_the_old_golden_or_the_new_alone(tmp_path):
     assert play_kills(tmp_path, 25) == []
 
 

@@ -197,7 +197,7 @@ def test_it():
 """
 
 
-def test_calls_of_libraries_that_lead_to_the_error_of_a_model_are_one_line(run):
+def test_library_calls_that_lead_to_a_models_error_are_one_line(run):
     result = run(LLAMA)
 
     result.stdout.fnmatch_lines(

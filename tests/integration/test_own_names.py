@@ -119,7 +119,7 @@ def test_missing_residual_is_the_line_of_the_reference(place):
 
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
-def test_missing_residual_is_placed_in_the_block_that_leaves_it_out_or_its_caller(place):
+def test_missing_residual_is_placed_in_the_block_that_omits_it_or_above(place):
     assert without_names("residual", place).culprit.path in {culprit_of("residual", place), "Llama"}
 
 
@@ -175,7 +175,7 @@ def test_report_begins_with_the_lines_of_both_sides():
     assert len(lines) < 40
 
 
-def test_port_that_shares_no_names_passes_with_what_was_compared_and_nothing_about_names():
+def test_port_that_shares_no_names_passes_and_says_what_was_compared():
     lines = str(report_of(llama()[0])).splitlines()
 
     assert lines[:3] == [

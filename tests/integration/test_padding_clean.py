@@ -187,7 +187,7 @@ def test_model_without_mask_is_padded_on_the_right():
     assert not outcome.failure
 
 
-def test_rows_of_a_batch_with_several_choices_are_padded_on_their_last_axis():
+def test_rows_with_several_choices_are_padded_on_their_last_axis():
     outcome = check(*padding_models.build("bert-choices"))
 
     assert outcome.repeats == 4

@@ -485,7 +485,7 @@ def test_nan_at_pad_positions_alone_is_a_failure():
 
 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")  # Funnel of transformers 4 on torch 2.13
-def test_what_follows_from_the_padded_length_is_told_from_a_mask_that_is_ignored():
+def test_effect_of_the_padded_length_is_told_from_an_ignored_mask():
     torch.manual_seed(0)
     model = FunnelModel(
         FunnelConfig(vocab_size=60, block_sizes=[1, 1], d_model=32, n_head=2, d_head=16, d_inner=48)

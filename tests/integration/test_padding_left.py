@@ -215,7 +215,7 @@ def test_with():
 """
 
 
-def test_left_padded_rows_of_a_test_without_position_ids_fail_at_its_call(pytester):
+def test_left_padded_rows_without_position_ids_fail_at_the_tests_call(pytester):
     pytester.makepyfile(test_it=CALLERS)
 
     result = pytester.runpytest("-W", "ignore")

@@ -100,7 +100,7 @@ def test_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told):
     assert told.rstrip(".") in str(caught.value).splitlines()[0]
 
 
-def test_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it():
+def test_dropped_mask_is_told_where_positions_shift_with_it():
     given = {"input_ids": IDS[:1], "attention_mask": torch.ones(1, 6, dtype=torch.long)}
 
     with pytest.raises(InvarianceError) as caught:

@@ -56,7 +56,7 @@ def test_decoder_that_says_nothing_of_itself_is_padded_on_the_left():
     assert outcome_of(Attending()).repeats == 10, "four lengths and a ragged batch on each side"
 
 
-def test_model_that_looks_ahead_is_padded_on_the_right_and_nothing_is_said():
+def test_model_that_looks_ahead_is_padded_right_without_a_word():
     outcome = outcome_of(Attending(looks_ahead=True))
 
     assert (outcome.repeats, outcome.notes) == (5, [])
@@ -91,7 +91,7 @@ def test_what_is_left_out_of_a_model_that_may_decode_is_said(model, names, why):
     assert outcome.notes[0].startswith(f"{type(model).__name__}: input_ids was padded on the right only: {why}")
 
 
-def test_lengths_that_the_model_refuses_are_said_and_the_shorter_ones_checked_on_both_sides():
+def test_lengths_that_the_model_refuses_are_said_and_shorter_ones_checked():
     model = Attending(positions=14, ignores_mask=True)
 
     outcome = outcome_of(Attending(positions=14), side="right")

@@ -70,7 +70,7 @@ def run(pytester, monkeypatch):
     works='`root="model.layers.1"`',
     limits="Give the part its own inputs.",
 )
-def test_part_of_a_model_is_held_to_its_module_and_its_bug_is_named(run):
+def test_bug_is_named_in_a_part_that_is_held_to_its_module(run):
     run("--tf-golden=update").assert_outcomes(passed=1)
 
     right, wrong = run(), run(WRONG="1")

@@ -146,7 +146,7 @@ def test_input_of_the_reference_alone_is_blamed_before_any_code(run, pytester):
 
 
 @pytest.mark.parametrize("mode", ["check", "update"])
-def test_inputs_that_the_port_cannot_take_are_an_error_that_says_what_to_type(run, mode):
+def test_inputs_that_the_port_cannot_take_say_what_to_type(run, mode):
     call = "Port(reference), reference=reference, input_ids=ids, attention_mask=torch.ones(2, 5)"
 
     result = run(call, f"--tf-golden={mode}")

@@ -100,7 +100,7 @@ class Clock:
         return time.monotonic() + (10_000 if self._file.exists() else 0)
 
 
-def test_rank_that_hangs_ends_the_test_with_its_traceback_and_leaves_no_process(run, pytester, monkeypatch):
+def test_hanging_rank_ends_the_test_with_its_traceback_and_no_process_left(run, pytester, monkeypatch):
     source = f"""{SUM}
 import os, subprocess, sys, threading, time
 from pathlib import Path

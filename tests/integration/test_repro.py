@@ -233,7 +233,7 @@ def test_repro_that_is_interrupted_leaves_the_earlier_one(pytester, monkeypatch)
     assert (folder / "repro.py").read_text() == earlier
 
 
-def test_what_stands_in_the_place_of_a_repro_is_replaced_and_not_followed(pytester):
+def test_whatever_stands_in_the_place_of_a_repro_is_replaced_not_followed(pytester):
     pytester.makepyfile(test_it=INFINITE.format(names=["link", "pipe", "file", "folder"]))
     pytester.mkdir("precious").joinpath("kept").touch()
     options = ("--tf-repro=there", "-p", "no:cacheprovider")

@@ -14,7 +14,7 @@ def no_settings(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_offline_is_set_before_a_conftest_is_imported_and_access_fails_at_once(pytester, monkeypatch, tmp_path):
+def test_offline_is_set_before_a_conftest_and_access_fails_at_once(pytester, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     pytester.makeconftest(
         """

@@ -273,7 +273,7 @@ def test_one_number_for_each_token_of_a_batch_is_compared():
     assert (error.culprit.path, error.culprit.class_name) == ("gates", "Gates")
 
 
-def test_rows_that_end_where_no_pad_token_stands_are_placed_at_the_head():
+def test_rows_that_end_without_a_pad_token_are_placed_at_the_head():
     """The mixture of experts sorts its tokens, in another order for a row alone: that is no difference."""
     model, inputs = padding_models.build("mixtral-classifier")
     ids = inputs["input_ids"].clamp(min=3)
@@ -283,7 +283,7 @@ def test_rows_that_end_where_no_pad_token_stands_are_placed_at_the_head():
     assert error.culprit.path == "MixtralForSequenceClassification"
 
 
-def test_left_pads_of_a_test_are_told_where_the_forward_takes_no_position_ids():
+def test_left_pads_are_told_where_the_forward_takes_no_position_ids():
     model, inputs = padding_models.build("bart-decoder")
     inputs = {name: value.flip(1) for name, value in inputs.items()}
 
@@ -418,7 +418,7 @@ def test_attention_that_raises_fails_at_its_line():
     assert lines_of(error.culprit).strip() == 'raise ValueError("not this one")'
 
 
-def test_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkeypatch):
+def test_model_with_a_part_without_attention_is_loaded_all_the_same(monkeypatch):
     """transformers refuses an attention implementation for a convolutional backbone."""
     model, inputs = padding_models.build("bert")
     load = type(model).from_pretrained.__func__

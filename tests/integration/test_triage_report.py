@@ -94,7 +94,7 @@ def test_failed_tests_of_every_kind_get_the_section(pytester):
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_what_triage_explains_is_in_the_terminal_on_the_page_and_in_the_file(pytester, workers):
+def test_triage_is_in_the_terminal_on_the_page_and_in_the_file(pytester, workers):
     pytester.makepyfile(test_broken=BROKEN, test_uncollected="from transformers import AdamW\n")
 
     flags = ["--tf-html=page", "--tf-json=checks.json", "--continue-on-collection-errors", "-n", workers]

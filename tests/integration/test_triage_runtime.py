@@ -17,7 +17,7 @@ def classifier(bert):
     return BertForSequenceClassification.from_pretrained(bert)
 
 
-def test_id_out_of_range_gives_the_range_under_the_name_that_the_test_gave(triage_of, model):
+def test_id_out_of_range_gives_the_range_under_the_tests_name(triage_of, model):
     prompt = torch.tensor([[1, 99, 2], [3, 4, 40]])
 
     finding = triage_of(lambda: model(prompt))

@@ -100,7 +100,7 @@ def test_passing_test_is_not_bothered(run):
     result.assertoutcome(passed=1)
 
 
-def test_load_report_of_a_shared_fixture_is_told_to_every_test_that_uses_it(run):
+def test_load_report_of_a_shared_fixture_is_told_to_every_user(run):
     found = bodies(
         run(
             """

@@ -80,7 +80,7 @@ def test_marked_tests_are_always_watched(pytester):
     result.stdout.fnmatch_lines(["*TFDebugMaskWarning: test_it.py:13: BertModel was called with attention_masks=*"])
 
 
-def test_pad_token_that_is_also_the_end_token_is_no_sign_of_padding(pytester):
+def test_pad_token_that_ends_sequences_too_is_no_sign_of_padding(pytester):
     call = "MODEL.config.eos_token_id = 0; MODEL(IDS)"
 
     run(pytester, call, "--tf-watch-masks").assert_outcomes(passed=2, warnings=0)

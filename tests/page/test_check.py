@@ -47,7 +47,7 @@ def test_both_sources_are_shown_with_their_lines_marked(check_page, checks):
     assert "modeling_llama.py" in page.locator("#source figure").nth(1).inner_text()
 
 
-def test_code_that_is_wider_than_its_box_wraps_and_every_character_of_it_is_seen(check_page):
+def test_code_wider_than_its_box_wraps_and_every_character_is_seen(check_page):
     page = check_page("test_scale_of_attention", viewport={"width": 360, "height": 700})
 
     boxes = page.evaluate(

@@ -34,7 +34,7 @@ def test_both_of_two_bugs_are_named_by_line(name, one, other, monkeypatch):
     assert found.agrees
 
 
-def test_bug_of_one_layer_is_not_in_others_beside_one_of_the_whole():
+def test_bug_of_one_layer_stays_out_of_others_beside_a_whole_one():
     bugs = bugs_of("rope-llama", "rotary base", "scale missing")
     case, files = infected(PORTS["rope-llama"], bugs)
 

@@ -60,7 +60,7 @@ def test_report_that_is_gone_is_made_again(repo, run, tmp_path):
     assert "Parsing" not in run(root)
 
 
-def test_edited_file_that_can_no_longer_be_read_and_one_that_can_again(repo, run):
+def test_edited_file_may_become_unreadable_and_readable_again(repo, run):
     root = repo(a=CLASS.format("A", SKIP), b=CLASS.format("B", "pass"))
     run(root)
     text = file_of(root, "a").read_text()

@@ -232,7 +232,7 @@ def test_body_that_may_test_something_is_not_empty(small, ratchet, body):
     assert ratchet()[0] == 0
 
 
-def test_many_new_skips_take_ten_lines_and_say_how_many_models_share_them(repo, tmp_path, monkeypatch, capsys):
+def test_many_new_skips_take_ten_lines_with_how_many_models_share_them(repo, tmp_path, monkeypatch, capsys):
     from pytest_tfdebug.scan.cli import main
 
     monkeypatch.chdir(tmp_path)

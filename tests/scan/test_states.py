@@ -577,7 +577,7 @@ def test_nested_tests_directory(repo):
     assert scan(root)["test_config"].models_skipped == ["m"]
 
 
-def test_base_that_is_not_found_is_reported_and_a_well_known_one_is_not(repo):
+def test_unknown_base_is_reported_and_a_well_known_one_is_not(repo):
     root = repo(
         m="from elsewhere import Strange\nfrom transformers.testing_utils import TestCasePlus\nclass MTest(ModelTesterMixin, Strange, TestCasePlus): pass\n"
     )
@@ -610,7 +610,7 @@ def test_attribute_that_a_method_sets_on_the_class_decides_nothing(repo):
     assert state_of(root, "test_attentions") == (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")
 
 
-def test_set_up_of_a_class_that_is_no_test_case_is_not_called(repo):
+def test_set_up_of_a_class_that_is_no_testcase_is_not_called(repo):
     setup = "    def setUp(self):\n        self.skipTest('why')\n"
     root = repo(
         m=f"class TestM(ModelTesterMixin):\n{setup}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{setup}"

@@ -192,14 +192,14 @@ class Tiny(nn.Module):
         return self.up(x) * 1e-9
 
 
-def test_input_of_another_form_is_evidence_where_the_output_is_of_another_form_too():
+def test_input_of_another_form_is_evidence_where_the_output_is_too():
     report = compare(trace(Positions(), X), trace(Positions(shape=4), X), internal="fail")
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Positions")
     assert "Shapes differ: (4,), expected (1, 4)" in str(report)
 
 
-def test_call_within_tolerance_around_one_that_is_not_shows_no_input_to_be_harmless():
+def test_call_within_tolerance_around_a_wrong_one_clears_no_input():
     report = compare(trace(Positions(), X), trace(Positions(bias=1.0), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Positions")

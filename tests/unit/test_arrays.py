@@ -255,7 +255,7 @@ def test_mask_of_another_kind_is_not_taken_for_what_differs(request, computed, w
     assert any(numpy_llama.BUGS[bug][2] in text for text in texts(report, "statement"))
 
 
-def test_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, computed):
+def test_wrong_mask_is_in_the_interval_of_what_it_goes_into(eager, computed):
     report = compare(eager, computed(numpy_llama.with_bug("mask")))
 
     assert report.first.label == "layer0.probs"
@@ -263,7 +263,7 @@ def test_mask_that_is_wrong_is_in_the_interval_of_what_it_goes_into(eager, compu
 
 
 @pytest.mark.parametrize("number", [0.0, np.nan])
-def test_output_of_one_number_is_no_pass_though_the_right_one_was_there_before(reference, computed, number):
+def test_output_of_one_number_is_no_pass_after_the_right_one(reference, computed, number):
     arrays = {**computed(), "returned": computed()["logits"] * np.float32(number)}
 
     report = compare(trace(reference, input_ids=IDS, use_cache=False), arrays)

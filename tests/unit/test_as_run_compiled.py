@@ -156,7 +156,7 @@ def test_model_compiled_in_place_is_left_so():
     works="A note names the modules that it hides.",
     limits="`fullgraph=True` around a whole watched model is refused.",
 )
-def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen():
+def test_modules_inside_compiled_code_of_their_caller_are_said_to_be_unseen():
     function = torch.compile(lambda inner, value: inner(value) + 1, backend="eager", fullgraph=True)
 
     recorded = trace(Outer(function), torch.ones(2, 4))
@@ -169,7 +169,7 @@ def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen
 
 @pytest.mark.as_run("compiled function", limits="If the check compiles it, the model runs twice.")
 @pytest.mark.parametrize("added", [1, 2])
-def test_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
+def test_golden_holds_a_compiled_function_by_what_can_be_seen(tmp_path, added):
     model, x = Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)
     save(tmp_path / "golden.safetensors", trace(model, x), model, "test")
     port = Outer(torch.compile(lambda inner, value: inner(value) + added, backend="eager", fullgraph=True))

@@ -35,7 +35,7 @@ def under_autocast(model, **inputs):
     [lambda: trace(gpt2().bfloat16(), input_ids=IDS), lambda: under_autocast(gpt2(), input_ids=IDS)],
     ids=["converted", "autocast"],
 )
-def test_model_in_half_precision_is_said_to_be_and_no_embedding_is_blamed(made):
+def test_model_in_half_precision_is_told_and_no_embedding_is_blamed(made):
     report = compare(trace(gpt2(), input_ids=IDS), made())
 
     assert report.culprit.kind == "dtype"

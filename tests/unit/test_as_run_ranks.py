@@ -46,7 +46,7 @@ def found_on_ranks(expected, held):
     seed=st.integers(0, 99),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64]),
 )
-def test_part_is_compared_in_its_place_and_a_wrong_one_names_its_rank(*, axis, count, rank, is_digest, seed, dtype):
+def test_part_is_compared_in_place_and_a_wrong_one_names_its_rank(*, axis, count, rank, is_digest, seed, dtype):
     shape = [3, 5, 4]
     shape[axis] *= count
     whole = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 8).to(dtype)
@@ -61,7 +61,7 @@ def test_part_is_compared_in_its_place_and_a_wrong_one_names_its_rank(*, axis, c
 
 
 @pytest.mark.parametrize("is_digest", [False, True])
-def test_one_element_that_no_digest_keeps_is_seen_in_the_sums_of_all_ranks(is_digest):
+def test_element_that_no_digest_keeps_shows_in_the_sums_of_all_ranks(is_digest):
     whole = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     kept = set(digest_of(torch.arange(64.0 * 64).view(64, 64), 16).elements.long().tolist())
     place = next(place for place in range(64 * 64) if place not in kept)
@@ -121,7 +121,7 @@ def test_what_was_recorded_rank_by_rank_holds_one_process_and_ranks(is_digest):
     assert (swapped.problem, swapped.ranks) == ("values", (0, 1))
 
 
-def test_place_is_told_by_a_shape_with_one_axis_that_the_ranks_divide():
+def test_place_follows_from_the_one_axis_that_the_ranks_divide():
     group = Group(1, 2)
 
     assert part_by_shape((2, 4), (2, 8), group) == Part((2, 8), (0, 4))

@@ -46,7 +46,7 @@ class Model(nn.Module):
     works="Outputs are compared, and overflow is found in every thread.",
     limits="What other threads call is not recorded.",
 )
-def test_bug_in_a_thread_is_a_difference_of_the_module_that_started_it():
+def test_bug_in_a_thread_belongs_to_the_module_that_started_it():
     expected, actual = trace(Model(), X), trace(Model("blocks.0.experts.3.2"), X)
 
     assert compare(expected, trace(Model(), X)).ok
@@ -149,7 +149,7 @@ def test_forward_that_another_thread_began_before_is_not_of_the_trace():
     assert recorded.notes == ()
 
 
-def test_second_tracer_of_a_model_in_another_thread_is_refused_and_leaves_nothing_behind():
+def test_second_tracer_in_another_thread_is_refused_and_leaves_nothing_behind():
     model = Waits()
 
     recorded, error = beside(model, lambda: trace(model, X))

@@ -110,7 +110,7 @@ def test_model_sharded_with_fsdp_has_the_paths_of_the_bare_one():
 @pytest.mark.as_run("wrapped")
 @pytest.mark.parametrize("wrap", [*WRAPPERS[:4], sharded], ids=["ddp", "averaged", "checkpoint", "peft", "fsdp"])
 @pytest.mark.usefixtures("process_group")
-def test_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
+def test_bug_in_a_wrapped_model_has_its_path_in_the_bare_one(wrap):
     wrong = llama()
     wrong.model.layers[1].mlp.act_fn = nn.GELU()
 
@@ -119,7 +119,7 @@ def test_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
     assert report.culprit.path == "model.layers.1.mlp.act_fn"
 
 
-def test_what_overflows_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one():
+def test_overflow_in_a_wrapped_model_has_its_path_in_the_bare_one():
     model = llama()
     model.model.layers[1].mlp.up_proj.weight.data[0] = float("inf")
     wrapped = PeftModel(model)

@@ -35,7 +35,7 @@ class Clock:
         return seconds
 
 
-def test_ratio_is_a_run_over_the_run_of_the_floor_just_before_it():
+def test_ratio_is_a_run_over_the_floors_run_just_before_it():
     timed = Timed(seconds=[2.0, 9.0, 0.1], base=[1.0, 3.0, 1.0])
 
     assert (timed.ratio, timed.note) == (2.0, "2000.0 ms")  # the medians

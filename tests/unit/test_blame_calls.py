@@ -129,7 +129,7 @@ def test_first_of_several_faults_is_the_culprit():
     assert culprit_of(port).culprit.path == "layers.0"
 
 
-def test_module_that_is_never_called_is_named_with_the_place_where_it_belongs():
+def test_module_that_is_never_called_is_named_where_it_belongs():
     report = culprit_of(Stack("", "no up"))
 
     assert (report.culprit.kind, report.culprit.path, report.culprit.class_name) == (
@@ -340,7 +340,7 @@ def test_glue_in_a_helper_method_is_placed_there():
     assert "hidden * 1.5" in lines(report)
 
 
-def test_tensor_that_a_module_of_the_same_class_no_longer_returns_is_a_divergence():
+def test_tensor_that_a_module_no_longer_returns_is_a_divergence():
     class Out(nn.Module):
         def __init__(self, keys):
             super().__init__()
@@ -453,7 +453,7 @@ def test_what_a_later_version_of_a_class_does_without_is_no_evidence():
 
 
 @pytest.mark.parametrize("kinds", [(1.0, 3.0), (3.0, 1.0)])
-def test_module_that_a_later_version_calls_for_more_may_be_called_in_any_order(kinds):
+def test_module_of_a_later_version_may_be_called_more_in_any_order(kinds):
     report = compare(trace(Upgraded(1), X), trace(Upgraded(2, kinds=kinds), X))
 
     assert report.ok, str(report)
@@ -622,7 +622,7 @@ class Scale(nn.Module):
 
 
 @pytest.mark.parametrize(("reach", "kind"), [("", "module"), ("handed on", "inputs"), ("used", "inputs")])
-def test_another_flag_is_blamed_only_where_it_can_have_reached_what_is_wrong(reach, kind):
+def test_flag_is_blamed_only_where_it_can_reach_what_is_wrong(reach, kind):
     reference, port = Flagged(reach), Flagged(reach)
     port.second.by = 1.0 if reach else 5.0
 

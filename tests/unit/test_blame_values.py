@@ -227,7 +227,7 @@ def test_line_of_a_bug_is_named(parts, path, returns_all):
 
 
 @pytest.mark.parametrize(("parts", "path"), [({"att": Scales}, "blocks.1.att"), ({"block": NormsOnceMore}, "blocks.1")])
-def test_step_too_many_is_told_as_that_where_more_is_wrong_behind_it(parts, path):
+def test_step_too_many_is_told_where_more_is_wrong_behind_it(parts, path):
     culprit = report_of(Reference(), Unnormed(**parts)).culprit
 
     assert culprit.path == path
@@ -307,7 +307,7 @@ class Lengthens(Att):
         return self.o(self.mix(q, k, v).transpose(1, 2).reshape(-1, len(h), WIDTH))
 
 
-def test_operands_that_broadcast_to_more_elements_are_told_at_the_line_that_combines_them():
+def test_operands_that_broadcast_are_told_at_the_line_that_combines_them():
     reference, port = Reference(), Port(att=Lengthens)
     fill(reference, seed=0)
     ids = torch.arange(6).reshape(1, 6)
@@ -349,7 +349,7 @@ class WithTrunk(Port):
 PIECES = {"begin": "last[:, 0]", "rest": "last[:, 1:]"}
 
 
-def test_pieces_of_what_the_reference_returns_whole_are_no_fault_unless_they_are_others():
+def test_pieces_of_a_whole_output_are_no_fault_unless_they_differ():
     assert report_of(Reference(), WithTrunk(), PIECES).culprit is None
 
     culprit = report_of(Reference(), WithTrunk(first=2)).culprit
@@ -389,7 +389,7 @@ class ReboundInput(Block):
         return h + self.ffn(self.n2(h))
 
 
-def test_sum_that_takes_the_normed_input_is_named_though_a_layer_without_norm_is_right():
+def test_sum_of_the_normed_input_is_named_beside_a_right_normless_layer():
     """As in a port of ModernBERT, whose first layer has no norm: there the line does right, for another reason."""
     reference, port = Reference(), Port(ReboundInput)
     port.blocks[0] = ReboundInput()
@@ -420,7 +420,7 @@ class TakesTheFirst(nn.Module):
         return last.transpose(0, 1)  # BUG: not the last
 
 
-def test_where_another_value_is_handed_on_than_the_one_that_is_computed_is_named():
+def test_value_handed_on_instead_of_the_computed_one_is_named():
     layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(3)])
     fill(layers, seed=0)
     x = torch.linspace(-1, 1, 4 * WIDTH).sin().view(2, 2, WIDTH)
@@ -497,7 +497,7 @@ def compared_by_name(reference, port):
     return compare(trace(reference, ids), trace(port, ids))
 
 
-def test_what_a_module_lays_out_otherwise_is_not_blamed_for_a_bug_behind_it():
+def test_layout_of_a_module_is_not_blamed_for_a_bug_behind_it():
     other = own_names(is_laid_out_otherwise=True)
     assert compared_by_name(own_names(), other).ok
 
@@ -512,7 +512,7 @@ def test_line_beside_the_forward_of_a_module_is_named_where_names_pair():
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
 
 
-def test_function_in_the_place_of_a_module_is_no_call_that_is_missing():
+def test_function_in_the_place_of_a_module_is_no_missing_call():
     assert compared_by_name(own_names(), own_names(act=F.gelu)).ok
 
     culprit = compared_by_name(own_names(), own_names(act=wrong_gelu)).culprit
@@ -558,7 +558,7 @@ class ForgetsToPool(Port):
         return self.classes(h)
 
 
-def test_step_that_is_missing_before_a_norm_is_not_blamed_on_the_norm():
+def test_step_missing_before_a_norm_is_not_blamed_on_the_norm():
     reference = fill(Pooled(), seed=0)
     port, ids = with_weights_of(reference, ForgetsToPool()), torch.arange(12).reshape(2, 6)
     port.ln, port.classes = OwnLayerNorm(WIDTH), reference.head
@@ -591,7 +591,7 @@ class ForgetsRelu(nn.Module):
         return self.reduce(image)  # BUG: no activation
 
 
-def test_activation_that_is_missing_before_a_pooling_is_not_blamed_on_the_pooling():
+def test_activation_missing_before_a_pooling_is_not_blamed_on_the_pooling():
     reference = fill(Stem(nn.ReLU()), seed=0)
     port, pixels = ForgetsRelu(copy.deepcopy(reference)), torch.linspace(-1, 1, 60).sin().view(1, 3, 20)
 
@@ -715,7 +715,7 @@ def recurrent_report(forgets, outputs=None):
     return compare(trace(reference, ids), trace(port, ids), outputs=outputs)
 
 
-def test_outputs_of_other_names_are_laid_side_by_side_past_what_one_side_alone_returns():
+def test_outputs_of_other_names_are_paired_past_what_one_side_returns():
     report = recurrent_report("", outputs={"[0]": "logits"})
 
     assert report.culprit is None
@@ -887,7 +887,7 @@ class SubtractsAttention(Block):
         return h - self.att(self.n1(h)) + self.ffn(self.n2(h))  # BUG
 
 
-def test_parameter_that_is_cut_otherwise_is_not_blamed_for_a_sum_before_it():
+def test_parameter_cut_otherwise_is_not_blamed_for_a_sum_before_it():
     reference, port = ParallelReference(), Port()
     for layer in reference.layers:
         layer.attention = FusedAttention()
@@ -1009,7 +1009,7 @@ class Exchanged(Stages):
         return self.first(h[:, None] * self.scale)
 
 
-def test_weight_that_is_used_with_another_value_is_named_where_it_is_used():
+def test_weight_with_another_value_is_named_where_it_is_used():
     culprit = report_on(Stages(), Exchanged(), states(length=5)).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
@@ -1124,7 +1124,7 @@ class ForgetsFirstSum(nn.Module):
         return self.n2(h + self.ffn(h))
 
 
-def test_of_two_modules_around_the_same_the_one_whose_partner_holds_the_step_is_named():
+def test_module_whose_partner_holds_the_step_is_named_of_two_nested_ones():
     culprit = report_on(Shell(Shell(PostNorm())), Shell(Shell(ForgetsFirstSum())), states()).culprit
 
     assert culprit.path == "inner.inner"
@@ -1154,7 +1154,7 @@ class ForgetsAttention(ForgetsFirstSum):
         return h + self.ffn(self.n2(h))  # BUG
 
 
-def test_step_that_is_left_out_is_not_a_constant_that_was_made_for_it():
+def test_step_left_out_is_not_a_constant_made_for_it():
     port = nn.Sequential(nn.Linear(WIDTH, WIDTH), ForgetsAttention(), ForgetsAttention())
 
     culprit = report_on(AllPlaced(), port, states()).culprit
@@ -1300,7 +1300,7 @@ class OneByOne(nn.Module):
         return torch.stack([expert(rows) for expert, rows in zip(self.experts, x, strict=True)])
 
 
-def test_what_experts_compute_one_by_one_is_held_to_what_all_compute_at_once():
+def test_experts_one_by_one_are_held_to_all_of_them_at_once():
     grouped = fill(Grouped().eval(), seed=0)
     x = torch.randn(3, 5, WIDTH, generator=torch.Generator().manual_seed(0))
 

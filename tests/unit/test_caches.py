@@ -193,7 +193,7 @@ def diverging(port, model=None):
     return report.culprit and (report.culprit.kind, report.culprit.path), report
 
 
-def test_another_value_in_a_cache_is_blamed_on_the_lines_that_wrote_it():
+def test_wrong_value_in_a_cache_is_blamed_on_its_writing_lines():
     blamed, report = diverging(Model(2.0))
 
     assert blamed == ("glue", "second")
@@ -208,7 +208,7 @@ def test_another_value_in_a_cache_is_blamed_on_the_lines_that_wrote_it():
     assert [(d.path, d.direction) for d in report.divergences] == [("second", "write"), ("Model", "output")]
 
 
-def test_what_is_written_after_the_last_child_is_blamed_on_the_lines_after_it():
+def test_write_after_the_last_child_is_blamed_on_the_lines_after_it():
     report = diverging(Model(2.0, is_late=True), Model(is_late=True))[1]
 
     assert "forward after its call of 'second.o'." in report.culprit.explanation
@@ -225,7 +225,7 @@ def test_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
     assert str(report.culprit.source) == "test_caches.py:60"
 
 
-def test_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
+def test_cache_not_returned_is_blamed_on_the_call_that_keeps_it():
     class Outer(nn.Module):
         def __init__(self, **kwargs):
             super().__init__()
@@ -267,7 +267,7 @@ def test_module_without_children_that_writes_something_else_is_the_culprit():
     )
 
 
-def test_cache_that_is_laid_out_in_another_way_and_stays_inside_is_no_fault():
+def test_cache_of_another_layout_that_stays_inside_is_no_fault():
     class Flat(OwnCache):
         def __init__(self):
             super().__init__()
@@ -301,7 +301,7 @@ def test_port_without_a_cache_may_write_its_masks_in_another_way():
     assert diverging(Both(Port, 2.0, factor=3.0), Both(Masked, 1.0))[0] == ("glue", "second")
 
 
-def test_another_value_in_a_cache_is_the_fault_also_where_the_next_step_shows_it():
+def test_wrong_value_in_a_cache_is_blamed_before_the_step_showing_it():
     class Step(nn.Module):
         def __init__(self, factor):
             super().__init__()
@@ -319,7 +319,7 @@ def test_another_value_in_a_cache_is_the_fault_also_where_the_next_step_shows_it
 
 
 @pytest.mark.parametrize("port", [Model(2.0), Model(hands_on=False), Model(returns=False), Model()])
-def test_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port):
+def test_forward_compared_while_it_runs_is_judged_as_its_trace(port):
     expected, actual = trace(Model(), X), trace(port, X)
     names = [path for path, _ in port.named_modules() if path]
     comparator = Comparator(expected, None, tolerances(None, None, None), modules=names, aliases={})

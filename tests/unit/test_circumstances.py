@@ -220,7 +220,7 @@ class CrossBlind(nn.Module):
         return {"logits": self.m.lm_head(hidden * self.m.model_dim**-0.5)}
 
 
-def test_mask_that_the_decoder_lacks_is_told_before_an_output_that_is_missing():
+def test_mask_that_the_decoder_lacks_is_told_before_a_missing_output():
     config = T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0)
     model = pytest_tfdebug.fill(T5ForConditionalGeneration(config).eval(), seed=0)
     given = {"input_ids": IDS, "attention_mask": MASK, "decoder_input_ids": torch.tensor([[0, 3, 4], [0, 5, 6]])}
@@ -300,7 +300,7 @@ class Layer(nn.Module):
         return self.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
-def test_argument_that_a_caller_had_none_of_itself_is_told_where_that_was_called():
+def test_argument_missing_from_a_caller_is_told_where_that_was_called():
     layers, x = [pytest_tfdebug.fill(Layer().eval(), seed=seed) for seed in (0, 1)], torch.randn(2, 4, 8)
 
     report = report_on(Hands(*layers, is_masked=True), Hands(*layers, is_masked=False), {"x": x})

@@ -54,7 +54,7 @@ def test_module_that_a_side_does_not_have_goes_by_those_beside_it():
     assert not layers.has("layers.7.up")
 
 
-def test_modules_go_by_the_names_of_the_expected_side_and_by_all_of_them():
+def test_modules_go_by_all_the_names_of_the_expected_side():
     side = RecordedModules(["own", "other"], {"own": ("tied",)}, ["other"], "enc.{}".format)
 
     assert side.has("enc.own")

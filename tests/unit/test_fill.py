@@ -126,7 +126,7 @@ def test_variance_is_that_of_the_inputs_of_a_weight():
     assert experts.gate.std().item() == pytest.approx(128**-0.5, rel=0.02)
 
 
-def test_tied_weights_get_the_values_of_their_first_name_whichever_was_built_first():
+def test_tied_weights_get_the_values_of_their_first_name_in_any_order():
     one, other = Small(), Small()
     one.head.weight = one.embed.weight
     other.embed.weight = other.head.weight

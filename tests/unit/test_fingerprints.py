@@ -166,7 +166,7 @@ def test_infinity_that_became_an_integer_is_a_hole():
     assert distance(found, print_of(torch.tensor([1, 3, tensor[2], 4]))) > 0.1
 
 
-def test_conjugate_that_torch_has_not_computed_yet_has_the_print_of_its_numbers():
+def test_lazy_conjugate_has_the_fingerprint_of_its_numbers():
     values = torch.complex(random(0, (3, 4)), random(1, (3, 4)))
 
     assert values.conj().is_conj()

@@ -100,7 +100,7 @@ def test_fork_that_is_right_agrees():
 
 
 @pytest.mark.parametrize("wrong", [{"attend": ("is_wrong", True)}, {"norm": ("axis", 1)}])
-def test_module_of_a_bug_is_named_and_nothing_that_the_fork_writes_otherwise(wrong):
+def test_module_of_a_bug_is_named_and_no_change_of_the_fork(wrong):
     culprit = report(**wrong).culprit
 
     assert culprit.path == next(iter(wrong))

@@ -128,7 +128,7 @@ class HandsOnTwice(nn.Module):
         return layer_in, kwargs.pop("pad_mask")
 
 
-def test_what_a_method_takes_out_of_the_keywords_that_it_is_handed_is_no_mistake():
+def test_keyword_that_a_method_takes_from_its_keywords_is_no_mistake():
     refuse_unknown_inputs(HandsOnTwice(), ["layer_in", "pad_mask"], OPTIONS)
 
     assert "Did you mean pad_mask=?" in refused(HandsOnTwice(), "pad_masks")
@@ -140,7 +140,7 @@ def test_what_a_forward_hands_on_to_another_method_is_no_mistake():
     assert "Did you mean src_mask=?" in refused(HandsOn(), "src_masks")
 
 
-def test_where_another_model_may_take_it_only_what_is_near_an_option_is_refused(llama):
+def test_keyword_for_another_model_is_refused_only_near_an_option(llama):
     refuse_unknown_inputs(llama, ["pixel_values"], OPTIONS, others_may=True)
 
     assert "Did you mean reference=?" in refused(llama, "referense", others_may=True)

@@ -85,7 +85,7 @@ def test_trace_keeps_every_element(model, ids, tmp_path):
         assert torch.equal(one.tensor, other.tensor)
 
 
-def test_digest_is_read_as_it_was_written_and_written_as_it_was_read(golden, tmp_path):
+def test_digest_is_read_as_written_and_written_as_read(golden, tmp_path):
     held = Trace.load(golden)
     held.save(tmp_path / "t")
     again = Trace.load(tmp_path / "t")
@@ -110,7 +110,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_one_wrong_weight_is_named_by_a_bounded_golden_and_by_its_calls_alone(model, ids, golden, path):
+def test_one_wrong_weight_is_named_by_a_bounded_golden_by_calls_alone(model, ids, golden, path):
     port = Model().eval()
     port.load_state_dict(model.state_dict())
     with torch.no_grad():

@@ -36,7 +36,7 @@ def test_plain_test_has_a_golden_of_its_name(test, name, expected):
 
 
 @given(st.text(min_size=1, max_size=400))
-def test_no_parameter_id_leads_out_of_the_directory_or_beyond_a_file_name(text):
+def test_parameter_id_never_leads_out_of_the_directory_or_a_file_name(text):
     path = golden_path(item(f"test_a[{text}]"), None, None)
 
     assert path.parent == ROOT / "tests/goldens/test_model"

@@ -34,7 +34,7 @@ def test_argument_beats_the_closest_marker_and_that_the_next(key):
     assert getattr(merged_settings(item({}, {key: of_class}), {}, {}), key) == of_class
 
 
-def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file():
+def test_tolerances_of_the_argument_beat_the_marker_that_beats_the_ini():
     ini = "**: 0.5 0.5"
 
     assert tolerance(item(), {}, ini) == (0.5, 0.5)

@@ -56,7 +56,7 @@ def steps(line: list[Version], places: set[int]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_each_fault_of_a_history_is_found_at_its_step_and_none_is_invented(seed: int) -> None:
+def test_fault_of_a_history_is_found_at_its_step_and_none_invented(seed: int) -> None:
     line, faults, renames = made(seed)
 
     changes = history_of(line).changes()
@@ -78,7 +78,7 @@ def test_drift_that_no_step_explains_is_told_as_spread() -> None:
     assert {change.is_spread for change in changes} == {True}
 
 
-def test_versions_that_do_not_run_stand_beside_the_change_that_may_be_theirs() -> None:
+def test_versions_that_do_not_run_stand_beside_their_possible_change() -> None:
     line = [Version(0.0, "past", runs=True), Version(1.0, "past", runs=False), Version(1.0, "past", runs=True)]
     history = history_of(line)
 

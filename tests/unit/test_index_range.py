@@ -90,7 +90,7 @@ def test_right_model_gives_the_same_where_indices_are_checked(architecture):
     torch.testing.assert_close(checked, plain, rtol=0, atol=0, equal_nan=True)
 
 
-def test_sequence_that_is_too_long_is_an_index_error_before_it_is_run():
+def test_sequence_that_is_too_long_is_an_index_error_before_it_runs():
     model, _ = build("gpt2")
     too_long = torch.zeros(1, model.config.n_positions + 1, dtype=torch.long)
 

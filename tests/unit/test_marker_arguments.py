@@ -106,7 +106,7 @@ def test_one_or_several_are_kept_in_one_form():
     assert Settings(allow="classifier").allow == ("classifier",)
 
 
-def test_marker_that_nobody_declared_is_misspelt_if_it_is_near_one_of_ours():
+def test_marker_that_nobody_declared_is_misspelt_if_near_one_of_ours():
     ours = ("padding_invariant", "overflow_free")
 
     assert MisspeltMarkers({"slow"}, ours).meant == {}

@@ -244,7 +244,7 @@ def test_absolute_tolerance_grows_with_a_large_tensor_where_it_is_scaled():
     assert compare(expected / 1e6, actual / 1e2, Tolerance(0.0, 1e-5, scaled=True)).problem == "values"
 
 
-def test_rounding_spread_over_a_tensor_is_noise_and_a_single_far_element_is_not():
+def test_rounding_over_a_tensor_is_noise_and_one_far_element_is_not():
     generator = torch.Generator().manual_seed(0)
     expected = torch.randn(10_000, generator=generator)
     actual = expected * (1 + 5e-6 * torch.randn(10_000, generator=generator))

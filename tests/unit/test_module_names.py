@@ -63,7 +63,7 @@ def compared(reference, port, rename=None, **picked):
     return compare(trace(reference, X, **picked), trace(port, X), rename=rename)
 
 
-def test_modules_that_give_the_same_are_paired_and_what_is_one_number_is_not():
+def test_modules_of_equal_outputs_are_paired_unless_these_are_one_number():
     report = compared(Reference(), Port(off))
 
     assert report.suggested == {"a": "left", "b": "right", "c": "last"}
@@ -94,7 +94,7 @@ def test_what_is_named_already_is_left_alone_and_the_rest_is_added():
     assert report.suggested == {"a": "left", "b": "right"}
 
 
-def test_nothing_is_suggested_where_most_modules_are_named_or_are_of_other_classes():
+def test_suggestions_stop_where_most_modules_are_named_or_of_other_classes():
     class Own(Inner):
         """Another class: values decide."""
 

@@ -15,7 +15,7 @@ def said(kind, *, is_reference=False, advice="", is_drift=False, has_own_inputs=
 
 
 @pytest.mark.parametrize("kind", ["module", "glue", "not-called", "extra-call"])
-def test_wrong_code_is_fixed_in_the_port_and_accepted_of_the_model_itself(kind):
+def test_wrong_code_is_fixed_in_the_port_or_accepted_of_the_model(kind):
     assert said(kind, is_reference=True) == FIX
     assert said(kind) == "To accept the new values, run with --tf-golden=update."
 
@@ -29,7 +29,7 @@ def test_wrong_code_is_fixed_in_the_port_and_accepted_of_the_model_itself(kind):
         ("dtype", f"Run the model in the recorded dtype; {MEANT}"),
     ],
 )
-def test_what_is_no_fault_of_the_code_never_says_to_fix_the_port(kind, told, is_reference):
+def test_fault_outside_the_code_never_says_to_fix_the_port(kind, told, is_reference):
     assert said(kind, is_reference=is_reference) == told
 
 

@@ -94,7 +94,7 @@ def drifting():
     return compare(trace(reference, x), trace(port, x))
 
 
-def test_rounding_that_grows_step_by_step_passes_with_its_figures_and_a_warning():
+def test_rounding_that_grows_slowly_passes_with_figures_and_a_warning():
     report = drifting()
 
     assert report.ok

@@ -162,7 +162,7 @@ def test_functions_that_lead_to_a_helper_s_line_are_told(port_with):
     assert here in str(report).splitlines()
 
 
-def test_step_that_is_missing_is_the_references_line_at_the_statement_where_it_belongs(port_with):
+def test_missing_step_is_the_references_line_at_the_statement_it_belongs_to(port_with):
     culprit = port_with(("        x = x * self.table\n", "")).culprit
 
     assert line_of(culprit.source) == "return x.tanh()"
@@ -218,7 +218,7 @@ def test_change_that_mends_the_port_outranks_other_statements_that_differ(made, 
         ("scores + mask", "scores - mask"),
     ],
 )
-def test_where_the_text_that_runs_is_the_references_what_was_made_otherwise_is_named(made, monkeypatch, old, new):
+def test_constructor_is_named_where_the_text_that_runs_is_the_references(made, monkeypatch, old, new):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     finite = REFERENCE.replace("-torch.inf", "torch.finfo(x.dtype).min")
     culprit = compare(trace(made("reference", finite), X), trace(made("port", finite.replace(old, new)), X)).culprit
@@ -227,7 +227,7 @@ def test_where_the_text_that_runs_is_the_references_what_was_made_otherwise_is_n
     assert new in line_of(culprit.source)
 
 
-def test_of_two_statements_that_differ_the_one_that_computes_the_right_value_is_not_named(port_with):
+def test_statement_that_computes_the_right_value_is_not_named_beside_another(port_with):
     same = "weights = torch.softmax(scores, dim=-1)"
 
     culprit = port_with(
@@ -390,7 +390,7 @@ class Model(torch.nn.Module):
 """
 
 
-def test_what_a_module_is_given_from_far_out_is_wrong_where_it_is_written(made):
+def test_argument_from_far_out_is_wrong_where_it_is_written(made):
     port = made("port", _OF_GIVEN.replace('"tanh"', '"none"'))
 
     culprit = compare(trace(made("reference", _OF_GIVEN), X), trace(port, X)).culprit

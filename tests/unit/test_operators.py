@@ -77,7 +77,7 @@ def test_splits_that_share_a_storage_are_values_of_their_own():
     assert names(computed(values, left)) == names(computed(values, right)) == ["mul"]
 
 
-def test_what_is_written_into_a_part_of_a_buffer_is_read_from_the_whole():
+def test_write_into_a_part_of_a_buffer_is_read_from_the_whole():
     def write(_, x):
         room = x.new_zeros(2, 6)
         room[:, :4] = x * 3
@@ -243,7 +243,7 @@ def test_fused_attention_on_arguments_that_it_refuses_says_so():
 
 
 @pytest.mark.parametrize("is_fast", [True, False])
-def test_fast_paths_are_off_inside_and_as_before_after_it_even_if_it_raises(is_fast):
+def test_fast_paths_are_off_inside_and_restored_even_after_an_error(is_fast):
     inside = []
 
     def forward(_, x):

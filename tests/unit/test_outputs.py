@@ -232,7 +232,7 @@ def test_only_the_positions_that_count_are_compared():
     assert report_of(llama(), noise_at_padding, IDS, attention_mask=mask, positions=(slice(None), slice(None, 4))).ok
 
 
-def test_cache_that_a_port_does_not_return_is_said_not_to_be_compared():
+def test_cache_that_a_port_does_not_return_is_said_uncompared():
     report = report_of(llama(), lambda out: out.logits, IDS, use_cache=True)
 
     assert report.ok
@@ -375,7 +375,7 @@ def test_numbers_texts_and_arrays_are_compared_like_tensors(kind, right, wrong):
     assert all("element by element" in told for told in agrees.output_notes)
 
 
-def test_numbers_that_are_no_integers_agree_within_the_tolerance_of_the_outputs_dtype():
+def test_fractions_agree_within_the_tolerance_of_the_outputs_dtype():
     expected = trace(Scaled(lambda x, _: (x, 3.5)), X)
     half = trace(Scaled(lambda x, _: (x.bfloat16(), 3.5)), X)
 
@@ -437,7 +437,7 @@ class Closed(dict):
         raise OSError("closed")
 
 
-def test_output_that_raises_where_it_is_looked_into_is_told_as_not_compared():
+def test_output_that_raises_when_read_is_told_as_not_compared():
     report = compare(*(trace(Scaled(lambda x, _: {"x": x, "rest": Closed(x=x)}), X) for _ in range(2)))
 
     assert report.output_notes == ["x element by element", "rest not compared (no tensor can be found in it)"]

@@ -73,7 +73,7 @@ def test_training_with_an_overflow_stops_with_the_report_in_the_log(tmp_path, ca
     assert hooks_of(training.model) == 0
 
 
-def test_training_with_a_warning_goes_on_and_tells_the_rest_in_one_line(tmp_path, caplog):
+def test_training_goes_on_after_a_warning_with_one_line_for_the_rest(tmp_path, caplog):
     training = trainer(tmp_path, Injection(1), OverflowCallback(on_overflow="warn"))
 
     with caplog.at_level(logging.WARNING, LOGGER):

@@ -124,7 +124,7 @@ def test_gradients_are_read_back_once_a_backward(elsewhere):
     assert len(elsewhere) - before == 2  # the forward, and the backward
 
 
-def test_gradient_that_is_not_finite_is_found_at_the_end_of_the_backward(monkeypatch):
+def test_non_finite_gradient_is_found_at_the_end_of_the_backward(monkeypatch):
     monkeypatch.setattr(extremes, "is_read_at_once", lambda _: False)
     model = nn.Sequential(nn.Linear(4, 2)).half()
 

@@ -27,7 +27,7 @@ def report_of(model, backward, **settings):
     return str(caught.value)
 
 
-def test_module_whose_backward_gives_the_first_nan_is_named_with_the_parameters_it_reaches():
+def test_module_of_the_first_nan_in_the_backward_is_named_with_parameters():
     model = network(Root())
 
     lines = report_of(model, lambda: model(torch.randn(5, 4)).sum().backward()).splitlines()

@@ -307,7 +307,7 @@ def test_model_compiled_in_one_graph_under_watch_is_refused_with_the_reason():
     assert guard.forwards == 1
 
 
-def test_model_compiled_in_place_shows_its_own_inputs_and_outputs_and_says_so():
+def test_model_compiled_in_place_says_that_only_its_own_tensors_show():
     model = dividing()
     model.compile(backend="eager", fullgraph=True)
 

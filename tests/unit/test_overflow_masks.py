@@ -54,7 +54,7 @@ class Scores(nn.Module):
         (FillsWhereTrue(), ADDITIVE < 0),
     ],
 )
-def test_scores_that_are_minus_infinity_only_where_the_mask_hides_are_no_fault(inner, mask, is_on_device, monkeypatch):
+def test_scores_of_minus_infinity_where_the_mask_hides_are_no_fault(inner, mask, is_on_device, monkeypatch):
     if is_on_device:
         monkeypatch.setattr("pytest_tfdebug.overflow.extremes.is_read_at_once", lambda _: False)
 
@@ -156,7 +156,7 @@ def test_masks_are_known_by_their_names(leaf, parameters, expected):
         ("attention_mask.proj", False),
     ],
 )
-def test_modules_and_parameters_that_hold_a_mask_are_known_by_their_last_word(name, expected):
+def test_modules_and_parameters_of_masks_are_known_by_their_last_word(name, expected):
     assert is_mask_name(name) is expected
 
 

@@ -77,7 +77,7 @@ def test_float16_t5_that_overflows_in_wo_is_reported_at_wo():
     assert hint.endswith(": compute this part in bfloat16 or float32, or scale the values down before it.")
 
 
-def test_float16_t5_that_overflows_in_the_gated_product_is_reported_in_that_glue():
+def test_float16_t5_overflowing_in_the_gated_product_is_reported_in_that_glue():
     report = report_of(scaled_t5(wi_1=2000, wo=1))
 
     dropout = WO.replace("wo", "dropout")
@@ -249,7 +249,7 @@ def test_weights_in_float8_are_counted():
     assert guard.skipped == {"float8_e4m3fn": 2}
 
 
-def test_infinities_that_a_model_writes_itself_are_named_with_the_way_to_ignore_them():
+def test_infinities_that_a_model_writes_are_named_with_how_to_ignore_them():
     model, inputs = grounding_dino()
 
     with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
@@ -308,7 +308,7 @@ def test_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
     )
 
 
-def test_loss_that_is_scaled_too_far_is_named_as_what_follows_the_model():
+def test_loss_scaled_too_far_is_named_as_what_follows_the_model():
     model, scaler = llama(), torch.amp.GradScaler("cpu", init_scale=2.0**40)
 
     def train():

@@ -64,7 +64,7 @@ def x():
     return torch.randn(2, 4)
 
 
-def test_module_with_finite_inputs_and_an_output_that_is_not_is_the_origin():
+def test_module_with_finite_inputs_and_a_non_finite_output_is_the_origin():
     model = nn.Sequential(nn.Linear(4, 4), Exploding(), nn.Linear(4, 4))
 
     report = fault_of(model, x())
@@ -81,7 +81,7 @@ def test_children_are_blamed_before_the_modules_that_hold_them():
     assert headline(fault_of(model, x())).startswith("< [0] 0.0.0: Exploding:")
 
 
-def test_glue_after_the_last_child_is_blamed_on_the_parent_with_its_lines():
+def test_glue_after_the_last_child_is_blamed_on_the_parents_lines():
     report = fault_of(nn.Sequential(GlueAfter()), x())
 
     assert headline(report) == "< [0] 0: GlueAfter: output has infs"
@@ -190,7 +190,7 @@ def test_parameter_that_is_not_finite_is_found_before_it_is_used():
     assert "Not finite: 4 / 36 elements (11.1%), first at index (7, 0)." in report
 
 
-def test_buffer_that_is_not_finite_is_told_when_its_module_is_the_culprit():
+def test_non_finite_buffer_is_told_when_its_module_is_the_culprit():
     model = nn.Sequential(nn.BatchNorm1d(4).eval())
     model[0].running_mean[2] = INF
 
@@ -260,7 +260,7 @@ def test_ignored_module_does_not_hide_a_fault_elsewhere():
     assert headline(fault_of(Router(), x(), settings={"ignore": ("*router",)})).startswith("< [0] expert: Exploding")
 
 
-def test_forward_that_raises_after_the_overflow_keeps_its_exception_and_carries_the_report():
+def test_forward_raising_after_the_overflow_keeps_its_exception_with_the_report():
     def fails(_):
         raise ValueError("my own")
 

@@ -38,7 +38,7 @@ def compared(reference, port, given=(IDS, MASK), own=(IDS, MASK)):
     return pytest_tfdebug.compare(pytest_tfdebug.trace(reference, *given), pytest_tfdebug.trace(port.eval(), *own))
 
 
-def test_line_of_a_difference_at_real_tokens_is_named_whatever_differs_at_pads(reference, wrong):
+def test_line_of_a_difference_at_real_tokens_is_named_despite_the_pads(reference, wrong):
     report = compared(reference, wrong)
 
     source = report.culprit.source
@@ -95,7 +95,7 @@ class Pooled(Alike):
         return self.reference(ids, mask)[:, -1], self.scale * 1
 
 
-def test_output_that_no_output_of_the_port_is_is_none_of_a_part_either(reference):
+def test_output_without_a_partner_has_none_on_a_part_either(reference):
     model = Alike(reference)
 
     report = compared(model.eval(), Pooled(reference))

@@ -90,7 +90,7 @@ def test_of_several_calls_the_first_that_was_given_the_same_is_taken():
     assert [call.call for call in chosen] == [1, 2]
 
 
-def test_call_that_was_given_out_in_doubt_is_given_to_one_that_is_sure():
+def test_call_paired_in_doubt_is_given_to_one_that_is_sure():
     expected = calls(("R", None), ("a", 0))
     pairing = CallPairing(expected, {}, {}, str)
     root, first, second, third = calls(("P", None), ("a", 0), ("a", 0), ("a", 0))

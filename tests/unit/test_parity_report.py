@@ -48,7 +48,7 @@ def report():
     return report_of(lambda port: port.layers[7].up.bias.add_(1))
 
 
-def test_report_of_a_deep_model_is_under_40_lines_of_at_most_120_columns(report):
+def test_report_of_a_deep_model_stays_within_40_lines_of_120_columns(report):
     lines = str(report).splitlines()
 
     assert len(lines) < 40

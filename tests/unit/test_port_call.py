@@ -176,7 +176,7 @@ def test_port_inputs_of_another_kind_are_refused():
     )
 
 
-def test_port_inputs_may_be_a_list_and_numbers_in_them_are_no_tensor():
+def test_port_inputs_may_be_a_list_and_numbers_are_no_tensor():
     model = port(lambda self, ids: ...)
 
     assert port_call(model, (), {"input_ids": IDS}, [IDS]).args == (IDS,)

@@ -102,7 +102,7 @@ def without_feed_forward(model):
         (without_feed_forward, "on at modeling_bert.py:"),
     ],
 )
-def test_steps_that_give_more_than_one_tensor_or_follow_in_other_modules_are_left_out(change, sentence):
+def test_steps_of_several_tensors_or_in_later_modules_are_left_out(change, sentence):
     culprit = report_on("bert", change).culprit
 
     assert culprit.proved.startswith("your port lacks ")
@@ -355,7 +355,7 @@ class OwnShared(torch.nn.Module):
         return scores.softmax(-1)
 
 
-def test_elements_that_a_copy_put_in_another_order_are_wrong_at_the_copy():
+def test_elements_reordered_by_a_copy_are_wrong_at_the_copy():
     torch.manual_seed(0)
     reference, x = Shared(), torch.randn(2, 5, 16)
 
@@ -536,7 +536,7 @@ class OwnScores(torch.nn.Module):
         return (self.k(x) @ self.q(x).mT).softmax(-1)  # BUG: taken for each other
 
 
-def test_weights_that_the_code_may_take_for_each_other_are_not_certain_to_be_wrong():
+def test_weights_that_the_code_may_exchange_are_not_certainly_wrong():
     torch.manual_seed(0)
     right, x = Scores(), torch.randn(2, 5, 16)
 
@@ -569,7 +569,7 @@ class OwnNamed(OwnWhole):
 
 
 @pytest.mark.parametrize("is_port_verbose", [True, False])
-def test_output_of_unknown_name_may_be_any_of_its_size_in_a_proof(is_port_verbose):
+def test_output_of_unknown_name_may_be_any_of_its_size(is_port_verbose):
     torch.manual_seed(0)
     right, x = Named(is_verbose=not is_port_verbose), torch.randn(2, 5, 16)
     port = OwnNamed(right, is_verbose=is_port_verbose)

@@ -498,7 +498,7 @@ def test_hooks_that_a_forward_puts_into_its_modules_do_not_stay():
     assert (len(model.inner._forward_hooks), model.is_hooked) == (0, False)
 
 
-def test_path_that_is_not_there_is_told_with_those_that_may_be_meant():
+def test_unknown_path_is_told_with_those_that_may_be_meant():
     model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
     recorded = trace(model, torch.ones(1, 2))
 

@@ -73,7 +73,7 @@ def test_trace_and_its_file_hold_its_tensors_and_not_its_text(tmp_path):
     assert other.culprit.kind == "inputs"
 
 
-def test_what_is_written_into_it_is_a_write_to_the_cache_that_holds_it():
+def test_write_into_a_registered_class_is_one_to_its_cache():
     cache, watch = OwnCache(ragged()), CacheWatch()
     watch.written([cache])
     cache.state.values.add_(1)

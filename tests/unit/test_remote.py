@@ -135,7 +135,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_a_server_does_wrong_is_told_by_the_url_and_not_kept(s3, tmp_path, monkeypatch, fault):
+def test_fault_of_a_server_is_told_by_the_url_and_not_kept(s3, tmp_path, monkeypatch, fault):
     from moto.server import DomainDispatcherApplication
 
     status, sent, is_told, message = FAULTS[fault]

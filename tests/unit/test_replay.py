@@ -45,7 +45,7 @@ def test_every_operator_of_a_model_gives_again_what_it_gave(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "t5", "mamba", "bert"])
-def test_replay_with_another_weight_is_the_forward_of_a_model_that_has_it(name):
+def test_replay_with_another_weight_is_the_forward_of_that_model(name):
     model, inputs = build(name)
     values, tape = taped(model, **inputs)
     weights = [value for value in values.values if value.origin == "parameter" and len(value.shape) == 1]
@@ -158,7 +158,7 @@ def test_layer_of_an_lstm_runs_on_no_other_sizes():
             step.run(*args[: sizes[0]], 4, *args[sizes[0] + 1 :], **kwargs)
 
 
-def test_operator_that_checks_nothing_runs_on_nothing_but_what_it_was_recorded_with():
+def test_operator_that_checks_nothing_runs_only_on_what_was_recorded():
     _, tape = taped(Normed(), torch.ones(32))
     step = next(step for step in tape.steps if step.operator == "_weight_norm_interface")
     (direction, size, axis), kwargs = Run(tape, {}).given(step)

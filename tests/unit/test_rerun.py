@@ -119,7 +119,7 @@ class ViewsAttention(nn.Module):
         return made.transpose(1, 2).view(x.shape)
 
 
-def test_forward_that_needs_the_layout_of_fused_attention_is_made_again_as_it_is():
+def test_forward_that_needs_fused_attentions_layout_is_made_again_as_it_is():
     x = torch.linspace(-1, 1, 48).view(2, 3, 8)
 
     values = Rerun(ViewsAttention(), (x,), {}).values([ViewsAttention()(x)])
@@ -146,7 +146,7 @@ def test_recorded_values_are_returned_as_they_are():
     assert Recorded(values).values([X]) is values
 
 
-def test_forward_whose_answer_hangs_on_rounding_is_made_again_with_its_fused_attention():
+def test_forward_that_hangs_on_rounding_runs_again_with_its_fused_attention():
     def chaotic(layer, x):
         hidden = layer(x)[None, None]
         attended = torch.nn.functional.scaled_dot_product_attention(hidden, hidden, hidden)

@@ -44,7 +44,7 @@ def test_rules_that_name_something_on_both_sides_are_taken(rename):
         ),
     ],
 )
-def test_rule_of_rename_that_names_nothing_is_an_error_with_the_nearest_path(rename, text):
+def test_rename_rule_that_names_nothing_gives_the_nearest_path(rename, text):
     with pytest.raises(TFDebugError) as caught:
         check_rules(rename, (), PORT, REFERENCE)
     assert str(caught.value) == f"rename: {text}"
@@ -53,7 +53,7 @@ def test_rule_of_rename_that_names_nothing_is_an_error_with_the_nearest_path(ren
 @pytest.mark.parametrize(
     ("glob", "near"), [("*.head", "head"), ("float31", "float32"), ("blocks.*.atn", "blocks.0.attn")]
 )
-def test_tolerance_for_no_module_is_an_error_with_the_nearest_path_or_dtype(glob, near):
+def test_tolerance_for_no_module_gives_the_nearest_path_or_dtype(glob, near):
     with pytest.raises(TFDebugError) as caught:
         check_rules(None, (glob,), PORT, REFERENCE)
     assert str(caught.value) == f"tolerance: no module of the port matches {glob!r} {DIALECT}. Nearest path: {near!r}."

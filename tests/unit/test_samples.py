@@ -75,7 +75,7 @@ def recorded(forward, *, is_sampled=False):
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_what_is_reduced_as_it_is_seen_is_what_is_kept_of_all(name):
+def test_reduction_as_tensors_are_seen_keeps_what_that_of_all_keeps(name):
     forward = FORWARDS[name]()
 
     (tensors, document), (wanted, told) = (

@@ -57,7 +57,7 @@ def test_claim_that_narrows_another_stands_for_it_even_if_less_certain():
     assert (culprit.source.first, culprit.certain) == (5, False)
 
 
-def test_statement_of_the_text_stays_beside_a_proof_elsewhere_that_is_not_certain(tmp_path):
+def test_statement_of_the_text_stays_beside_an_uncertain_proof_elsewhere(tmp_path):
     file = tmp_path / "port.py"
     file.write_text("a = 1\nb = a - 2\n")
     at = SourceRange(str(file), 2, 2)
@@ -97,7 +97,7 @@ def test_proof_whose_place_is_open_is_certain_where_calls_name_that_module(of_ca
 
 @pytest.mark.parametrize(("line", "path"), [(40, "norm"), (3, "dropout")])
 @pytest.mark.parametrize("kind", ["extra-call", "not-called"])
-def test_proof_on_another_line_takes_the_blame_from_a_call_too_many_or_too_few(kind, line, path):
+def test_proof_on_another_line_outranks_a_call_too_many_or_few(kind, line, path):
     call = claim("dropout", Evidence.CALL, kind, SourceRange("port.py", 3, 3))
 
     culprit, *_ = settle([call, proof("norm", Evidence.PROOF, line)])
@@ -106,7 +106,7 @@ def test_proof_on_another_line_takes_the_blame_from_a_call_too_many_or_too_few(k
 
 
 @pytest.mark.parametrize(("evidence", "path"), [(Evidence.INFERRED_PROOF, "model"), (Evidence.PROOF, "norm")])
-def test_call_that_was_given_another_number_goes_before_a_change_whose_place_is_open(evidence, path):
+def test_call_given_another_number_goes_before_a_change_of_open_place(evidence, path):
     given = SimpleNamespace(path="rotary", direction="output")
     told = claim("model", Evidence.STATEMENTS, divergence=given)
 

@@ -60,7 +60,7 @@ def report_on(monkeypatch, tmp_path):
     return report
 
 
-def test_two_mistakes_are_named_in_one_run_each_with_its_change_and_diff(report_on, tmp_path):
+def test_two_mistakes_of_one_run_have_each_its_change_and_diff(report_on, tmp_path):
     report, (mixer, scale) = report_on(SILU, SCALE)
 
     assert [each.source.first for each in report.culprits] == [scale, mixer]

@@ -140,7 +140,7 @@ def test_training_that_does_one_thing_otherwise_is_told(otherwise, said, proved,
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-def test_scheduler_that_steps_too_early_is_told_by_the_step_it_belongs_to():
+def test_scheduler_that_steps_too_early_is_told_by_its_right_step():
     report = held(scheduled="before")
 
     assert "AdamW has lr 0.0005; the reference has 0.001" in str(report).splitlines()[0]

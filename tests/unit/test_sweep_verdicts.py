@@ -171,7 +171,7 @@ def test_longer_prompt_shows_a_window_that_is_short():
     assert "sliding_window" not in {spot.field for spot in long.blind}
 
 
-def test_bug_in_a_blind_spot_fails_only_at_the_value_that_shows_it():
+def test_bug_in_a_blind_spot_fails_at_the_value_showing_it():
     inputs = {"input_ids": torch.arange(10)[None], "use_cache": False}
     (spot,) = [
         spot

@@ -112,7 +112,7 @@ def test_function_that_is_another_tells_nothing():
     assert found(port, "half") == []
 
 
-def test_functions_that_a_forward_uses_are_reached_with_the_statements_that_lead_there():
+def test_functions_of_a_forward_are_reached_with_the_statements_leading_there():
     port = SourceFile("port.py", REFERENCE_TEXT)
 
     reached = list(port.reached("Block.forward", port.whole("Block.forward")))

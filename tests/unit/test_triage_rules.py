@@ -197,7 +197,7 @@ def test_bucket_of_cuda_holds_what_cuda_says_alone():
 
 
 @pytest.mark.parametrize("operator", ["", "addmm: "], ids=["torch 2.13", "torch 2.15"])
-def test_widths_that_do_not_fit_are_read_in_the_words_of_each_torch(operator):
+def test_widths_that_do_not_fit_are_read_from_each_torchs_words(operator):
     rule = next(rule for rule in RULES if rule.name == "features-do-not-fit")
 
     read = re.search(rule.text, f"{operator}mat1 and mat2 shapes cannot be multiplied (2x64 and 65x3)")

@@ -184,7 +184,7 @@ def test_another_entry_anywhere_is_read_or_refused_and_nothing_else(encoded, loa
 
 
 @pytest.mark.parametrize("change", [lambda numbers: numbers[:-1], lambda numbers: torch.cat([numbers, numbers[:1]])])
-def test_numbers_that_are_not_one_for_each_place_in_the_table_are_refused(encoded, load, change):
+def test_numbers_that_do_not_match_the_places_of_the_table_are_refused(encoded, load, change):
     with pytest.raises(GoldenError, match="damaged"):
         load(table=encoded[TABLE], numbers=change(encoded[NUMBERS]))
 

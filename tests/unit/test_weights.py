@@ -157,7 +157,7 @@ def test_cast_to_half_precision_is_no_other_parameter():
     assert not is_same_weight(table(x=A.T)["x"], table(p=A)["p"])
 
 
-def test_layout_that_all_layers_have_is_no_fault_and_that_of_one_is():
+def test_layout_of_all_layers_is_no_fault_and_that_of_one_is():
     layers = {f"layers__{number}__w": random(10 + number, 6, 4) for number in range(4)}
     expected = table(**layers)
     turned = {name: tensor.T for name, tensor in layers.items()}
@@ -199,7 +199,7 @@ def test_parameter_that_no_layer_repeats_is_not_misplaced_for_being_transposed()
     assert not found.is_misplaced("unembed")
 
 
-def test_layouts_that_all_layers_share_are_conventions_and_what_is_blamed_is_none():
+def test_layouts_that_all_layers_share_are_conventions_unless_they_are_blamed():
     layers = range(2)
     parts = {(n, kind): random(10 * n + k, 6, 4) for n in layers for k, kind in enumerate("qkv")}
     wide = {n: random(100 + n, 6, 4) for n in layers}
@@ -285,7 +285,7 @@ def test_parameters_of_the_reference_that_the_port_does_not_hold_are_told():
     assert not list(pair_weights(table(w=B), theirs).unused({"w"}, {"final.weight", "h.0.w"}, {"final.weight"}))
 
 
-def test_thousands_of_parameters_of_one_size_are_paired_without_comparing_all_with_all(monkeypatch):
+def test_thousands_of_parameters_of_one_size_take_few_comparisons_to_pair(monkeypatch):
     torch.manual_seed(0)
     names = [f"layers.{layer}.weight" for layer in range(2000)]
     own = {name: (Fingerprint.of(torch.randn(2, 2)), (2, 2)) for name in names}
