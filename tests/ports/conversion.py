@@ -40,6 +40,20 @@ def named(weights, names):
     return renamed
 
 
+def names_of(rename):
+    """Return pairs of a pattern and its replacement from a table of modules, the port's to the reference's.
+
+    Args:
+        rename: As in ``Port.rename``: an asterisk stands for a number. Of what stands inside another, both may be named.
+    """
+    pairs = []
+    for ours, theirs in sorted(rename.items(), key=lambda pair: -len(pair[1])):
+        start, *rest = ours.split("*")
+        numbered = "".join(f"\\{place}{part}" for place, part in enumerate(rest, 1))
+        pairs.append(("^" + re.escape(theirs).replace(r"\*", r"(\d+)") + r"(?=\.)", start + numbered))
+    return pairs
+
+
 def fused(weights, parts, whole):
     """Join the tensors of some modules into one, in the order given."""
     first = parts[0]

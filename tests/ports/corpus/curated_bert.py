@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried
 from transformers import BertConfig, BertModel
 
 ATTENTION, EMBEDDINGS = "curated_transformers.layers.attention", "curated_transformers.models.bert.encoder"
@@ -35,7 +36,7 @@ def build(load):
         n_positions=32,
     )
     port = load(EMBEDDINGS).BERTEncoder(config).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, NAMES.items())
     ids = tokens(64)
     mask = load(ATTENTION).AttentionMask(torch.ones_like(ids, dtype=torch.bool))
     return Case(
@@ -60,15 +61,6 @@ NAMES = {
     "output.dense": "ffn.output",
     "output.LayerNorm": "ffn_residual_layer_norm",
 }
-
-
-def converted(theirs):
-    own = {}
-    for name, weight in theirs.items():
-        for their, ours in NAMES.items():
-            name = name.replace(their, ours)  # noqa: PLW2901 - step by step
-        own[name] = weight
-    return own
 
 
 def swap_key_and_value(layer):

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from cases import Bug, Case, Port, shaken
+from conversion import carried, fused
 from transformers import Dinov2Config, Dinov2Model
 
 MODEL, ATTENTION = "dinov2.models.vision_transformer", "dinov2.layers.attention"
@@ -32,7 +33,7 @@ def build(load):
         block_chunks=0,
         block_fn=partial(layers.NestedTensorBlock, attn_class=layers.MemEffAttention),
     )
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, NAMES.items(), lambda weights: fused(weights, PARTS, "attn.qkv"))
     images = torch.randn(2, 3, 28, 28)
     return Case(
         reference,
@@ -53,23 +54,9 @@ NAMES = {
     "attention.o_proj": "attn.proj",
     "layer_scale1.lambda1": "ls1.gamma",
     "layer_scale2.lambda1": "ls2.gamma",
+    r"layernorm\.": "norm.",
 }
 PARTS = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
-
-
-def converted(theirs):
-    """Return the weights of the reference as this package stores them."""
-    own = {}
-    for name, weight in theirs.items():
-        if any(part in name for part in PARTS[1:]):
-            continue
-        joined = weight
-        if PARTS[0] in name:
-            joined = torch.cat([theirs[name.replace(PARTS[0], part)] for part in PARTS])
-        for their, ours in {**NAMES, PARTS[0]: "attn.qkv", "layernorm.": "norm."}.items():
-            name = name.replace(their, ours)  # noqa: PLW2901 - step by step
-        own[name] = joined
-    return own
 
 
 BUGS = (

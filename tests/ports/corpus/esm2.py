@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import EsmConfig, EsmForMaskedLM
 
 MODEL, LAYER = "esm.model.esm2", "esm.modules"
@@ -28,7 +29,8 @@ def build(load):
     )
     reference = shaken(EsmForMaskedLM(config))
     port = load(MODEL).ESM2(num_layers=3, embed_dim=32, attention_heads=4)
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [(r"^lm_head\.decoder\.weight", "lm_head.weight"), (r"^esm\.contact_head", "contact_head")]
+    port = carried(port, reference, [*names, *names_of(PORT.rename)])
     ids = tokens(30)
     ids[0, 4] = MASK
     ids[1, -2:] = PAD
@@ -46,26 +48,6 @@ NAMES = {
     "fc2": "output.dense",
     "final_layer_norm": "LayerNorm",
 }
-
-
-def converted(theirs):
-    own = {
-        "embed_tokens.weight": theirs["esm.embeddings.word_embeddings.weight"],
-        "lm_head.weight": theirs["lm_head.decoder.weight"],
-        "lm_head.bias": theirs["lm_head.bias"],
-    }
-    width = 32 // 4
-    for kind in ("weight", "bias"):
-        own[f"emb_layer_norm_after.{kind}"] = theirs[f"esm.encoder.emb_layer_norm_after.{kind}"]
-        own[f"contact_head.regression.{kind}"] = theirs[f"esm.contact_head.regression.{kind}"]
-        own[f"lm_head.dense.{kind}"] = theirs[f"lm_head.dense.{kind}"]
-        own[f"lm_head.layer_norm.{kind}"] = theirs[f"lm_head.layer_norm.{kind}"]
-        for layer in range(3):
-            for ours, name in NAMES.items():
-                own[f"layers.{layer}.{ours}.{kind}"] = theirs[f"esm.encoder.layer.{layer}.{name}.{kind}"]
-    for layer in range(3):
-        own[f"layers.{layer}.self_attn.rot_emb.inv_freq"] = 10000.0 ** -(torch.arange(0, width, 2) / width)
-    return own
 
 
 def transpose_output(layer):

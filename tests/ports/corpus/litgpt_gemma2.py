@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, fused, names_of
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 MODEL = "litgpt.model"
@@ -58,7 +59,7 @@ def build(load):
         sliding_window_indices=[0, 1, 0],
     )
     port = load(MODEL).GPT(config).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, names_of(PORT.rename), joined)
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
@@ -75,17 +76,8 @@ NAMES = {
 }
 
 
-def converted(theirs):
-    own = {
-        "lm_head.weight": theirs["lm_head.weight"],
-        "transformer.wte.weight": theirs["model.embed_tokens.weight"],
-        "transformer.ln_f.weight": theirs["model.norm.weight"],
-    }
-    for layer in range(3):
-        ours, path = f"transformer.h.{layer}", f"model.layers.{layer}"
-        own[f"{ours}.attn.qkv.weight"] = torch.cat([theirs[f"{path}.self_attn.{part}_proj.weight"] for part in "qkv"])
-        own |= {f"{ours}.{name}.weight": theirs[f"{path}.{their}.weight"] for name, their in NAMES.items()}
-    return own
+def joined(weights):
+    return fused(weights, [f"self_attn.{part}_proj" for part in "qkv"], "self_attn.qkv")
 
 
 def add_one_to_norms(block):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, fused, names_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 MODEL = "litgpt.model"
@@ -41,35 +42,12 @@ def build(load):
     )
     port = load(MODEL).GPT(config).eval()
     ids = tokens(64)
-    weights = reference.state_dict()
-    port.load_state_dict(converted(weights, layers=3))
+    port = carried(port, reference, names_of(PORT.rename), joined)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
 
-def converted(weights, layers):
-    """Return the weights of a Llama as litgpt stores them."""
-    own = {
-        "lm_head.weight": weights["lm_head.weight"],
-        "transformer.wte.weight": weights["model.embed_tokens.weight"],
-        "transformer.ln_f.weight": weights["model.norm.weight"],
-    }
-    names = {
-        "norm_1": "input_layernorm",
-        "norm_2": "post_attention_layernorm",
-        "attn.proj": "self_attn.o_proj",
-        "mlp.fc_1": "mlp.gate_proj",
-        "mlp.fc_2": "mlp.up_proj",
-        "mlp.proj": "mlp.down_proj",
-    }
-    for layer in range(layers):
-        theirs = f"model.layers.{layer}"
-        own |= {
-            f"transformer.h.{layer}.{ours}.weight": weights[f"{theirs}.{name}.weight"] for ours, name in names.items()
-        }
-        own[f"transformer.h.{layer}.attn.qkv.weight"] = torch.cat(
-            [weights[f"{theirs}.self_attn.{part}_proj.weight"] for part in "qkv"]
-        )
-    return own
+def joined(weights):
+    return fused(weights, [f"self_attn.{part}_proj" for part in "qkv"], "self_attn.qkv")
 
 
 def roll_fused_rows(block):

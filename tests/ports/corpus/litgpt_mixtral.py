@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, fused, names_of
 from transformers import MixtralConfig, MixtralForCausalLM
 
 MODEL = "litgpt.model"
@@ -52,7 +53,7 @@ def build(load):
         n_expert_per_token=2,
     )
     port = load(MODEL).GPT(config).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, names_of(PORT.rename), unpacked)
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
@@ -65,22 +66,14 @@ NAMES = {
 }
 
 
-def converted(theirs):
-    own = {
-        "lm_head.weight": theirs["lm_head.weight"],
-        "transformer.wte.weight": theirs["model.embed_tokens.weight"],
-        "transformer.ln_f.weight": theirs["model.norm.weight"],
-    }
+def unpacked(weights):
     for layer in range(3):
-        ours, path = f"transformer.h.{layer}", f"model.layers.{layer}"
-        own[f"{ours}.attn.qkv.weight"] = torch.cat([theirs[f"{path}.self_attn.{part}_proj.weight"] for part in "qkv"])
-        own |= {f"{ours}.{name}.weight": theirs[f"{path}.{their}.weight"] for name, their in NAMES.items()}
+        path = f"model.layers.{layer}.mlp.experts"
+        both, down = weights.pop(f"{path}.gate_up_proj"), weights.pop(f"{path}.down_proj")
         for expert in range(EXPERTS):
-            gate, up = theirs[f"{path}.mlp.experts.gate_up_proj"][expert].chunk(2)
-            own[f"{ours}.mlp.experts.{expert}.fc_1.weight"] = gate
-            own[f"{ours}.mlp.experts.{expert}.fc_2.weight"] = up
-            own[f"{ours}.mlp.experts.{expert}.proj.weight"] = theirs[f"{path}.mlp.experts.down_proj"][expert]
-    return own
+            parts = {"fc_1": both[expert].chunk(2)[0], "fc_2": both[expert].chunk(2)[1], "proj": down[expert]}
+            weights |= {f"{path}.{expert}.{part}.weight": weight for part, weight in parts.items()}
+    return fused(weights, [f"self_attn.{part}_proj" for part in "qkv"], "self_attn.qkv")
 
 
 def swap_experts(block):

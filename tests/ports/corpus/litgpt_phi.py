@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, fused, names_of
 from transformers import PhiConfig, PhiForCausalLM
 
 MODEL = "litgpt.model"
@@ -37,7 +38,8 @@ def build(load):
         rotary_percentage=0.5,
     )
     port = load(MODEL).GPT(config).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [*names_of(PORT.rename), (r"self_attn\.qkv", "attn.qkv")]
+    port = carried(port, reference, names, joined)
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
@@ -45,16 +47,8 @@ def build(load):
 NAMES = {"norm_1": "input_layernorm", "attn.proj": "self_attn.dense", "mlp.fc": "mlp.fc1", "mlp.proj": "mlp.fc2"}
 
 
-def converted(theirs):
-    own = {"transformer.wte.weight": theirs["model.embed_tokens.weight"]}
-    for kind in ("weight", "bias"):
-        own[f"lm_head.{kind}"] = theirs[f"lm_head.{kind}"]
-        own[f"transformer.ln_f.{kind}"] = theirs[f"model.final_layernorm.{kind}"]
-        for layer in range(3):
-            ours, path = f"transformer.h.{layer}", f"model.layers.{layer}"
-            own[f"{ours}.attn.qkv.{kind}"] = torch.cat([theirs[f"{path}.self_attn.{x}_proj.{kind}"] for x in "qkv"])
-            own |= {f"{ours}.{name}.{kind}": theirs[f"{path}.{their}.{kind}"] for name, their in NAMES.items()}
-    return own
+def joined(weights):
+    return fused(weights, [f"self_attn.{part}_proj" for part in "qkv"], "self_attn.qkv")
 
 
 def forget_bias(block):

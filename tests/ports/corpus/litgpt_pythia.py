@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 MODEL = "litgpt.model"
@@ -35,7 +36,8 @@ def build(load):
         intermediate_size=128,
     )
     port = load(MODEL).GPT(config).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [(r"^embed_out", "lm_head"), (r"attention\.query_key_value", "attn.qkv")]
+    port = carried(port, reference, [*names_of(PORT.rename), *names], unmixed)
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
@@ -49,17 +51,11 @@ NAMES = {
 }
 
 
-def converted(theirs):
-    head = "embed_out.weight" if "embed_out.weight" in theirs else "lm_head.weight"
-    own = {"lm_head.weight": theirs[head], "transformer.wte.weight": theirs["gpt_neox.embed_in.weight"]}
-    for kind in ("weight", "bias"):
-        own[f"transformer.ln_f.{kind}"] = theirs[f"gpt_neox.final_layer_norm.{kind}"]
-        for layer in range(3):
-            ours, path = f"transformer.h.{layer}", f"gpt_neox.layers.{layer}"
-            fused = theirs[f"{path}.attention.query_key_value.{kind}"].unflatten(0, (4, 3, -1))
-            own[f"{ours}.attn.qkv.{kind}"] = fused.transpose(0, 1).flatten(0, 2)
-            own |= {f"{ours}.{name}.{kind}": theirs[f"{path}.{their}.{kind}"] for name, their in NAMES.items()}
-    return own
+def unmixed(weights):
+    """Put the queries of all heads before the keys and the values."""
+    for name in [name for name in weights if "query_key_value" in name]:
+        weights[name] = weights[name].unflatten(0, (4, 3, -1)).transpose(0, 1).flatten(0, 2)
+    return weights
 
 
 def keep_rows_by_head(block):

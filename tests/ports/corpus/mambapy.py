@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import MambaConfig, MambaForCausalLM
 
 MODEL, HEAD = "mambapy.mamba", "mambapy.lm"
@@ -16,23 +17,9 @@ def build(load):
     reference = shaken(MambaForCausalLM(config))
     own = load(MODEL).MambaConfig(d_model=16, n_layers=3, d_state=4, dt_rank=3, pscan=False)
     port = load(HEAD).LM(own, 64).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, names_of(PORT.rename))
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
-
-
-def converted(theirs):
-    names = {
-        "backbone.embeddings": "embedding",
-        "backbone.layers": "mamba.layers",
-        "backbone.norm_f": "norm_f",
-        "lm_head": "lm_head",
-    }
-    own = {}
-    for name, weight in theirs.items():
-        prefix = next(prefix for prefix in names if name.startswith(prefix))
-        own[names[prefix] + name.removeprefix(prefix)] = weight
-    return own
 
 
 def negate_decay(layer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, fused
 from transformers import CLIPTextConfig, CLIPTextModelWithProjection
 
 MODEL = "open_clip.transformer"
@@ -25,7 +26,17 @@ def build(load):
     )
     reference = shaken(CLIPTextModelWithProjection(config))
     port = load(MODEL).TextTransformer(context_length=12, vocab_size=64, width=32, heads=4, layers=3, output_dim=16)
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [
+        (r"^text_model\.", ""),
+        (r"^embeddings\.token_embedding", "token_embedding"),
+        (r"^embeddings\.position_embedding\.weight", "positional_embedding"),
+        (r"^text_projection\.weight", "text_projection"),
+        (r"^final_layer_norm", "ln_final"),
+        (r"^encoder\.layers", "transformer.resblocks"),
+        (r"self_attn\.in_proj\.", "attn.in_proj_"),
+        *((theirs, ours) for ours, theirs in NAMES.items()),
+    ]
+    port = carried(port, reference, names, joined)
     ids = tokens(60)
     ids[0, 7] = ids[1, 10] = 63
     return Case(
@@ -42,22 +53,9 @@ NAMES = {
 }
 
 
-def converted(theirs):
-    prefix = "text_model." if any(name.startswith("text_model.") for name in theirs) else ""
-    theirs = {name.removeprefix(prefix): weight for name, weight in theirs.items()}
-    own = {
-        "token_embedding.weight": theirs["embeddings.token_embedding.weight"],
-        "positional_embedding": theirs["embeddings.position_embedding.weight"],
-        "text_projection": theirs["text_projection.weight"].T,
-    }
-    for kind in ("weight", "bias"):
-        own[f"ln_final.{kind}"] = theirs[f"final_layer_norm.{kind}"]
-        for layer in range(3):
-            ours, path = f"transformer.resblocks.{layer}", f"encoder.layers.{layer}"
-            parts = [theirs[f"{path}.self_attn.{part}_proj.{kind}"] for part in "qkv"]
-            own[f"{ours}.attn.in_proj_{kind}"] = torch.cat(parts)
-            own |= {f"{ours}.{name}.{kind}": theirs[f"{path}.{their}.{kind}"] for name, their in NAMES.items()}
-    return own
+def joined(weights):
+    weights["text_projection.weight"] = weights["text_projection.weight"].T
+    return fused(weights, [f"self_attn.{part}_proj" for part in "qkv"], "self_attn.in_proj")
 
 
 def roll_fused_rows(block):

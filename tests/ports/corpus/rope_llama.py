@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, fused, names_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 MODULE = "handwritten.rope_llama"
@@ -22,31 +23,15 @@ def build(load):
     reference = shaken(LlamaForCausalLM(config))
     base, eps = config.rope_parameters["rope_theta"], config.rms_norm_eps
     port = load(MODULE).RopeLlama(64, 32, heads=4, groups=2, inner=72, units=3, eps=eps, base=base).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [*names_of(PORT.rename), (r"(scale\w*)\.weight", r"\1.gain")]
+    port = carried(port, reference, names, joined)
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
 
-def converted(theirs):
-    own = {
-        "words.weight": theirs["model.embed_tokens.weight"],
-        "scale.gain": theirs["model.norm.weight"],
-        "out.weight": theirs["lm_head.weight"],
-    }
-    for layer in range(3):
-        path, ours = f"model.layers.{layer}", f"units.{layer}"
-        own |= {
-            f"{ours}.scale_a.gain": theirs[f"{path}.input_layernorm.weight"],
-            f"{ours}.scale_b.gain": theirs[f"{path}.post_attention_layernorm.weight"],
-            f"{ours}.mixer.to_q.weight": theirs[f"{path}.self_attn.q_proj.weight"],
-            f"{ours}.mixer.to_kv.weight": torch.cat([theirs[f"{path}.self_attn.{part}_proj.weight"] for part in "kv"]),
-            f"{ours}.mixer.back.weight": theirs[f"{path}.self_attn.o_proj.weight"],
-            f"{ours}.widen.both.weight": torch.cat(
-                [theirs[f"{path}.mlp.{part}_proj.weight"] for part in ("gate", "up")]
-            ),
-            f"{ours}.widen.narrow.weight": theirs[f"{path}.mlp.down_proj.weight"],
-        }
-    return own
+def joined(weights):
+    weights = fused(weights, ["self_attn.k_proj", "self_attn.v_proj"], "self_attn.to_kv")
+    return fused(weights, ["mlp.gate_proj", "mlp.up_proj"], "mlp.both")
 
 
 def swap_keys_and_values(unit):

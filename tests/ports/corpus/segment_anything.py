@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken
+from conversion import carried
 from torch import nn
 from transformers import SamVisionConfig, SamVisionModel
 
@@ -40,7 +41,7 @@ def build(load):
         window_size=3,
         global_attn_indexes=(2,),
     )
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, NAMES.items())
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     return Case(reference, port.eval(), reference_kwargs={"pixel_values": pixels}, port_args=(pixels,))
 
@@ -56,15 +57,6 @@ NAMES = {
     "layers.": "blocks.",
     "layer_norm": "norm",
 }
-
-
-def converted(theirs):
-    own = {}
-    for name, weight in theirs.items():
-        for their, ours in NAMES.items():
-            name = name.replace(their, ours)  # noqa: PLW2901 - step by step
-        own[name] = weight
-    return own
 
 
 RESIDUAL = "        x = shortcut + x\n        x = x + self.mlp(self.norm2(x))"

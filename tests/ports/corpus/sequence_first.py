@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 MODULE = "handwritten.sequence_first"
@@ -21,7 +22,8 @@ def build(load):
     )
     reference = shaken(GPTNeoXForCausalLM(config))
     port = load(MODULE).SequenceFirst(64, 32, 4, 3, 4).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [(r"^(embed_out|lm_head)", "unembed"), (r"attend\.query_key_value", "attend.in_proj")]
+    port = carried(port, reference, [*names_of(PORT.rename), *names], unmixed)
     ids = tokens(64)
     kwargs = {"input_ids": ids, "use_cache": False}
     return Case(
@@ -42,19 +44,11 @@ NAMES = {
 }
 
 
-def converted(theirs):
-    own = {
-        "look_up.weight": theirs["gpt_neox.embed_in.weight"],
-        "unembed.weight": theirs["embed_out.weight"] if "embed_out.weight" in theirs else theirs["lm_head.weight"],
-    }
-    for kind in ("weight", "bias"):
-        own[f"ln_last.{kind}"] = theirs[f"gpt_neox.final_layer_norm.{kind}"]
-        for layer in range(3):
-            for ours, name in NAMES.items():
-                own[f"stages.{layer}.{ours}.{kind}"] = theirs[f"gpt_neox.layers.{layer}.{name}.{kind}"]
-            fused = theirs[f"gpt_neox.layers.{layer}.attention.query_key_value.{kind}"].unflatten(0, (4, 3, -1))
-            own[f"stages.{layer}.attend.in_proj.{kind}"] = fused.transpose(0, 1).flatten(0, 2)
-    return own
+def unmixed(weights):
+    """Put the queries of all heads before the keys and the values."""
+    for name in [name for name in weights if "query_key_value" in name]:
+        weights[name] = weights[name].unflatten(0, (4, 3, -1)).transpose(0, 1).flatten(0, 2)
+    return weights
 
 
 def keep_rows_by_head(stage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken
+from conversion import carried, fused, names_of
 from transformers import SwinConfig, SwinForImageClassification
 
 MODEL, MLP, PATCHES = "timm.models.swin_transformer", "timm.layers.mlp", "timm.layers.patch_embed"
@@ -33,7 +34,13 @@ def build(load):
         num_classes=5,
         drop_path_rate=0.0,
     )
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [
+        *names_of(PORT.rename),
+        (r"relative_position_bias\.", ""),
+        (r"^swin\.embeddings\.patch_embeddings\.projection", "patch_embed.proj"),
+        (r"^swin\.embeddings\.norm", "patch_embed.norm"),
+    ]
+    port = carried(port, reference, names, joined)
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     return Case(reference, port.eval(), reference_kwargs={"pixel_values": pixels}, port_args=(pixels,))
 
@@ -47,25 +54,8 @@ NAMES = {
 }
 
 
-def converted(theirs):
-    downsampling = "swin.encoder.layers.0.downsample"
-    own = {"layers.1.downsample.reduction.weight": theirs[f"{downsampling}.reduction.weight"]}
-    for kind in ("weight", "bias"):
-        own[f"patch_embed.proj.{kind}"] = theirs[f"swin.embeddings.patch_embeddings.projection.{kind}"]
-        own[f"patch_embed.norm.{kind}"] = theirs[f"swin.embeddings.norm.{kind}"]
-        own[f"layers.1.downsample.norm.{kind}"] = theirs[f"{downsampling}.norm.{kind}"]
-        own[f"norm.{kind}"] = theirs[f"swin.layernorm.{kind}"]
-        own[f"head.fc.{kind}"] = theirs[f"classifier.{kind}"]
-    for stage in range(2):
-        for number in range(2):
-            ours, path = f"layers.{stage}.blocks.{number}", f"swin.encoder.layers.{stage}.blocks.{number}"
-            table = "relative_position_bias_table"
-            own[f"{ours}.attn.{table}"] = theirs[f"{path}.attention.relative_position_bias.{table}"]
-            for kind in ("weight", "bias"):
-                parts = [theirs[f"{path}.attention.{part}_proj.{kind}"] for part in "qkv"]
-                own[f"{ours}.attn.qkv.{kind}"] = torch.cat(parts)
-                own |= {f"{ours}.{name}.{kind}": theirs[f"{path}.{their}.{kind}"] for name, their in NAMES.items()}
-    return own
+def joined(weights):
+    return fused(weights, [f"attention.{part}_proj" for part in "qkv"], "attention.qkv")
 
 
 def mirror_table(block):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken
+from conversion import carried, fused, names_of
 from transformers import ViTConfig, ViTForImageClassification
 
 MODEL, ATTENTION, MLP = "timm.models.vision_transformer", "timm.layers.attention", "timm.layers.mlp"
@@ -25,30 +26,15 @@ def build(load):
     port = load(MODEL).VisionTransformer(
         img_size=12, patch_size=4, num_classes=5, embed_dim=32, depth=3, num_heads=4, mlp_ratio=2.25
     )
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [(r"^vit\.embeddings\.(cls_token)", r"\1"), (r"^vit\.embeddings\.position_embeddings", "pos_embed")]
+    names += [*names_of(PORT.rename), (r"^patch_embed\.projection", "patch_embed.proj")]
+    port = carried(port, reference, names, joined)
     pixels = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     return Case(reference, port.eval(), reference_kwargs={"pixel_values": pixels}, port_args=(pixels,))
 
 
-def converted(theirs):
-    own = {
-        "cls_token": theirs["vit.embeddings.cls_token"],
-        "pos_embed": theirs["vit.embeddings.position_embeddings"],
-    }
-    for kind in ("weight", "bias"):
-        own[f"patch_embed.proj.{kind}"] = theirs[f"vit.embeddings.patch_embeddings.projection.{kind}"]
-        own[f"norm.{kind}"] = theirs[f"vit.layernorm.{kind}"]
-        own[f"head.{kind}"] = theirs[f"classifier.{kind}"]
-        for layer in range(3):
-            path, ours = f"vit.layers.{layer}", f"blocks.{layer}"
-            projections = [theirs[f"{path}.attention.{part}_proj.{kind}"] for part in "qkv"]
-            own[f"{ours}.attn.qkv.{kind}"] = torch.cat(projections)
-            own[f"{ours}.attn.proj.{kind}"] = theirs[f"{path}.attention.o_proj.{kind}"]
-            own[f"{ours}.norm1.{kind}"] = theirs[f"{path}.layernorm_before.{kind}"]
-            own[f"{ours}.norm2.{kind}"] = theirs[f"{path}.layernorm_after.{kind}"]
-            own[f"{ours}.mlp.fc1.{kind}"] = theirs[f"{path}.mlp.fc1.{kind}"]
-            own[f"{ours}.mlp.fc2.{kind}"] = theirs[f"{path}.mlp.fc2.{kind}"]
-    return own
+def joined(weights):
+    return fused(weights, [f"attention.{part}_proj" for part in "qkv"], "attention.qkv")
 
 
 def forget_bias(block):

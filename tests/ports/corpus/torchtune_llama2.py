@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
 BUILDERS, ATTENTION = "torchtune.models.llama2._component_builders", "torchtune.modules.attention"
@@ -24,7 +25,8 @@ def build(load):
     )
     reference = shaken(LlamaForCausalLM(config))
     port = load(BUILDERS).llama2(64, 3, 4, 2, 32, 32, intermediate_dim=72).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [*names_of(PORT.rename), (r"norm\.weight", "norm.scale")]
+    port = carried(port, reference, names, in_pairs)
     ids = tokens(64)
     return Case(reference, port, reference_kwargs={"input_ids": ids, "use_cache": False}, port_args=(ids,))
 
@@ -44,19 +46,9 @@ def paired(weight):
     return weight.unflatten(0, (-1, 2, 4)).transpose(1, 2).flatten(0, 2)
 
 
-def converted(theirs):
-    own = {
-        "tok_embeddings.weight": theirs["model.embed_tokens.weight"],
-        "norm.scale": theirs["model.norm.weight"],
-        "output.weight": theirs["lm_head.weight"],
-    }
-    for layer in range(3):
-        ours, path = f"layers.{layer}", f"model.layers.{layer}"
-        own |= {f"{ours}.{name}.weight": theirs[f"{path}.{their}.weight"] for name, their in NAMES.items()}
-        own |= {f"{ours}.{name}.scale": theirs[f"{path}.{their}.weight"] for name, their in NORMS.items()}
-        for part in "qk":
-            own[f"{ours}.attn.{part}_proj.weight"] = paired(theirs[f"{path}.self_attn.{part}_proj.weight"])
-    return own
+def in_pairs(weights):
+    rotated = [name for name in weights if ".q_proj." in name or ".k_proj." in name]
+    return weights | {name: paired(weights[name]) for name in rotated}
 
 
 def unpair_queries(layer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 MODEL = "whisper.model"
@@ -30,7 +31,16 @@ def build(load):
     reference = shaken(WhisperForConditionalGeneration(config))
     module = load(MODEL)
     port = module.Whisper(module.ModelDimensions(8, 10, 32, 4, 2, 64, 16, 32, 4, 3)).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    names = [
+        *names_of(PORT.rename),
+        (r"^model\.(\w+)\.embed_positions\.weight", r"\1.positional_embedding"),
+        (r"^model\.decoder\.embed_tokens", "decoder.token_embedding"),
+        (r"^model\.encoder\.layer_norm", "encoder.ln_post"),
+        (r"^model\.decoder\.layer_norm", "decoder.ln"),
+        (r"\bfc1", "mlp.0"),
+        (r"\bfc2", "mlp.2"),
+    ]
+    port = carried(port, reference, names)
     mel = torch.randn(2, 8, 20, generator=torch.Generator().manual_seed(2))
     ids = tokens(64)
     kwargs = {"input_features": mel, "decoder_input_ids": ids, "use_cache": False}
@@ -54,26 +64,6 @@ CROSS = {
     "cross_attn.out": "encoder_attn.out_proj",
     "cross_attn_ln": "encoder_attn_layer_norm",
 }
-
-
-def converted(theirs):
-    own = {
-        "encoder.positional_embedding": theirs["model.encoder.embed_positions.weight"],
-        "decoder.positional_embedding": theirs["model.decoder.embed_positions.weight"],
-        "decoder.token_embedding.weight": theirs["model.decoder.embed_tokens.weight"],
-    }
-    for kind in ("weight", "bias"):
-        own[f"encoder.conv1.{kind}"] = theirs[f"model.encoder.conv1.{kind}"]
-        own[f"encoder.conv2.{kind}"] = theirs[f"model.encoder.conv2.{kind}"]
-        own[f"encoder.ln_post.{kind}"] = theirs[f"model.encoder.layer_norm.{kind}"]
-        own[f"decoder.ln.{kind}"] = theirs[f"model.decoder.layer_norm.{kind}"]
-        for side, layers, names in (("encoder", 2, NAMES), ("decoder", 3, NAMES | CROSS)):
-            for layer in range(layers):
-                for ours, name in names.items():
-                    source = f"model.{side}.layers.{layer}.{name}.{kind}"
-                    if source in theirs:
-                        own[f"{side}.blocks.{layer}.{ours}.{kind}"] = theirs[source]
-    return own
 
 
 def swap_cross_weights(block):
