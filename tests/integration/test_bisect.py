@@ -20,10 +20,10 @@ from torch import nn
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8, eps={eps})
+        self.{up}, self.down, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8, eps={eps})
 
     def forward(self, hidden):
-        return hidden + {scale} * self.down(nn.functional.{act}(self.up(self.norm(hidden))))
+        return hidden + {scale} * self.down(nn.functional.{act}(self.{up}(self.norm(hidden))))
 
 
 class Port(nn.Module):
@@ -45,7 +45,7 @@ from port import Port
 def test_port(tf_golden):
     tf_golden.check(fill(Port().eval()), torch.arange(48.0).view(2, 3, 8).sin())
 """
-FIRST = {"broken": "", "eps": "1e-5", "scale": "1.0", "act": "gelu", "cache": "past", "drift": "2.0"}
+FIRST = {"broken": "", "up": "up", "eps": "1e-5", "scale": "1.0", "act": "gelu", "cache": "past", "drift": "2.0"}
 
 
 class Repository:
@@ -83,7 +83,7 @@ def test_fault_rename_and_a_commit_that_cannot_be_imported_are_told_apart(
 ) -> None:
     repository = Repository(tmp_path / "repo")
     renamed = repository.commit("rename the cache", cache="cache")
-    repository.commit("idle")
+    filled = repository.commit("rename a layer", up="widen")
     broken = repository.commit("forget a module", broken="import no_such_module")
     fault = repository.commit("scale the branch", broken="", scale="0.5")
 
@@ -92,6 +92,8 @@ def test_fault_rename_and_a_commit_that_cannot_be_imported_are_told_apart(
     answer = "\n".join(told)
     assert status == 0, answer
     assert f"{renamed} rename the cache renamed (harmless): Only called otherwise here" in answer
+    assert f"{filled} rename a layer renamed (harmless): " in answer
+    assert "4 parameters called otherwise: 'blocks.0.up.weight' is 'blocks.0.widen.weight'." in answer
     assert f"{fault} scale the branch changed: port.py:12 in blocks.0 (Block): " in answer
     assert "return hidden + 0.5 * self.down(" in answer
     assert f"  or one of those before it that could not be run: {broken} forget a module; " in answer

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.bisect.history import GRAVITY, VersionDifference
 from pytest_tfdebug.bisect.places import PlaceError
+from pytest_tfdebug.bisect.recording import FIRST
 from pytest_tfdebug.errors import GoldenError, TFDebugError, counted
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.values.rerun import Recorded
@@ -60,7 +61,8 @@ class Probe:
         except PlaceError as error:
             return str(error)
         command = [place.python, "-m", "pytest", place.test, *_ARGUMENTS, f"--tf-golden-dir={folder}"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, env=place.environment)  # noqa: S603 - pytest
+        environment = {**place.environment, FIRST: str(self.home / self.line.versions[0])}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)  # noqa: S603 - pytest
         if not _goldens(folder):
             return f"the test records nothing: {_reason(done.stdout, done.stderr)}"
         return next(filter(None, (self.line.is_of_another(version, it) for it in _provenances(folder))), "")

@@ -18,11 +18,17 @@ from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.weights import drawn_alike, hash_of
 from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.pair.pairing import likeness
+from pytest_tfdebug.tracing.record.modules import Selection
+from pytest_tfdebug.tracing.trace import recorded_forward
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.file.codec import TraceFile
+    from pytest_tfdebug.tracing.trace import Trace
 
 #: Seeds of ``fill`` that are tried; nobody counts far.
 _SEEDS = range(10)
@@ -136,6 +142,28 @@ def filled_alike(
         left = list(_numbered(left))
     found.unknown = tuple(name for name in new if name not in found.values)
     return found
+
+
+@contextmanager
+def filled_like(golden: TraceFile[Trace], model: torch.nn.Module, called: PortCall) -> Iterator[None]:
+    """Give a model, for as long as the block lasts, what ``fill`` gave to the parameters of a golden.
+
+    Args:
+        golden: The golden of an older version of the model.
+        model: The model; one whose parameters have the golden's names is left as it is.
+        called: How it is called.
+    """
+    recorded, again = golden.extra["weights"], golden.trace.again
+    values = None if again is None else again.values()
+    if values is None or all(name in recorded for name, _ in model.named_parameters()):
+        yield
+        return
+    args, kwargs = Rerun(model, called.args, called.kwargs, called.method).inputs()
+    with torch.random.fork_rng(devices=[]):
+        calls = recorded_forward(model, args, kwargs, Selection(), method=called.method).calls
+    shapes = {name: shape for name, (_, shape) in values.parameters.items()}
+    with filled_alike(model, calls, recorded, shapes, golden.trace.calls).applied(model):
+        yield
 
 
 def _is_filled(name: str, parameter: torch.Tensor, seed: int) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,9 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.blind_spots import blind_spots
+from pytest_tfdebug.goldens.filled import filled_like
 from pytest_tfdebug.goldens.golden_check import GoldenCheck
+from pytest_tfdebug.goldens.golden_file import load
 from pytest_tfdebug.goldens.place import RECORDING, golden_mode, variants
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.recording import record, recorded_model
@@ -34,6 +38,7 @@ from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import GoldenPlace
@@ -187,8 +192,10 @@ class GoldenChecks:
         # a forward may write to what it was given
         if mode in RECORDING and not (mode == "missing" and exists):
             inputs = Rerun(module, called.args, called.kwargs, method)
-            if self._item.config.stash.get(RECORDS_PORT, False):
-                record(self._item, place, module, called, settings, blind=tuple)
+            first = self._item.config.stash.get(RECORDS_PORT, None)
+            if first is not None:
+                with self._filled_like(first, place, module, called):
+                    record(self._item, place, module, called, settings, blind=tuple)
                 return None
             recorded = module if reference is None else recorded_model(reference)
             if reference is not None:
@@ -296,6 +303,13 @@ class GoldenChecks:
             if reference is None:
                 return None
         return check_step(self._item, place, own, name)
+
+    def _filled_like(
+        self, first: Path, place: GoldenPlace, model: torch.nn.Module, called: PortCall
+    ) -> AbstractContextManager[None]:
+        """Give a model the numbers of the golden that a directory has of this check, if there is one."""
+        golden = first / Path(str(place)).relative_to(str(self.options.golden_dir))
+        return filled_like(load(golden), model, called) if golden.exists() else nullcontext()
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
         return () if present_group() is not None else tuple(blind_spots(model, called))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
@@ -34,8 +35,9 @@ _AS_GIVEN = ("rename", "include", "exclude", "level", "internal")
 _CHOICES = {"internal": get_args(Internal), "store": get_args(Store), "level": get_args(Level)}
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
-#: Whether a run records the model under test, also where it has a reference.
-RECORDS_PORT = pytest.StashKey[bool]()
+#: Set where a run records the model under test, also where it has a reference: the directory of goldens whose numbers
+#: ``fill`` is to give it, whatever its parameters are called.
+RECORDS_PORT = pytest.StashKey[Path]()
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
 MAX_SIZE = 100_000_000
 
