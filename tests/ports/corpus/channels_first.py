@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from cases import Bug, Case, Port, shaken
+from conversion import carried, names_of
 from transformers import ConvNextConfig, ConvNextForImageClassification
 
 MODULE = "handwritten.channels_first"
 #: The parts of the trunk as (stage, layer) of the reference; a downsampling has no layer.
-PARTS = ((0, 0), (0, 1), (1, None), (1, 0), (1, 1))
 
 
 def build(load):
@@ -17,38 +19,31 @@ def build(load):
     )
     reference = shaken(ConvNextForImageClassification(config))
     port = load(MODULE).ChannelsFirst([8, 16], [2, 2], 2, 5).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, [*names_of(PORT.rename), *NAMES], widened)
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     return Case(reference, port, reference_kwargs={"pixel_values": pixels}, port_args=(pixels,))
 
 
-def converted(theirs):
-    own, norms = {}, {"stem_norm": "convnext.embeddings.layernorm"}
-    names = {"stem": "convnext.embeddings.patch_embeddings", "answer": "classifier"}
-    for number, (stage, layer) in enumerate(PARTS):
-        ours, path = f"trunk.{number}", f"convnext.encoder.stages.{stage}"
-        if layer is None:
-            norms[f"{ours}.norm"] = f"{path}.downsampling_layer.0"
-            own[f"{ours}.kernel"] = theirs[f"{path}.downsampling_layer.1.weight"]
-            own[f"{ours}.bias"] = theirs[f"{path}.downsampling_layer.1.bias"]
-            continue
-        path = f"{path}.layers.{layer}"
-        norms[f"{ours}.norm"] = f"{path}.layernorm"
-        own[f"{ours}.strength"] = theirs[f"{path}.layer_scale_parameter"]
-        names |= {
-            f"{ours}.depth": f"{path}.dwconv",
-            f"{ours}.grow": f"{path}.pwconv1",
-            f"{ours}.shrink": f"{path}.pwconv2",
-        }
-    for kind in ("weight", "bias"):
-        own[kind] = theirs[f"convnext.layernorm.{kind}"]
-        own |= {f"{ours}.{kind}": theirs[f"{path}.{kind}"] for ours, path in names.items()}
-    for name in [name for name in own if name.endswith(("grow.weight", "shrink.weight"))]:
-        own[name] = own[name][..., None, None]
-    for ours, path in norms.items():
-        own[f"{ours}.slope"] = theirs[f"{path}.weight"][:, None, None]
-        own[f"{ours}.level"] = theirs[f"{path}.bias"][:, None, None]
-    return own
+NAMES = (
+    (r"^convnext\.encoder\.stages\.1\.downsampling_layer\.0", "trunk.2.norm"),
+    (r"^convnext\.encoder\.stages\.1\.downsampling_layer\.1\.weight", "trunk.2.kernel"),
+    (r"^convnext\.encoder\.stages\.1\.downsampling_layer\.1\.bias", "trunk.2.bias"),
+    (r"^convnext\.layernorm\.", ""),
+    (r"layer_scale_parameter", "strength"),
+    (r"dwconv", "depth"),
+    (r"pwconv1", "grow"),
+    (r"pwconv2", "shrink"),
+    (r"layernorm", "norm"),
+    (r"norm\.weight", "norm.slope"),
+    (r"norm\.bias", "norm.level"),
+)
+#: Parameters of the reference that have one axis fewer than the port's, for each pixel: norms, and pointwise layers.
+PER_CHANNEL = re.compile(r"\.(layernorm|downsampling_layer\.0)\.|pwconv\d\.weight")
+
+
+def widened(weights):
+    wide = [name for name in weights if PER_CHANNEL.search(name) and not name.startswith("convnext.layernorm")]
+    return weights | {name: weights[name][..., None, None] for name in wide}
 
 
 def mirror_kernel(part):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from cases import Bug, Case, Port, shaken, tokens
+from conversion import carried, names_of
 from transformers import BertConfig, BertModel
 
 MODULE = "handwritten.packed_bert"
@@ -20,7 +21,7 @@ def build(load):
     )
     reference = shaken(BertModel(config, add_pooling_layer=False))
     port = load(MODULE).PackedBert(64, 32, 32, heads=4, inner=72, floors=3, eps=config.layer_norm_eps).eval()
-    port.load_state_dict(converted(reference.state_dict()))
+    port = carried(port, reference, [*names_of(PORT.rename), *NAMES], stacked)
     ids = tokens(64)
     kinds = (torch.arange(12) > 6).long().expand_as(ids).contiguous()
     text_of = torch.arange(2).repeat_interleave(12)
@@ -33,29 +34,22 @@ def build(load):
     )
 
 
-def converted(theirs):
-    own = {
-        "words.weight": theirs["embeddings.word_embeddings.weight"],
-        "places.weight": theirs["embeddings.position_embeddings.weight"],
-        "kinds.weight": theirs["embeddings.token_type_embeddings.weight"],
-    }
-    norms = {"entrance": "embeddings.LayerNorm"}
+NAMES = (
+    (r"attention\.(matrix|offset)", r"talk.\1"),
+    (r"attention\.output\.LayerNorm", "after_talk"),
+    (r"output\.LayerNorm", "after_think"),
+    (r"(entrance|after_\w+)\.weight", r"\1.factor"),
+    (r"(entrance|after_\w+)\.bias", r"\1.shift"),
+)
+
+
+def stacked(weights):
     for layer in range(3):
-        path, ours = f"encoder.layer.{layer}", f"floors.{layer}"
-        parts = [f"{path}.attention.self.{part}" for part in ("query", "key", "value")]
-        own[f"{ours}.talk.matrix"] = torch.stack([theirs[f"{part}.weight"].T for part in parts], 1)
-        own[f"{ours}.talk.offset"] = torch.stack([theirs[f"{part}.bias"] for part in parts])
-        for kind in ("weight", "bias"):
-            own[f"{ours}.talk.close.{kind}"] = theirs[f"{path}.attention.output.dense.{kind}"]
-            own[f"{ours}.think.open.{kind}"] = theirs[f"{path}.intermediate.dense.{kind}"]
-            own[f"{ours}.think.close.{kind}"] = theirs[f"{path}.output.dense.{kind}"]
-        norms |= {
-            f"{ours}.after_talk": f"{path}.attention.output.LayerNorm",
-            f"{ours}.after_think": f"{path}.output.LayerNorm",
-        }
-    for ours, path in norms.items():
-        own |= {f"{ours}.factor": theirs[f"{path}.weight"], f"{ours}.shift": theirs[f"{path}.bias"]}
-    return own
+        path = f"encoder.layer.{layer}.attention"
+        parts = [f"{path}.self.{part}" for part in ("query", "key", "value")]
+        weights[f"{path}.matrix"] = torch.stack([weights.pop(f"{part}.weight").T for part in parts], 1)
+        weights[f"{path}.offset"] = torch.stack([weights.pop(f"{part}.bias") for part in parts])
+    return weights
 
 
 def transpose_matrix(floor):
