@@ -10,22 +10,25 @@ CUDA_PYTHON ?= $(BIN)/python
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable . --group test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS) --editable . --group test
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --group lint
 	touch $@
 
+# Tests that take long, and of which another one holds most, are left to the nightly run, which runs these alone.
+SOON ?= -m "not nightly"
+
 test: $(VENV)/.installed  ## set up and run the tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(SOON)
 
 test-oldest:  ## the tests on the oldest versions that pyproject.toml admits
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
 # Beside the test environment, not in it: the other tests are to see what a user has.
 $(VENV)/.ports: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/ports --group ports
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $(VENV)/ports --group ports
 	touch $@
 
 # Where rounding decides: no verdict may hang on how a machine's kernels round. `make test` runs these tests with the kernels
@@ -34,20 +37,20 @@ KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue drift go
 	$(patsubst %,tests/unit/test_%.py,as_run_dtype as_run_threads blame* fill floors measured noise weights))
 
 test-kernels: $(VENV)/.installed  ## where rounding decides, with other kernels and one thread
-	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(KERNELS)
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(SOON) $(KERNELS)
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest -n 2 --dist loadscope tests/ports
 
 $(VENV)/.libraries: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/libraries --group libraries
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $(VENV)/libraries --group libraries
 	touch $@
 
 test-libraries: $(VENV)/.libraries  ## models of peft, torchao, diffusers and torchvision
 	PYTHONPATH=$(abspath $(VENV))/libraries $(BIN)/python -m pytest -n 2 tests/libraries
 
 $(VENV)/.runtimes: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/runtimes --group runtimes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $(VENV)/runtimes --group runtimes
 	touch $@
 
 test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to transformers' models
@@ -63,7 +66,7 @@ test-cuda: $(VENV)/.installed  ## models on a CUDA device; CUDA_PYTHON= of an en
 	$(CUDA_PYTHON) -m pytest tests/cuda
 
 $(VENV)/.page: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/page --group page
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $(VENV)/page --group page
 	command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
 	touch $@
 
@@ -83,11 +86,11 @@ sweep: $(VENV)/.ports $(VENV)/.runtimes  ## which fields of configurations matte
 
 $(VENV)/.unseen $(VENV)/.tried: $(VENV)/.%: $(VENV)/.ports
 	rm -rf $(VENV)/$* # a set that was unseen is tried later; a folder that two packages have is kept as the first leaves it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --target $(VENV)/$* --group $*
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --ignore-requires-python --target $(VENV)/$* --group $*
 	touch $@
 
 $(VENV)/.fixes: $(VENV)/.ports
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/fixes --group fixes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target $(VENV)/fixes --group fixes
 	touch $@
 
 fixes: $(VENV)/.fixes  ## real fixes of libraries, reverted: CLONES=folder with a clone of each
@@ -108,7 +111,8 @@ nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
 	$(MAKE) ports
-	$(MAKE) test-kernels KERNELS="tests/unit tests/integration"
+	$(MAKE) test SOON="-m nightly"
+	$(MAKE) test-kernels SOON= KERNELS="tests/unit tests/integration"
 
 release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries
 	$(BIN)/python utils/release.py

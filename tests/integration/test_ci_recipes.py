@@ -86,6 +86,7 @@ def edit(file, old, new):
     file.write_text(text.replace(old, new))
 
 
+@pytest.mark.nightly
 def test_workflow_passes_and_then_shows_a_changed_model_and_a_new_skip(repository):
     assert shell("pytest -q tests/test_guard.py --tf-golden=update -p no:cacheprovider").returncode == 0
     clean = workflow()

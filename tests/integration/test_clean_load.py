@@ -260,6 +260,7 @@ def test_from_pretrained_is_put_back(run):
     assert vars(PreTrainedModel)["from_pretrained"] is before
 
 
+@pytest.mark.nightly
 def test_workers_check_too(run):
     result = run(
         """

@@ -46,6 +46,7 @@ RUNS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", RUNS, ids=" ".join)
 def test_full_disk_hides_no_failure_and_loses_no_file(pytester, monkeypatch, options):
     pytester.makeconftest(CONFTEST)

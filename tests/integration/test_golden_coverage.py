@@ -114,6 +114,7 @@ def test_port_with_names_of_its_own_says_that_its_outputs_were_compared(run):
     )
 
 
+@pytest.mark.nightly
 def test_workers_of_xdist_say_it_together(run):
     pytest.importorskip("xdist")
 

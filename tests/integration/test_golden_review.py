@@ -197,6 +197,7 @@ def test_elsewhere_the_ini_file_records(pytester, run):
     run("-k", "same", CI="false").assert_outcomes(passed=1, deselected=2)
 
 
+@pytest.mark.nightly
 def test_worker_of_xdist_knows_what_was_typed(pytester, run, monkeypatch):
     pytester.makeini("[pytest]\ntf_golden = update")
     monkeypatch.setenv("CI", "true")

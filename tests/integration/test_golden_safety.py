@@ -17,6 +17,7 @@ def test_two_runs_that_update_at_once_lose_nothing(tmp_path):
     assert play_two_updates(tmp_path, 6) == []
 
 
+@pytest.mark.nightly
 def test_many_tests_leave_nothing_behind_and_take_no_longer_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr("safety.goldens.SLOWER", 2)  # of few tests, on a machine that does other things
 

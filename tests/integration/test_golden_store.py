@@ -183,6 +183,7 @@ def test_port_with_names_of_its_own_is_held_to_a_golden(run):
     )
 
 
+@pytest.mark.nightly
 def test_explanation_that_takes_long_says_where_it_is(run):
     run("check(build(), HIDDEN, seconds=2.1)", "--tf-golden=update")
 

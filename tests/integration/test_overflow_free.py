@@ -196,6 +196,7 @@ def test_other():
     result.stdout.fnmatch_lines([f"E *UsageError: test_marked.py::test_model: {message}"])
 
 
+@pytest.mark.nightly
 def test_under_xdist_reports_travel_and_bad_marker_arguments_fail_their_test_alone(run):
     result = run(
         """

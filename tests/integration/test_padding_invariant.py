@@ -116,6 +116,7 @@ def test_summary_says_what_a_model_needs(pytester):
     result.stdout.fnmatch_lines(SUMMARY)
 
 
+@pytest.mark.nightly
 def test_same_under_xdist(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     write(pytester, TESTS + NEEDS_POSITIONS)

@@ -113,6 +113,7 @@ def test_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
     assert 'id="source"' in page
 
 
+@pytest.mark.nightly
 def test_workers_of_xdist_send_the_same_and_the_controller_writes_the_pages(pytester, failing, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # the number is part of the environment
     pytester.makeini("[pytest]\ntf_explain_seconds = 0")  # one finds a proof on a busy machine, and the other does not

@@ -205,6 +205,7 @@ def run(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream(), "record_event"), reason="FSDP2 needs torch 2.7 on a CPU")
 @pytest.mark.as_run(
     "ranks",

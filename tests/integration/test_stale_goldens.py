@@ -42,6 +42,7 @@ def test_name_of_a_golden_cannot_steer_the_terminal(pytester, run):
     assert "\x1b" not in printed[0]
 
 
+@pytest.mark.nightly
 def test_under_xdist_the_same_goldens_are_listed(pytester, monkeypatch):
     def run_spread(folder, arguments):
         monkeypatch.chdir(folder)

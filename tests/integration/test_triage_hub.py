@@ -98,6 +98,7 @@ def hub(llama, monkeypatch):
     thread.join()
 
 
+@pytest.mark.nightly
 def test_refusals_of_the_hub_are_told_apart(pytester, hub, monkeypatch, tmp_path):
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)

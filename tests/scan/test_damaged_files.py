@@ -99,6 +99,7 @@ def test_cache_of_changed_bytes_changes_no_answer(place, repo, report, kept, dat
     assert (place / "all_tests_scan_result.json").read_bytes() == report
 
 
+@pytest.mark.nightly
 @given(st.data())
 def test_cache_with_right_checksums_may_hold_anything(place, repo, kept, data):
     file, whole = kept

@@ -31,6 +31,7 @@ def file_of(root, model):
     return root / "tests" / "models" / model / f"test_modeling_{model}.py"
 
 
+@pytest.mark.nightly
 def test_edit_to_any_file_of_the_miniature_repository(fixture_repo, tmp_path, run):
     root = tmp_path / "repo"
     shutil.copytree(fixture_repo, root, ignore=shutil.ignore_patterns("__pycache__"))

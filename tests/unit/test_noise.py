@@ -106,6 +106,7 @@ def test_rounding_that_grows_slowly_passes_with_figures_and_a_warning():
     assert str(warning) == f'Chain: {report.noise}\ntolerance="fp64" measures what rounding explains.'
 
 
+@pytest.mark.nightly
 def test_jump_amid_rounding_is_no_rounding():
     torch.manual_seed(0)
     reference, port = Chain(nn.Linear), Chain(Halves)

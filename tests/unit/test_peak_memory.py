@@ -45,6 +45,7 @@ print(saved(size, file))
 SIZE = 64_000_000
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool"])
 def test_saving_a_large_tensor_takes_half_of_it_at_most(tmp_path, dtype):
     command = [sys.executable, "-c", SAVE, dtype, str(SIZE), str(tmp_path / "golden.safetensors")]
