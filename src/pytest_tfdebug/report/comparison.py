@@ -99,8 +99,9 @@ def _others(report: ComparisonResult) -> Iterator[str]:
     others = report.culprits[1:]
     if not others:
         return
-    told = report.told_of_faults
-    yield f"  {len(others) + 1} faults{f': {told}' if told else ''}. Behind this one:"
+    told, first = report.told_of_faults, report.culprits[0]
+    mend = f" This one: {_mend(first.changes[0])}." if first.changes and not first.proved else ""
+    yield f"  {len(others) + 1} faults{f': {told}' if told else ''}.{mend} Behind this one:"
     for each in others:
         change = next(iter(each.changes), None)
         what = each.wrong or _WHAT[each.kind]

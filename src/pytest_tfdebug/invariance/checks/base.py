@@ -23,6 +23,7 @@ from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompare
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
 from pytest_tfdebug.parity.tensors.metrics import relative_l2
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances, by_floor
+from pytest_tfdebug.report.check_text import CheckText
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.values.precision import in_float64
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.repetition import Repetition
     from pytest_tfdebug.records import Culprit
-    from pytest_tfdebug.report.check_text import CheckText
 
     #: What gives one of two answers: named inputs and a model -> its output.
     Answer = Callable[[Mapping[str, Any], torch.nn.Module], Leaves]
@@ -205,6 +205,8 @@ class Check:
             check = cls(replace(call, inputs=inputs), settings, rounding)
             outcome = check.finished()
             outcome.notes += casts.notes if outcome.repeats else []
+            if isinstance(outcome.text, CheckText):
+                outcome.text = replace(outcome.text, circumstances=(*outcome.text.circumstances, *casts.notes))
             wide = check.expected if outcome.repeats and not outcome.text else {}
         if not wide:
             return outcome

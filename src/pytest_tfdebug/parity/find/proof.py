@@ -15,8 +15,10 @@ from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, he
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
+from pytest_tfdebug.parity.proof.module_changes import MADE
 from pytest_tfdebug.parity.proof.prove import prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
+from pytest_tfdebug.parity.text.text_differences import source_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -88,7 +90,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         is_in_one = len({place.finding.call.path for place in places}) == 1
         is_telling = all(place.finding.values[0].tells for place in wrong)
         evidence = Evidence.PROOF if is_in_one and is_telling else Evidence.PROOF_OF_MANY
-        found = [replace(claim_of(each.finding, pair), source=each.lines, evidence=evidence) for each in wrong]
+        found = [replace(_claim_at(each, pair), evidence=evidence) for each in wrong]
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         found = [replace(named, evidence=Evidence.MAKES_UP)]
@@ -98,6 +100,12 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     if proof.holds is False:
         found = [replace(each, evidence=Evidence.THESE_INPUTS) for each in found]
     return replace(look, proofs=tuple(replace(each, narrows=look.claim) for each in found))
+
+
+def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
+    claim = replace(claim_of(place.finding, pair), source=place.lines)
+    is_made = place.mends[0].change.kind == MADE
+    return replace(claim, wrong="is made otherwise than the reference's") if is_made else claim
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
@@ -254,11 +262,23 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
     for mend in proof.mends:
         finding = _finding(proof, mend, known, pair)
         side = proof.forward.side
-        lines = _lines(side, finding.values[0], finding.call)
+        made = _made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
+        lines = made or _lines(side, finding.values[0], finding.call)
         changed = _step_of(proof, mend) if mend.places else None
-        at = None if changed is None else _lines(side, changed, _call_to_blame(side, mend.change, changed))
+        at = None if changed is None else made or _lines(side, changed, _call_to_blame(side, mend.change, changed))
         found.setdefault((lines, finding.weights), ProofPlace([], finding, at, lines)).mends.append(mend)
     return sorted(found.values(), key=lambda place: place.finding.call.path != named)
+
+
+def _made_at(side: Side, call: Call) -> SourceRange | None:
+    """Return the statement of a constructor that makes the module of a call; None where none is found."""
+    for around in side.with_code(call.parent):
+        path, lines = "" if around.parent is None else f"{around.path}.", around.source
+        file = source_file(lines.file) if lines is not None else None
+        if lines is not None and file is not None and call.path.startswith(path):
+            class_name = file.around(lines).rpartition(".")[0]
+            return file.made_at(class_name, call.path.removeprefix(path).partition(".")[0])
+    return None
 
 
 def _lines(side: Side, value: Value, call: Call) -> SourceRange | None:
@@ -347,7 +367,7 @@ def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
     """
     if change.call is not None:
         call = side.calls[change.call]
-        return call if change.kind == "activation" or call.parent is None else side.calls[call.parent]
+        return call if change.kind in ("activation", MADE) or call.parent is None else side.calls[call.parent]
     call = side.call_of(value)
     is_choice = change.other is not None and side.is_within(side.values[change.other].call, call)
     is_given = change.operand is not None and not is_choice and _is_given(side, call, change.operand)

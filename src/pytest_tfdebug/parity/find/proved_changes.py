@@ -31,6 +31,7 @@ _KINDS: dict[str, ChangeKind] = {
     "function": "call",
     "activated": "call",
     "activation": "call",
+    "made otherwise": "call",
     "bias": "left out",
     "left out": "left out",
     "call left out": "left out",

@@ -32,9 +32,10 @@ _PAST = "No single change mends it; what is behind was looked at with the refere
 
 
 def faults_beside(faults: Faults, first: Culprit) -> tuple[Culprit, ...]:
-    """Return the faults but for the first one, which may be known from other evidence."""
-    found = (settle([claim])[0] for claim in faults.claims)
-    return tuple(each for each in found if (each.path, each.source) != (first.path, first.source))
+    """Return the faults but for the first one, which may be known from other evidence: by its lines."""
+    found = [settle([claim])[0] for claim in faults.claims]
+    same = next((each for each in found if each.source == first.source), None)
+    return tuple(each for each in found if each is not same)
 
 
 def with_faults(look: Explained, trial: Trial) -> Explained:
@@ -53,9 +54,16 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
 
 
 def _led_by(faults: Faults, look: Explained) -> Explained:
-    """Return what values say with every fault, and the first as the culprit where it is proved."""
-    first, found = faults.claims[0], replace(look, faults=faults)
-    return replace(found, proofs=(replace(first, narrows=look.claim),)) if first.proved else found
+    """Return what values say with every fault, and the first as the culprit where it is proved.
+
+    If what values say names its lines, the change that mends it together with others is what mends that.
+    """
+    first, claim, found = faults.claims[0], look.claim, replace(look, faults=faults)
+    if first.proved:
+        return replace(found, proofs=(replace(first, narrows=claim),))
+    if claim is None or claim.source != first.source:
+        return found
+    return replace(found, claim=replace(claim, changes=first.changes))
 
 
 def _several(look: Explained, trial: Trial) -> tuple[Faults, Searched | None]:

@@ -198,6 +198,17 @@ class Round:
         computed = frozenset(there for there, base in bases.items() if base in changed)
         return Gain(found, lost, joined, computed, swapped)
 
+    def is_made_wrong(self, edits: Mapping[int, Edit]) -> bool:
+        """Tell whether steps give other values of the same shapes with some changes, and none that is right now."""
+        forward = self.search.forward
+        outs = [out for place in edits for out in forward.outs_of(place)[:1]]
+        try:
+            made = forward.replay.run(edits, {})
+        except NOT_COMPUTED:
+            return False
+        both = [(made[out], forward.tensor(out)) for out in outs if out in made and not self.search.is_known[out]]
+        return any(new.shape == old.shape and not torch.equal(new, old) for new, old in both)
+
     def agrees_after(self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor]) -> bool:
         """Tell whether every output agrees after some changes."""
         try:

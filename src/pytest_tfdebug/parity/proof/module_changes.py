@@ -1,7 +1,7 @@
 """What may be wrong with a module as a whole.
 
 Its weights: loaded into each other's place, not the reference's, or laid out in another way. Its call: left out, or
-another activation.
+another activation. What it was made with: a convolution's stride, say, which is another than the reference's.
 """
 
 from __future__ import annotations
@@ -17,28 +17,68 @@ import torch
 from pytest_tfdebug.module_path import NUMBER, holder, starred
 from pytest_tfdebug.parity.proof.changes import Change, only
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS
+from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Forward
     from pytest_tfdebug.parity.proof.weights import Weights
+    from pytest_tfdebug.values import Values
 
     _Tensors = dict[str, torch.Tensor]
     _Found = Iterator[tuple[float, str, Hashable, _Tensors]]
-    from collections.abc import Iterator
 
-
+#: Kind of the change of a module that was made otherwise.
+MADE = "made otherwise"
 #: Kinds of changes of whole calls.
-OF_CALLS = ("call left out", "activation")
+OF_CALLS = ("call left out", "activation", MADE)
 #: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
 #: What a module is called: the last name of its path, with the numbers behind it.
 _NAME = re.compile(r"[^.]+(?:\.\d+)*")
 
 
-def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change]:
-    """Yield changes of whole calls: left out, or another activation."""
+class Twin(NamedTuple):
+    """The reference's module of the class and the weights of one of the port, which was made otherwise."""
+
+    module: torch.nn.Module
+    old: str  # what the port's was made with, ``padding_mode='replicate'``
+    new: str  # what this was made with
+
+
+def twins(
+    models: tuple[torch.nn.Module, torch.nn.Module], tables: tuple[Values, Values], weights: Weights
+) -> Iterator[tuple[str, Twin]]:
+    """Yield the path of each module of a port that the reference has with the same weights, made otherwise.
+
+    Args:
+        models: The port and the reference.
+        tables: Their values.
+        weights: Which weights of both are the same.
+    """
+    own, others = map(modules_by_path, models)
+    mine, theirs = (table.attributes for table in tables)
+    for path, module in own.items():
+        names = [(name, parameter.shape) for name, parameter in module.named_parameters(recurse=False)]
+        partners = [weights.partners.get(f"{path}.{name}", ()) for name, _ in names]
+        for partner in dict.fromkeys(holder(each) for each in partners[0]) if partners else ():
+            twin = others.get(partner)
+            if type(twin) is not type(module) or not all(
+                f"{partner}.{name}" in found and twin.get_parameter(name).shape == shape
+                for (name, shape), found in zip(names, partners, strict=True)
+            ):
+                continue
+            held, wanted = mine.get(path, {}), theirs.get(partner, {})
+            apart = [name for name in held if name in wanted and held[name] != wanted[name]]
+            if apart:
+                old, new = (", ".join(f"{name}={each[name]}" for name in apart) for each in (held, wanted))
+                yield path, Twin(twin, old, new)
+            break
+
+
+def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str, Twin]) -> Iterator[Change]:
+    """Yield changes of whole calls: left out, another activation, or made as the reference's module is."""
     table = forward.side.table
     for call in table.calls:
         given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
@@ -46,10 +86,15 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
             continue
         x, y = given[0][1], made[0][1]
         place = forward.tape.maker.get(y)
-        if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
+        if place is None or place not in near or x == y:
             continue
-        steps = _steps_between(forward, x, y)
-        path, key, edit = call.path, starred(_NAME.findall(call.path)[-1]), partial(only, x)
+        path, key, twin = call.path, starred(_NAME.findall(call.path)[-1]), twins.get(call.path)
+        if twin is not None and len(given) == len(made) == 1:
+            edit, text = partial(only, x, form=twin.module), f"{twin.new}, as the reference has, instead of {twin.old}"
+            yield Change(0.3, text, place, edit, MADE, (key, text), call=call.index, old=twin.old, new=twin.new)
+        if forward.tensor(x).shape != forward.tensor(y).shape:
+            continue
+        steps, edit = _steps_between(forward, x, y), partial(only, x)
         yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index, old=path)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, SAME
@@ -12,7 +13,7 @@ from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_o
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
-from pytest_tfdebug.parity.proof.module_changes import Others
+from pytest_tfdebug.parity.proof.module_changes import Others, twins
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
 from pytest_tfdebug.parity.proof.second_call import second_call, sizes_of
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair, ResultPairs
     from pytest_tfdebug.parity.proof.matching import Matches
+    from pytest_tfdebug.parity.proof.module_changes import Twin
     from pytest_tfdebug.parity.proof.search import Mend
     from pytest_tfdebug.parity.proof.second_call import SecondCall
     from pytest_tfdebug.parity.proof.value_graph import Side
@@ -190,8 +192,10 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
+    tables = pair.port.table, pair.reference.table
+    made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
     return Searches(
-        _search(port, reference, held, [mine for mine, _ in begins], others),
+        _search(port._replace(weights=others, twins=made), reference, held, [mine for mine, _ in begins]),
         _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
     )
 
@@ -213,6 +217,8 @@ class _Way(NamedTuple):
     used_alone: Collection[str]  # names of the parameters that the other has and does not use
     called: str  # what it is called where the other is changed
     settings: Mapping[float, str]  # the numbers of its configuration
+    weights: Others | None = None  # the weights of the other, if its own may be wrong
+    twins: Mapping[str, Twin] = MappingProxyType({})  # the modules of the other that were made otherwise, by own path
 
 
 def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
@@ -257,7 +263,6 @@ def _search(
     other: _Way,
     held: Sequence[_HeldOutputs],
     begins: Sequence[int],
-    weights: Others | None = None,
 ) -> Search | None:
     """Return the search in one forward for a change after which its outputs are those of the other."""
     if not one.live.tape.steps:
@@ -274,7 +279,8 @@ def _search(
             Expected(own, tuple(WantedOutput(theirs[index].print, leaves.get(index)) for index in given), count, given)
             for own, given, count in held
         ],
-        weights=weights,
+        weights=one.weights,
+        twins=one.twins,
         used_alone=one.used_alone,
         known=KnownNumbers.of(
             other.called, other.side.table, other.live.tape, one.side.table, one.live.tape, settings=other.settings

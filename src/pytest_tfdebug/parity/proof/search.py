@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,16 +17,16 @@ from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Chang
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
 from pytest_tfdebug.parity.proof.matching import reordered_axes
-from pytest_tfdebug.parity.proof.module_changes import OF_CALLS, OF_WEIGHTS, changes_of_calls, changes_of_weights
+from pytest_tfdebug.parity.proof.module_changes import MADE, OF_CALLS, OF_WEIGHTS, changes_of_calls, changes_of_weights
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.budget import Budget
     from pytest_tfdebug.parity.proof.forward import Edit, Forward
     from pytest_tfdebug.parity.proof.matching import Matches, OpenValues
-    from pytest_tfdebug.parity.proof.module_changes import Others
+    from pytest_tfdebug.parity.proof.module_changes import Others, Twin
     from pytest_tfdebug.values import Value
 
 #: Two values count as one up to this share of how far the outputs were apart, and no further than :data:`AGREE`.
@@ -104,6 +104,8 @@ class Search:
     weights: Others | None = None  # the weights of the other side; None where those of this side are right
     used_alone: Collection[str] = ()  # parameters that the other side has and does not use: a step is missing there
     known: KnownNumbers = NONE_KNOWN  # the numbers that the other side has
+    # by path, modules of the other side with the weights of one of this side that were made otherwise
+    twins: Mapping[str, Twin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._all: list[Change] | None = None
@@ -184,14 +186,23 @@ class Search:
     def _ordered_changes(self, order: Mapping[int, float]) -> list[Change]:
         more = self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
-        found += changes_of_calls(self.forward, order)
+        found += changes_of_calls(self.forward, order, self.twins)
         found += changes_of_weights(self.forward, order, self.weights)
         left = more - order.keys()
-        further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left))
+        further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left, self.twins))
         found += filter(self.is_evident, further)
         for change in found:
             change.cost -= (_EVIDENT if self.is_evident(change) else 0.0) + (_MEANT if self._is_meant(change) else 0.0)
         return sorted(found, key=lambda change: -change.cost)
+
+    def of_twins(self) -> list[list[Change]]:
+        """Return the changes of modules that the other side makes otherwise, those of one name together."""
+        found: dict[Hashable, list[Change]] = {}
+        every = range(len(self.forward.tape.steps)) if self.twins else ()
+        for change in changes_of_calls(self.forward, every, self.twins):
+            if change.kind == MADE:
+                found.setdefault(change.key, []).append(change)
+        return list(found.values())
 
     def _order(self, way: Collection[int] | None = None) -> dict[int, float]:
         """Return the steps that may be wrong, some of those that give what is on a way, and how far each is.
@@ -290,7 +301,7 @@ class Search:
         if change.kind in OF_WEIGHTS:
             yield changes_of_weights(self.forward, every, self.weights)
         elif change.kind in OF_CALLS:
-            calls = list(changes_of_calls(self.forward, every))
+            calls = list(changes_of_calls(self.forward, every, self.twins))
             yield [each for each in calls if path_of(each.call) == path_of(change.call)]
             yield calls
         else:

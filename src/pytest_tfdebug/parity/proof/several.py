@@ -55,6 +55,7 @@ class Front:
 
     pair: ForwardPair  # both forwards there
     pairs: ResultPairs  # their outputs
+    begin: int  # the port's value where they do
     proof: Proof | None = None  # what mends it; None where nothing does
     past: Past | None = None  # the reference's value that leads past it; None where none does
     is_open: bool = True  # whether that stands for a value that the reference never computes
@@ -130,12 +131,40 @@ class _FaultSearch:
         searched = self._one(one, _TO_ONE if is_last else _TO_ONE_OF_SEVERAL)
         if searched.proof is not None and searched.proof.holds is not False:
             return Fronts((), "agrees", searched)
-        found, end = self._from(at, past, is_last=is_last)
+        made = self._made_otherwise(at)
+        behind = self._round() if made else at
+        if behind is None or behind.search.before <= AGREE:
+            return Fronts(tuple(made), "exhausted" if behind is None else "agrees", searched)
+        if made:
+            past, is_last = self._past(behind)
+        found, end = self._from(behind, past, is_last=is_last)
+        found = sorted([*made, *found], key=lambda front: front.begin)
         fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end)
         is_several = len(found) > 1 and any(front.proof is not None for front in found)
         if not is_several and searched.end == "cut":
             searched = self._one(one, 1.0)
         return replace(fronts, one=searched)
+
+    def _made_otherwise(self, at: Round) -> list[Front]:
+        """Make each module for good as the reference's with its weights is made; return a fault for each kind.
+
+        No search is needed: both were looked at. One whose output is right is made up for elsewhere, as padding by hand
+        makes up for a convolution without; so is one whose output would have another shape.
+        """
+        found: list[Front] = []
+        all_changes: list[Change] = []
+        with torch.no_grad():
+            for changes in at.search.of_twins():
+                edits, _ = _together(changes)
+                if at.is_made_wrong(edits):
+                    first = min(changes, key=lambda change: change.place)
+                    mend = Mend(first, tuple(sorted(edits)), len(changes), 0.0, None, tuple(changes))
+                    proof = Proof(at.search.forward, (mend,), is_reverse=False)
+                    found.append(Front(at.pair, at.pairs, at.search.forward.outs_of(first.place)[0], proof))
+                    all_changes += changes
+            if found:
+                self._make(all_changes, {})
+        return found
 
     def _from(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[list[Front], End]:
         """Return the faults from one on that no change mends alone, in their order, and how the search ended."""
@@ -203,7 +232,8 @@ class _FaultSearch:
         return self._front(at, past, proof), not keys.isdisjoint(self._accepted)
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
-        return Front(at.pair, at.pairs, proof, past, past is None or past.own in at.search.opened.open)
+        first, is_open = next(iter(at.search.firsts()), None), past is None or past.own in at.search.opened.open
+        return Front(at.pair, at.pairs, -1 if first is None else first.index, proof, past, is_open)
 
     def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[Front | None, bool]:
         """Mend the next fault or lead past it; return it, and whether it is one that was found in another layer.

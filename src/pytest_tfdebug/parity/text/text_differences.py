@@ -165,10 +165,19 @@ class SourceFile:
 
     def _held(self, class_name: str, attribute: str) -> list[str]:
         """Return the names in what the constructor of a class puts into an attribute."""
-        init = self._functions.get(self.method(class_name, "__init__"))
-        found = [node for node in ast.walk(init) if isinstance(node, ast.Assign)] if init is not None else []
-        values = [node.value for node in found if any(_is_of_self(target, attribute) for target in node.targets)]
+        values = [node.value for node in self._assignments(class_name, attribute)]
         return [node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)]
+
+    def made_at(self, class_name: str, attribute: str) -> SourceRange | None:
+        """Return the one statement of the constructor of a class that makes an attribute; None where there is none."""
+        found = list(self._assignments(class_name, attribute))
+        return SourceRange(self.path, found[0].lineno, found[0].end_lineno or 0) if len(found) == 1 else None
+
+    def _assignments(self, class_name: str, attribute: str) -> Iterator[ast.Assign]:
+        init = self._functions.get(self.method(class_name, "__init__"))
+        for node in ast.walk(init) if init is not None else ():
+            if isinstance(node, ast.Assign) and any(_is_of_self(each, attribute) for each in _targets(node)):
+                yield node
 
     def reading(self, attribute: str, name: str, lines: SourceRange) -> Iterator[SourceRange]:
         """Yield the statements of some lines of a function that read ``attribute`` or ``child.attribute``."""
@@ -234,6 +243,12 @@ def _is_of_self(node: ast.expr, attribute: str) -> bool:
         and isinstance(node.value, ast.Name)
         and (node.value.id, node.attr) == ("self", attribute)
     )
+
+
+def _targets(node: ast.Assign) -> Iterator[ast.expr]:
+    """Yield what an assignment binds; of ``a, b = x, y`` both."""
+    for target in node.targets:
+        yield from target.elts if isinstance(target, ast.Tuple) else [target]
 
 
 def _meet(unit: Clause, lines: SourceRange) -> bool:
