@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.proof.several import find_fronts
 from pytest_tfdebug.parity.settle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.proof.prove import Searched, Trial
@@ -87,7 +87,10 @@ def _several(look: Explained, trial: Trial) -> tuple[Faults, Searched | None]:
 
 def faults_of(fronts: Fronts) -> Faults:
     """Return the faults that a search went past, each with its line and what mends it."""
-    claims = list(filter(None, map(_shown, fronts.found)))
+    found: dict[Hashable, Claim] = {}
+    for claim in filter(None, map(_shown, fronts.found)):
+        found.setdefault(_in_every_layer(claim), claim)
+    claims = list(found.values())
     past = [claim for claim in claims if not claim.proved]
     others = len(claims) - len(past) - 1
     if fronts.end == "agrees":
@@ -97,10 +100,16 @@ def faults_of(fronts: Fronts) -> Faults:
     return Faults(told, _summary(fronts, len(told), past), fronts.is_mended)
 
 
+def _in_every_layer(claim: Claim) -> Hashable:
+    """Return what a fault is in every layer: its lines, and what mends it."""
+    place = claim.path if claim.source is None else str(claim.source)
+    return place, claim.wrong, tuple((each.old, each.new) for each in claim.changes)
+
+
 def _shown(front: Front) -> Claim | None:
     """Return who is to blame at a fault, and what mends it."""
     past, pair = front.past, front.pair
-    finding = _of_table(front) if past is not None and not front.is_open else None
+    finding = _of_table(front) if front.is_of_table else None
     finding = finding or _of_values(front)
     if finding is None:
         return None

@@ -337,12 +337,18 @@ def other_operands(at: At) -> Iterator[Change]:
     for path, ref in at.operands:
         tensor, what = at.forward.tensor(ref), at.forward.described(ref)
         for other in _alike(at, tensor, ref)[:_OTHERS]:
-            text = f"{at.forward.described(other)} instead of {what}"
+            new = _told_apart(at.forward.described(other), what, is_before=other < ref)
+            text = f"{new} instead of {what}"
             edit = partial(_with_value, path, other)
             key = "operand", path, at.forward.role_of(other)
-            change = at.change(2.5, text, edit, *key, old=what, new=at.forward.described(other))
+            change = at.change(2.5, text, edit, *key, old=what, new=new)
             change.operand, change.other = ref, other
             yield change
+
+
+def _told_apart(name: str, other: str, *, is_before: bool) -> str:
+    """Return what a value is called beside another one: on one line, which of several of an operator it is."""
+    return name if name != other else f"{'an earlier' if is_before else 'a later'} {name.removeprefix('the ')}"
 
 
 def added(at: At) -> Iterator[Change]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MADE = "made otherwise"
 #: Kinds of changes of whole calls.
 OF_CALLS = ("call left out", "activation", MADE)
+#: How unlikely it is that a module was made otherwise: more so than the number alone that it was made with.
+_MADE_OTHERWISE = 1.6
 #: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
 #: What a module is called: the last name of its path, with the numbers behind it.
@@ -91,7 +93,9 @@ def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str
         path, key, twin = call.path, starred(_NAME.findall(call.path)[-1]), twins.get(call.path)
         if twin is not None and len(given) == len(made) == 1:
             edit, text = partial(only, x, form=twin.module), f"{twin.new}, as the reference has, instead of {twin.old}"
-            yield Change(0.3, text, place, edit, MADE, (key, text), call=call.index, old=twin.old, new=twin.new)
+            yield Change(
+                _MADE_OTHERWISE, text, place, edit, MADE, (key, text), call=call.index, old=twin.old, new=twin.new
+            )
         if forward.tensor(x).shape != forward.tensor(y).shape:
             continue
         steps, edit = _steps_between(forward, x, y), partial(only, x)

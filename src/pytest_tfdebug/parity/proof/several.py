@@ -58,7 +58,7 @@ class Front:
     begin: int  # the port's value where they do
     proof: Proof | None = None  # what mends it; None where nothing does
     past: Past | None = None  # the reference's value that leads past it; None where none does
-    is_open: bool = True  # whether that stands for a value that the reference never computes
+    is_of_table: bool = False  # whether that stands for a value that is right elsewhere, and another one here
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,9 @@ class _FaultSearch:
         self._budget, self._budgets = Budget(seconds_of(trial), trial.begun), 1
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._led: set[Hashable] = set()  # the lines that were led past
+        self._borrowed: set[int] = (
+            set()
+        )  # right values of the port in whose place another was given: other uses are wrong
 
     def fronts(self) -> Fronts:
         """Go from fault to fault, unless one change makes every output agree, on other inputs, too.
@@ -232,8 +235,8 @@ class _FaultSearch:
         return self._front(at, past, proof), not keys.isdisjoint(self._accepted)
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
-        first, is_open = next(iter(at.search.firsts()), None), past is None or past.own in at.search.opened.open
-        return Front(at.pair, at.pairs, -1 if first is None else first.index, proof, past, is_open)
+        first = next(iter(at.search.firsts()), None)
+        return Front(at.pair, at.pairs, -1 if first is None else first.index, proof, past, _is_of_table(at, past))
 
     def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[Front | None, bool]:
         """Mend the next fault or lead past it; return it, and whether it is one that was found in another layer.
@@ -254,9 +257,12 @@ class _FaultSearch:
             return self._front(at, past, Proof(at.search.forward, mends, is_reverse=False)), is_known
         if past is None:
             return None, False
+        is_known = again or not self._borrowed.isdisjoint(at.pair.port.values[past.own].producers)
         self._led.add(way)
+        self._borrowed.update(past.given.keys() - at.search.opened.open)
+        front = self._front(at, past)
         self._make((), past.given)
-        return self._front(at, past), again
+        return front, is_known
 
     def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
@@ -437,6 +443,14 @@ def _key(at: Round, change: Change) -> Hashable:
     """Return what a change is, on which line: the same in every layer."""
     lines = at.search.forward.lines_of(change.place)[:1] if change.place >= 0 else ()
     return change.kind, change.key, tuple((line.file, line.line) for line in lines)
+
+
+def _is_of_table(at: Round, past: Past | None) -> bool:
+    """Tell whether a value that is right elsewhere is another one here, and not computed from it by a missing step."""
+    if past is None or past.own in at.search.opened.open:
+        return False
+    here = at.pair.matches.within(past.own, AGREE)
+    return at.pair.reference.ancestors(past.other).isdisjoint(here)
 
 
 def _way(at: Round, past: Past) -> Hashable:
