@@ -452,6 +452,7 @@ def _best(found: list[Mend]) -> list[Mend]:
     """
     least = min((mend.residual for mend in found), default=0.0)
     alike = [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]
+    alike = [mend for mend in alike if mend.change.kind != MADE] or alike  # a step says more than its module
     given = (mend.reached for mend in alike if mend.change.kind in LENGTHENED and mend.reached is not None)
     soonest = min(given, default=None)
     return [mend for mend in alike if mend.change.kind not in LENGTHENED or mend.reached == soonest]
