@@ -13,6 +13,7 @@ the reference, which is of another version.
 from __future__ import annotations
 
 import json
+import linecache
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -95,7 +96,21 @@ def run(folder: Path, *options: str, only: list[str] | None = None) -> dict[str,
     test, told = folder / "test_upgrade.py", _Told()
     test.write_text(_TEST, encoding="utf-8")
     tests = [f"{test}::test_model[{name}]" for name in only or MODELS]
-    pytest.main([*tests, "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-W", "ignore", *options], [told])
+    pytest.main(
+        [
+            *tests,
+            "-q",
+            "--no-header",
+            "--tb=no",
+            "--import-mode=importlib",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "ignore",
+            *options,
+        ],
+        [told],
+    )
     return told.answers
 
 
@@ -176,13 +191,16 @@ def _verdicts(bug: Bug, report: Any) -> Iterator[str]:
     is_named = culprit.path == bug.culprit and (culprit.kind == bug.kind or (bug.kind, culprit.kind) in _ALIKE)
     if is_named:
         yield "named"
-    source = culprit.source
-    if is_named and bug.lines and is_narrow(source) and bug.lines.splitlines()[0] in source.text:
+    if is_named and bug.lines and is_narrow(culprit.source) and bug.lines in _text(culprit.source):
         yield "line"
     if culprit.proved:
         yield "proved"
     if culprit.certain:
         yield "certain" if is_named else "wrong"
+
+
+def _text(lines: Any) -> str:
+    return "".join(linecache.getline(lines.file, number) for number in range(lines.first, lines.last + 1))
 
 
 def main() -> None:

@@ -50,9 +50,7 @@ class ModuleTexts:
 
     def reading(self, attribute: str, lines: SourceRange) -> list[SourceRange]:
         """Return the statements of some lines, and of the functions that they use, that read an attribute."""
-        name = self.own.around(lines)
-        reached = self.own.reached(name, lines) if name else ()
-        return [each for used, part, _ in reached for each in self.own.reading(attribute, used, part)]
+        return self.own.reading_in(attribute, lines)
 
     def statements(self, lines: SourceRange) -> SourceRange:
         """Return some lines of the port without the parameters and the docstring of their function."""

@@ -157,13 +157,15 @@ class _StatementSearch:
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Claim | None:
         """Blame the attributes of the culprit that are not the reference's and that some lines read.
 
-        Of a module whose text is not known, such as one of torch's, every attribute counts.
+        Of a module whose text is not known, such as one of torch's, every attribute counts. That of the reference need
+        not be known, which a golden of another version does not have.
         """
         mine, theirs = _attributes(self._own, self._look)
-        texts = self._texts if self._own is self._item else None
+        is_readable = self._own is self._item
+        texts, own = (self._texts, source_file(self._lines.file)) if is_readable else (None, None)
         read: dict[str, SourceRange] = {}
         for name in (name for name in mine if name in theirs and mine[name] != theirs[name]):
-            reading = [at for each in lines for at in texts.reading(name, each)] if texts is not None else [self._lines]
+            reading = [self._lines] if own is None else [at for each in lines for at in own.reading_in(name, each)]
             if reading:
                 read[name] = self._values.first_that_ran(reading)
         if not read:

@@ -186,6 +186,12 @@ class SourceFile:
             if _meet(unit, lines) and named.search(unit.text):
                 yield SourceRange(self.path, unit.first, unit.last)
 
+    def reading_in(self, attribute: str, lines: SourceRange) -> list[SourceRange]:
+        """Return the statements of some lines, and of the functions that they use, that read an attribute."""
+        name = self.around(lines)
+        reached = self.reached(name, lines) if name else ()
+        return [each for used, part, _ in reached for each in self.reading(attribute, used, part)]
+
     def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[Clause, ast.AST]]:
         meant = (unit for unit in self.units(name) if _meet(unit, lines))
         return ((unit, node) for unit in meant for part in unit.nodes for node in ast.walk(part))

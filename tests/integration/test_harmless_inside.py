@@ -1,0 +1,45 @@
+"""What differs inside a module and does no harm is not blamed for what another one does."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest_tfdebug
+from injections import edit, reload, set_to
+from models import build
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_CACHED = "key_states, value_states = past_key_values.update(key_states, value_states, self.layer_idx)"
+
+
+def _port() -> tuple[nn.Module, nn.Module, dict[str, Any]]:
+    model, inputs = build("llama")
+    return model, copy.deepcopy(model), inputs
+
+
+def test_scale_folded_into_the_queries_is_not_blamed_for_the_head() -> None:
+    model, port, inputs = _port()
+    reload("*.q_proj", "weight", lambda weight: 2 * weight)(port)
+    set_to("LlamaAttention", scaling=lambda attention: attention.scaling / 2)(port)
+    reload("lm_head", "weight", lambda weight: 1.1 * weight)(port)
+
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(model, **inputs), pytest_tfdebug.trace(port, **inputs))
+
+    assert report.culprit is not None
+    assert (report.culprit.path, report.culprit.kind) == ("lm_head", "weights"), str(report)
+
+
+def test_other_cache_is_told_and_not_the_projection_of_another_shape() -> None:
+    model, port, inputs = _port()
+    edit("LlamaAttention", "self.q_proj(hidden_states)", "self.q_proj(hidden_states[:, None])")(port)
+    edit("LlamaAttention", _CACHED, "past_key_values.update(key_states[..., :4], value_states, self.layer_idx)")(port)
+
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(model, **inputs), pytest_tfdebug.trace(port, **inputs))
+
+    assert report.culprit is not None
+    assert report.culprit.path == "model.layers.0.self_attn", str(report)
+    assert report.culprit.divergence is not None
+    assert report.culprit.divergence.comparison.leaf == "DynamicCache.layers[0].keys", str(report)
