@@ -364,7 +364,8 @@ class ChangeRecord:
     file: str  # path of the file; empty where no line is known
     line: int  # first line of the statement, from 1; 0 where no line is known
     kind: ChangeKind  # what was changed; of the reference ``left out`` is what the port lacks
-    old: str  # what stands there: a number as it is written, the name of an operator, an operand or a module
+    # what stands there: a number as it is written, the name of an operator, an operand or a module; empty for nothing
+    old: str
     new: str  # what is used instead; empty for what is left out
     times: int = 1  # how often it was changed: once in every layer, say
 

@@ -1,6 +1,7 @@
 """A module that was made with another argument than the reference's of its class and weights."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 import pytest_tfdebug
 from pytest_tfdebug.parity.proof import prove
+from pytest_tfdebug.records import ChangeRecord
 
 SIZES = {"encoder_attention_heads": 4, "encoder_ffn_dim": 48, "encoder_layers": 2, "max_source_positions": 12}
 MEL = torch.randn(2, 8, 24, generator=torch.Generator().manual_seed(1))
@@ -30,6 +32,11 @@ class Hear(nn.Module):
 class HearsAndCutsOff(Hear):
     def forward(self, mel):
         return nn.functional.relu(self.high(nn.functional.gelu(self.low(mel))))
+
+
+class ForgetsTheFirst(Hear):
+    def forward(self, mel):
+        return nn.functional.gelu(self.high(self.low(mel)))
 
 
 class PadsByHand(Hear):
@@ -57,9 +64,8 @@ def line_of(text):
 
 @pytest.fixture
 def report_on(monkeypatch, one_thread):
-    monkeypatch.setattr(prove, "SECONDS", 1.0)
-
-    def report(kind, **made):
+    def report(kind, *, seconds=1.0, **made):
+        monkeypatch.setattr(prove, "SECONDS", seconds)
         config = WhisperConfig(d_model=32, num_mel_bins=8, **SIZES)
         reference = pytest_tfdebug.fill(WhisperEncoder(config).eval(), seed=0)
         port = Listener(kind(reference, **made), reference).eval()
@@ -87,6 +93,36 @@ def test_padding_mode_is_named_beside_a_second_mistake(report_on):
     assert made.source.first == line_of("self.high =")
     assert [(each.old, each.new) for each in made.changes] == [("padding_mode='replicate'", "padding_mode='zeros'")]
     assert cut.source.first == inspect.getsourcelines(HearsAndCutsOff)[1] + 2
+
+
+def test_activation_that_is_missing_beside_it_is_found_too(report_on):
+    report = report_on(ForgetsTheFirst, seconds=4.0, padding_mode="replicate")
+
+    lacking, made = report.culprits
+    assert lacking.source.first == inspect.getsourcelines(ForgetsTheFirst)[1] + 2
+    assert lacking.proved.startswith("your port lacks the gelu of modeling_whisper.py:")
+    assert made.source.first == line_of("self.high =")
+    assert "  2 faults: after these 2 changes every output agrees. Behind this one:" in str(report).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "told"),
+    [
+        ("number", "", "4.0", "times 4.0"),
+        ("number", "2.0", "4.0", "4.0 instead of 2.0"),
+        ("call", "", "gelu", "gelu added"),
+        ("left out", "add", "", "without add"),
+        ("weights", "", "a and b exchanged", "a and b exchanged"),
+    ],
+)
+def test_change_of_a_fault_behind_is_told_in_few_words(report_on, kind, old, new, told):
+    report = report_on(HearsAndCutsOff, padding_mode="replicate")
+    (behind,) = report.behind
+    change = ChangeRecord("port", "port.py", 3, kind, old, new)
+
+    text = str(replace(report, behind=(replace(behind, changes=(change,)),)))
+
+    assert text.splitlines()[2].endswith(f"; {told}")
 
 
 def test_padding_by_hand_is_no_mistake_of_the_convolution(report_on):

@@ -114,7 +114,11 @@ def _mend(change: ChangeRecord) -> str:
     if change.side == "reference" and change.kind == "left out":
         return f"lacks {change.old} of {PurePath(change.file).name}:{change.line}"
     there = "" if change.side == "port" else " in the reference"
-    return f"{change.new or 'nothing'} instead of {change.old or 'nothing'}{there}"
+    if change.kind == "weights":
+        return f"{change.new}{there}"
+    if not change.old:
+        return f"{f'times {change.new}' if change.kind == 'number' else f'{change.new} added'}{there}"
+    return f"{f'{change.new} instead of' if change.new else 'without'} {change.old}{there}"
 
 
 def _called(culprit: Culprit) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.proof.changes import SHORTENED
+from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.records import ChangeRecord
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ def changes_of(places: Sequence[ProofPlace], *, is_reverse: bool) -> Iterator[Ch
         first, at = place.mends[0], place.at or place.lines
         change = first.change
         kind = _KINDS[change.kind]
+        old = "" if change.kind in LENGTHENED else change.old
         new = "" if kind == "left out" else change.new or change.text
         file, line = ("", 0) if at is None else (at.file, at.first)
-        yield ChangeRecord("reference" if is_reverse else "port", file, line, kind, change.old, new, first.times)
+        yield ChangeRecord("reference" if is_reverse else "port", file, line, kind, old, new, first.times)
 
 
 def held_sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:

@@ -117,7 +117,7 @@ def statement_at(text: str, line: int) -> EditedStatement | None:
 
 
 def _numbers(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
-    old, new = _number(change.old), _number(change.new)
+    old, new = _number(change.old or "1"), _number(change.new)
     if old is None or new is None:
         return
     constants = [each for each in statement.expressions if isinstance(each, ast.Constant)]
@@ -202,7 +202,7 @@ def _sign(node: ast.BinOp) -> str:
 
 def _operands(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
     whole = _value(statement.node)
-    if not change.old or change.old == change.new or "add" in change.old:
+    if not change.old or change.old == change.new:
         yield from _plus(statement, whole)
     for each in statement.expressions:
         if isinstance(each, (ast.Name, ast.Attribute)) and not isinstance(each.ctx, ast.Store):

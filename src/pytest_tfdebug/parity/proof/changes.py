@@ -240,7 +240,6 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
             partial(_applied, partial(torch.mul, other=factor)),
             "scaled",
             factor,
-            old="1.0",
             new=repr(factor),
         )
 

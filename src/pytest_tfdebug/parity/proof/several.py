@@ -139,9 +139,10 @@ class _FaultSearch:
         if behind is None or behind.search.before <= AGREE:
             return Fronts(tuple(made), "exhausted" if behind is None else "agrees", searched)
         if made:
+            self._go_on()
             past, is_last = self._past(behind)
-        found, end = self._from(behind, past, is_last=is_last)
-        found = sorted([*made, *found], key=lambda front: front.begin)
+        found, end = self._from(behind, past, made, is_last=is_last)
+        found.sort(key=lambda front: front.begin)
         fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end)
         is_several = len(found) > 1 and any(front.proof is not None for front in found)
         if not is_several and searched.end == "cut":
@@ -169,13 +170,15 @@ class _FaultSearch:
                 self._make(all_changes, {})
         return found
 
-    def _from(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[list[Front], End]:
-        """Return the faults from one on that no change mends alone, in their order, and how the search ended."""
-        found: list[Front] = []
-        begun: int | None = None
+    def _from(self, at: Round, past: Past | None, mended: Sequence[Front], *, is_last: bool) -> tuple[list[Front], End]:
+        """Return the faults that are mended and those from one on, in their order, and how the search ended.
+
+        No change alone mends the latter if none is mended yet.
+        """
+        found, begun = list(mended), None
         for count in range(_MOST):
             with torch.no_grad():
-                last, is_known = self._last(at, past) if is_last and count else (None, False)
+                last, is_known = self._last(at, past) if is_last and (count or mended) else (None, False)
                 front, is_known = (last, is_known) if last else self._next(at, past, is_last=is_last)
             if front is None:
                 return found, "cut" if self._budget.spent() >= 1 else "exhausted"
