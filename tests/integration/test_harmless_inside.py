@@ -43,3 +43,17 @@ def test_other_cache_is_told_and_not_the_projection_of_another_shape() -> None:
     assert report.culprit.path == "model.layers.0.self_attn", str(report)
     assert report.culprit.divergence is not None
     assert report.culprit.divergence.comparison.leaf == "DynamicCache.layers[0].keys", str(report)
+
+
+def test_bias_of_each_row_is_not_blamed_for_a_wrong_feed_forward() -> None:
+    model, inputs = build("t5")
+    port = copy.deepcopy(model)
+    edit(
+        "T5Attention", "return attn_output, position_bias,", "return attn_output, position_bias.expand(2, -1, -1, -1),"
+    )(port)
+    reload("encoder.block.0.layer.1.DenseReluDense.wi_0", "weight", lambda weight: 2 * weight)(port)
+
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(model, **inputs), pytest_tfdebug.trace(port, **inputs))
+
+    assert report.culprit is not None
+    assert report.culprit.path == "encoder.block.0.layer.1.DenseReluDense.wi_0", str(report)

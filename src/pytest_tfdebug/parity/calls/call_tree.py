@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isclose, prod
+from math import isclose
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.parity.pair.pairing import has_parameter, in_cache
@@ -35,7 +35,7 @@ def first_fault(tree: CallTree) -> FailingTensor:
 
     Another value in a cache is a fault that shows later, if ever. A cache may be laid out in another way, or be left
     out, unless it is one that fails at the end. So may what a module computes whose own outputs agree, unless nothing
-    else fails.
+    else fails. Other values that a call makes of what it should be given go before another form.
     """
     written: list[FailingTensor] = []
     failures: list[tuple[FailingTensor, int]] = []
@@ -44,10 +44,23 @@ def first_fault(tree: CallTree) -> FailingTensor:
         failures += [(FailingTensor(item, leaf), len(written)) for leaf in leaves if is_failure(item, leaf, "output")]
     own = (found for found in failures if not _is_convention(tree, found[0]))
     (fault, count) = next(own, failures[0])
+    if fault.leaf.problem in FORMS:
+        (fault, count) = next((each for each in failures if _is_made_of_right(tree, *each[0], fault)), (fault, count))
     item, failing = fault
     written = written[:count]
     explains = (fault for fault in written if fault.leaf.problem == "values" or _is_later(fault.leaf, failing))
     return next(explains, FailingTensor(item, failing))
+
+
+def _is_made_of_right(tree: CallTree, item: CallComparison, leaf: LeafComparison, before: FailingTensor) -> bool:
+    """Tell whether values are wrong in a call that began behind a tensor, and that was given what is expected."""
+    inside = [each.call.index for each in tree.around(before.item.call.index)]
+    around = (each for each in tree.around(item.call.index) if each.call.index > before.item.call.index)
+    return leaf.problem == "values" and any(
+        each.inputs and not any(given.problem for given in each.inputs) and not other_arguments(each)
+        for each in around
+        if each.call.index not in inside
+    )
 
 
 def _is_convention(tree: CallTree, fault: FailingTensor) -> bool:
@@ -60,7 +73,7 @@ def _is_convention(tree: CallTree, fault: FailingTensor) -> bool:
     around = [item for item in tree.around(fault.item.call.index) if item.call.parent is not None][1:]
     if any(tree.agrees(item, _ROUNDED) for item in around):
         return True
-    if leaf.expected is not None and leaf.problem == "shape" and prod(leaf.shape) == prod(leaf.expected.shape):
+    if leaf.problem == "shape":
         return any(map(tree.returns_agree, around))
     if leaf.problem not in FORMS and (leaf.metrics is None or not _may_be_reordered(leaf.metrics)):
         return False
