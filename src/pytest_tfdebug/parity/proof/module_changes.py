@@ -54,6 +54,8 @@ def twins(
 ) -> Iterator[tuple[str, Twin]]:
     """Yield the path of each module of a port that the reference has with the same weights, made otherwise.
 
+    None in training mode, for to run it may change its buffers, and none that holds others: these may be wrong.
+
     Args:
         models: The port and the reference.
         tables: Their values.
@@ -62,14 +64,14 @@ def twins(
     own, others = map(modules_by_path, models)
     mine, theirs = (table.attributes for table in tables)
     for path, module in own.items():
-        names = [(name, parameter.shape) for name, parameter in module.named_parameters(recurse=False)]
-        partners = [weights.partners.get(f"{path}.{name}", ()) for name, _ in names]
+        if next(module.children(), None) is not None:
+            continue
+        names = [name for name, _ in module.named_parameters(recurse=False)]
+        partners = [weights.partners.get(f"{path}.{name}", ()) for name in names]
         for partner in dict.fromkeys(holder(each) for each in partners[0]) if partners else ():
             twin = others.get(partner)
-            if type(twin) is not type(module) or not all(
-                f"{partner}.{name}" in found and twin.get_parameter(name).shape == shape
-                for (name, shape), found in zip(names, partners, strict=True)
-            ):
+            is_of_weights = all(f"{partner}.{name}" in found for name, found in zip(names, partners, strict=True))
+            if twin is None or twin.training or not is_of_weights or not _are_of_one_form(module, twin, names):
                 continue
             held, wanted = mine.get(path, {}), theirs.get(partner, {})
             apart = [name for name in held if name in wanted and held[name] != wanted[name]]
@@ -77,6 +79,12 @@ def twins(
                 old, new = (", ".join(f"{name}={each[name]}" for name in apart) for each in (held, wanted))
                 yield path, Twin(twin, old, new)
             break
+
+
+def _are_of_one_form(module: torch.nn.Module, other: torch.nn.Module, names: Sequence[str]) -> bool:
+    """Tell whether two modules are of one class, with parameters of the same shapes."""
+    shapes = ([each.get_parameter(name).shape for name in names] for each in (module, other))
+    return type(module) is type(other) and next(shapes) == next(shapes)
 
 
 def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str, Twin]) -> Iterator[Change]:

@@ -116,9 +116,8 @@ class _FaultSearch:
         self._budget, self._budgets = Budget(seconds_of(trial), trial.begun), 1
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._led: set[Hashable] = set()  # the lines that were led past
-        self._borrowed: set[int] = (
-            set()
-        )  # right values of the port in whose place another was given: other uses are wrong
+        # right values of the port in whose place another was given: their other uses are wrong
+        self._borrowed: set[int] = set()
 
     def fronts(self) -> Fronts:
         """Go from fault to fault, unless one change makes every output agree, on other inputs, too.
