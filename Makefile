@@ -33,8 +33,8 @@ $(VENV)/.ports: $(VENV)/.installed
 
 # Where rounding decides: no verdict may hang on how a machine's kernels round. `make test` runs these tests with the kernels
 # of this processor and as many threads as it has, `make nightly` all tests with other kernels.
-KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue drift golden_floors padding_clean) \
-	$(patsubst %,tests/unit/test_%.py,as_run_dtype as_run_threads blame* fill floors measured noise weights))
+KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue golden_floors padding_clean) \
+	$(patsubst %,tests/unit/test_%.py,blame* floors noise weights))
 
 test-kernels: $(VENV)/.installed  ## where rounding decides, with other kernels and one thread
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(SOON) $(KERNELS)

@@ -314,6 +314,7 @@ def test_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, run):
     assert str(pytester.path) not in json.dumps([document, header_of(file)])
 
 
+@pytest.mark.nightly
 def test_workers_of_xdist_write_the_same_files_and_say_it_once(pytester, run, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many as here
     gone = pytester.makepyfile(test_gone=(pytester.path / "test_other.py").read_text())

@@ -13,6 +13,7 @@ def test_killed_writer_leaves_the_old_golden_or_the_new_alone(tmp_path):
     assert play_kills(tmp_path, 25) == []
 
 
+@pytest.mark.nightly
 def test_two_runs_that_update_at_once_lose_nothing(tmp_path):
     assert play_two_updates(tmp_path, 6) == []
 

@@ -105,6 +105,7 @@ def test_golden_says_which_fields_it_cannot_see(run, pytester):
     assert [spot["field"] for spot in check["blind"]] == ["partial_rotary_factor", "sliding_window"]
 
 
+@pytest.mark.nightly
 def test_workers_hand_over_what_goldens_cannot_see(run):
     pytest.importorskip("xdist")
     bare = CHECK.replace("fill(Phi3ForCausalLM(CONFIG).eval())", "Phi3ForCausalLM(CONFIG).eval()")

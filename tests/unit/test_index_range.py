@@ -120,7 +120,7 @@ def test_what_no_schema_tells_is_computed_on_the_cpu():
 
 
 #: Bugs in the search for which an index used to leave its table.
-_LEFT = ["t5-encoder-buckets-one-sided", "vit-class-token-last"]
+_LEFT = [pytest.param("t5-encoder-buckets-one-sided", marks=pytest.mark.nightly), "vit-class-token-last"]
 
 
 @pytest.mark.parametrize("name", _LEFT)
