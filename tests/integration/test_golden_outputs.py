@@ -90,7 +90,7 @@ def test_output_that_was_not_compared_fails_until_outputs_says_which_it_is(recor
     named.assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("vocabulary", [64, 4_000])
+@pytest.mark.parametrize("vocabulary", [64, pytest.param(4_000, marks=pytest.mark.nightly)])
 def test_positions_that_do_not_count_are_neither_recorded_nor_compared(run, vocabulary):
     noisy = "out.logits + (torch.rand(2, 12, 1) * (1 - MASK[..., None]) if WRONG else 0)"
     check = f"Port(llama({vocabulary}), lambda out: {noisy}), IDS, MASK, reference=lambda: llama({vocabulary})"

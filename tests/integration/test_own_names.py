@@ -13,6 +13,7 @@ import minilm_port
 import pytest_tfdebug
 from injections import edit, set_to
 from minilm_bugs import MINILM_BUGS
+from nightly import every_second
 from pytest_tfdebug.parity.calls.noise import assess
 
 IDS = torch.arange(3, 19).view(2, 8)
@@ -88,7 +89,7 @@ def test_right_port_agrees_under_its_names_and_suggests_nothing():
 
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
-@pytest.mark.parametrize("name", list(LLAMA_BUGS))
+@pytest.mark.parametrize("name", every_second(LLAMA_BUGS))
 def test_fault_around_a_fused_projection_is_not_blamed_on_the_projection(name, place):
     report = report_of(with_bug(name, place), rename=llama_port.RENAME)
 
@@ -100,7 +101,7 @@ LATER = {("rope", "block 1"): "(weights @ value)"}
 
 
 @pytest.mark.parametrize("place", ["block 1", "all"])
-@pytest.mark.parametrize("name", [name for name in LLAMA_BUGS if name != "residual"])
+@pytest.mark.parametrize("name", every_second(name for name in LLAMA_BUGS if name != "residual"))
 def test_without_names_the_culprit_and_its_line_are_found(name, place):
     report = without_names(name, place)
 

@@ -195,6 +195,7 @@ def test_arguments_that_make_no_sense_are_refused(run, given, told):
     result.stdout.fnmatch_lines([f"E *UsageError: test_group.py::test_it: {told}"])
 
 
+@pytest.mark.nightly
 def test_numbers_and_texts_that_a_model_returns_are_compared_on_ranks(run):
     source = """
 import pytest

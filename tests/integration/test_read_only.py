@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nightly import every_second
+
 pytestmark = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv of util-linux is not here")
 
 #: What takes from root the right to write where the mode forbids it; an ordinary user has none.
@@ -94,7 +96,7 @@ def ended():
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("kind", every_second(RUNS))
 def test_what_cannot_be_written_is_said_in_a_line(ended, kind):
     _, status, said = RUNS[kind]
 

@@ -98,6 +98,7 @@ def run_alone(pytester, folder):
     return run.stdout
 
 
+@pytest.mark.nightly
 def test_script_runs_the_test_from_anywhere_and_the_inputs_lie_beside_it(pytester, tmp_path):
     pytester.makepyfile(test_it=LLAMA)
     pytester.runpytest_inprocess("--tf-golden=update")

@@ -278,6 +278,7 @@ def test_long_messages_are_cut(pytester):
     assert "characters ..." in body
 
 
+@pytest.mark.nightly
 def test_absurdly_long_message_does_not_break_the_run(pytester):
     pytester.makepyfile("def test_it():\n    raise OSError('cuda.torch.so' * 1_000_000)\n")
 

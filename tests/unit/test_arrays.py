@@ -132,6 +132,7 @@ def test_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed):
     assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
 
 
+@pytest.mark.nightly
 def test_factor_is_looked_for_only_where_it_can_come_from(eager, computed):
     arrays = flat(computed(numpy_llama.with_bug("mask")))
     arrays["layer0.mixed"] = np.float32(1.1) * flat(computed())["layer0.mixed"]
@@ -244,7 +245,7 @@ def test_what_holds_no_arrays_is_refused(golden, given, told):
 
 
 @pytest.mark.parametrize(("bug", "first"), [("residual", "layer0.after_attention"), ("theta", "layer0.q")])
-@pytest.mark.parametrize("written", ["golden", "eager"])
+@pytest.mark.parametrize("written", ["golden", pytest.param("eager", marks=pytest.mark.nightly)])
 def test_mask_of_another_kind_is_not_taken_for_what_differs(request, computed, written, bug, first):
     arrays = computed(numpy_llama.with_bug(bug))
     mask = np.triu(np.full((8, 8), -1e9, dtype=np.float32), 1)

@@ -74,7 +74,9 @@ def told(report):
     [{"level": "layers"}, {"level": "leaves"}, {"exclude": "**.*norm*"}, {"include": ["**.mlp", "**.self_attn"]}],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["llama-rotary-interleaved", "llama-final-norm-twice"])
+@pytest.mark.parametrize(
+    "name", ["llama-rotary-interleaved", pytest.param("llama-final-norm-twice", marks=pytest.mark.nightly)]
+)
 def test_one_side_in_part_is_judged_as_both_sides_in_part(name, selection, tmp_path):
     right, inputs = build("llama")
     inputs = {name: torch.ones_like(each) if name == "attention_mask" else each for name, each in inputs.items()}

@@ -250,7 +250,7 @@ def test_models_are_left_as_they_were():
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "t5"])
+@pytest.mark.parametrize("architecture", ["gpt2", pytest.param("t5", marks=pytest.mark.nightly)])
 def test_golden_of_half_precision_keeps_its_forward_in_float32(architecture, tmp_path):
     model, inputs = build(architecture)
     model = copy.deepcopy(model).bfloat16()
