@@ -17,7 +17,7 @@ PORTS = {port.name: port for port in all_ports()}
 BY_MODULE, BY_LINE = 0.9, 0.73
 
 #: Every second bug is judged here; `make nightly` judges all of them.
-EVERY = 3
+EVERY = 2
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the ports' own, some of them of 2019
