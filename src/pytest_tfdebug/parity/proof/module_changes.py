@@ -87,8 +87,24 @@ def _are_of_one_form(module: torch.nn.Module, other: torch.nn.Module, names: Seq
     return type(module) is type(other) and next(shapes) == next(shapes)
 
 
+def changes_of_twins(forward: Forward, twins: Mapping[str, Twin]) -> Iterator[Change]:
+    """Yield calls of one tensor made as the reference's module is, which is given by the path of the port's."""
+    table = forward.side.table
+    for call in table.calls if twins else ():
+        given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
+        twin = twins.get(call.path) if call.parent is not None and len(given) == len(made) == 1 else None
+        if twin is None or given[0][1] == made[0][1]:
+            continue
+        place, edit = forward.tape.maker.get(made[0][1]), partial(only, given[0][1], form=twin.module)
+        text = f"{twin.new}, as the reference has, instead of {twin.old}"
+        cost, key = _MADE_OTHERWISE, (_called(call.path), text)
+        if place is not None:
+            yield Change(cost, text, place, edit, MADE, key, call=call.index, old=twin.old, new=twin.new)
+
+
 def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str, Twin]) -> Iterator[Change]:
     """Yield changes of whole calls: left out, another activation, or made as the reference's module is."""
+    yield from (change for change in changes_of_twins(forward, twins) if change.place in near)
     table = forward.side.table
     for call in table.calls:
         given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
@@ -96,23 +112,21 @@ def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str
             continue
         x, y = given[0][1], made[0][1]
         place = forward.tape.maker.get(y)
-        if place is None or place not in near or x == y:
+        if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
             continue
-        path, key, twin = call.path, starred(_NAME.findall(call.path)[-1]), twins.get(call.path)
-        if twin is not None and len(given) == len(made) == 1:
-            edit, text = partial(only, x, form=twin.module), f"{twin.new}, as the reference has, instead of {twin.old}"
-            yield Change(
-                _MADE_OTHERWISE, text, place, edit, MADE, (key, text), call=call.index, old=twin.old, new=twin.new
-            )
-        if forward.tensor(x).shape != forward.tensor(y).shape:
-            continue
-        steps, edit = _steps_between(forward, x, y), partial(only, x)
+        steps = _steps_between(forward, x, y)
+        path, key, edit = call.path, _called(call.path), partial(only, x)
         yield Change(1.4, f"{path} left out", place, edit, "call left out", key, other=x, call=call.index, old=path)
         is_short = len(steps) <= _SHORT and not any(forward.takes_weight(each) for each in steps)
         for name, function in ACTIVATIONS.items() if is_short else ():
             edit = partial(only, x, form=function)
             text = f"{name} instead of {path}"
             yield Change(1, text, place, edit, "activation", (key, name), call=call.index, old=path, new=name)
+
+
+def _called(path: str) -> str:
+    """Return what a module is called in every layer."""
+    return starred(_NAME.findall(path)[-1])
 
 
 def _steps_between(forward: Forward, x: int, y: int) -> list[int]:

@@ -17,7 +17,14 @@ from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Chang
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
 from pytest_tfdebug.parity.proof.matching import reordered_axes
-from pytest_tfdebug.parity.proof.module_changes import MADE, OF_CALLS, OF_WEIGHTS, changes_of_calls, changes_of_weights
+from pytest_tfdebug.parity.proof.module_changes import (
+    MADE,
+    OF_CALLS,
+    OF_WEIGHTS,
+    changes_of_calls,
+    changes_of_twins,
+    changes_of_weights,
+)
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
@@ -198,10 +205,8 @@ class Search:
     def of_twins(self) -> list[list[Change]]:
         """Return the changes of modules that the other side makes otherwise, those of one name together."""
         found: dict[Hashable, list[Change]] = {}
-        every = range(len(self.forward.tape.steps)) if self.twins else ()
-        for change in changes_of_calls(self.forward, every, self.twins):
-            if change.kind == MADE:
-                found.setdefault(change.key, []).append(change)
+        for change in changes_of_twins(self.forward, self.twins):
+            found.setdefault(change.key, []).append(change)
         return list(found.values())
 
     def _order(self, way: Collection[int] | None = None) -> dict[int, float]:
