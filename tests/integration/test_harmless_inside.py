@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import pytest_tfdebug
 from injections import edit, reload, set_to
 from models import build
@@ -12,7 +14,10 @@ from models import build
 if TYPE_CHECKING:
     from torch import nn
 
+    from injections import Inject
+
 _CACHED = "key_states, value_states = past_key_values.update(key_states, value_states, self.layer_idx)"
+_WIDE = "encoder.block.0.layer.1.DenseReluDense"
 
 
 def _port() -> tuple[nn.Module, nn.Module, dict[str, Any]]:
@@ -45,15 +50,22 @@ def test_other_cache_is_told_and_not_the_projection_of_another_shape() -> None:
     assert report.culprit.divergence.comparison.leaf == "DynamicCache.layers[0].keys", str(report)
 
 
-def test_bias_of_each_row_is_not_blamed_for_a_wrong_feed_forward() -> None:
+@pytest.mark.parametrize(
+    ("fault", "path"),
+    [
+        (reload(f"{_WIDE}.wi_0", "weight", lambda weight: 2 * weight), f"{_WIDE}.wi_0"),
+        (edit("decoder", "self.final_layer_norm(hidden_states)", "1.0 * hidden_states"), "decoder.final_layer_norm"),
+    ],
+)
+def test_bias_of_each_row_is_not_blamed_for_another_fault(fault: Inject, path: str) -> None:
     model, inputs = build("t5")
     port = copy.deepcopy(model)
     edit(
         "T5Attention", "return attn_output, position_bias,", "return attn_output, position_bias.expand(2, -1, -1, -1),"
     )(port)
-    reload("encoder.block.0.layer.1.DenseReluDense.wi_0", "weight", lambda weight: 2 * weight)(port)
+    fault(port)
 
     report = pytest_tfdebug.compare(pytest_tfdebug.trace(model, **inputs), pytest_tfdebug.trace(port, **inputs))
 
     assert report.culprit is not None
-    assert report.culprit.path == "encoder.block.0.layer.1.DenseReluDense.wi_0", str(report)
+    assert report.culprit.path == path, str(report)

@@ -410,7 +410,7 @@ def test_shared_module_that_changes_nothing_may_be_called_more_or_less_often(dro
 
 
 class Upgraded(nn.Module):
-    """A layer of two versions: the later one does without positions, and calls its helper for each kind of layer."""
+    """A layer of two versions: the later one is given no positions and no flag, and calls its helper for each kind."""
 
     def __init__(self, version, scale=1.0, kinds=(1.0,)):
         super().__init__()
@@ -419,7 +419,8 @@ class Upgraded(nn.Module):
 
     def forward(self, x):
         made = {kind: self.helper(x, kind) for kind in self.kinds}
-        return self.layer(made[1.0]) if self.version > 1 else self.layer(made[1.0], positions=torch.arange(4))
+        given = {"flag": None} if self.version > 1 else {"flag": True, "positions": torch.arange(4)}
+        return self.layer(made[1.0], **given)
 
 
 class Helper(nn.Module):
@@ -432,12 +433,12 @@ class Earlier(nn.Module):
         super().__init__()
         self.scale, self.inner = scale, seeded()
 
-    def forward(self, x, positions=None):
+    def forward(self, x, positions=None, flag=None):
         return self.inner(x) * self.scale
 
 
 class Later(Earlier):
-    def forward(self, x):
+    def forward(self, x, flag=None):
         return super().forward(x)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import isclose
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafCompariso
 from pytest_tfdebug.tracing.record.sites import is_library
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import Call, CallComparison, LeafComparison, Metrics, SourceRange
@@ -67,14 +68,14 @@ def _is_convention(tree: CallTree, fault: FailingTensor) -> bool:
     """Tell whether a tensor is no fault: it is laid out in another way, or nothing comes of it.
 
     Nothing does where a call around it returns and writes what is expected, to rounding. Of a layout an enclosing
-    module makes the right outputs; what it leaves in a cache is then judged for itself.
+    module makes the right outputs, or one that is given it; what it leaves in a cache is then judged for itself.
     """
     leaf = fault.leaf
     around = [item for item in tree.around(fault.item.call.index) if item.call.parent is not None][1:]
     if any(tree.agrees(item, _ROUNDED) for item in around):
         return True
     if leaf.problem == "shape":
-        return any(map(tree.returns_agree, around))
+        return any(map(tree.returns_agree, around)) or tree.is_taken_right(leaf)
     if leaf.problem not in FORMS and (leaf.metrics is None or not _may_be_reordered(leaf.metrics)):
         return False
     return any(map(tree.agrees, around))
@@ -158,8 +159,10 @@ def _counts(name: str, pair: tuple[str, str], item: CallComparison) -> bool:
     Versions of a class differ in the flags that they leave out, and in those that they hand on to whoever takes them.
     """
     parameter = name.partition("[")[0]
-    taken = all(side is not None and parameter in side.parameters for side in (item.call, item.expected))
-    return taken and not _NOTHING.issuperset(pair) and (_ABSENT not in pair or _OBJECT in pair)
+    sides = [side.parameters for side in (item.call, item.expected) if side is not None]
+    is_taken = all(parameter in each for each in sides)
+    left_out = {_ABSENT} if len(set(sides)) == 1 else _LEFT_OUT  # another version may find by itself what None is for
+    return is_taken and not _NOTHING.issuperset(pair) and (left_out.isdisjoint(pair) or _OBJECT in pair)
 
 
 def returns_less(item: CallComparison) -> bool:
@@ -202,6 +205,12 @@ def _number(text: str) -> float | None:
 _NEAR = 1e-3
 #: That of what differs by rounding in float32 alone, eight epsilons.
 _ROUNDED = 1e-6
+
+
+def _agree(leaves: Sequence[LeafComparison], near: float = _NEAR) -> bool:
+    """Tell whether there are outputs, and all of them are what is expected."""
+    is_near = all(leaf.metrics is None or leaf.metrics.relative_l2 < near for leaf in leaves)
+    return bool(leaves) and is_near and all(leaf.is_measured and not leaf.problem for leaf in leaves)
 
 
 class CallTree:
@@ -258,9 +267,23 @@ class CallTree:
 
         Tiny numbers agree in half precision whatever they are: that they are within tolerance is not enough.
         """
-        is_near = all(leaf.metrics is None or leaf.metrics.relative_l2 < near for leaf in item.outputs)
-        agrees = all(leaf.is_measured and not leaf.problem for leaf in item.outputs)
-        return bool(item.outputs) and is_near and agrees
+        return _agree(item.outputs, near)
+
+    def is_taken_right(self, leaf: LeafComparison) -> bool:
+        """Tell whether a call that was given a tensor in this form returned what is expected."""
+        return leaf.expected is not None and id(leaf.expected.held) in self._taken_right
+
+    @cached_property
+    def _taken_right(self) -> set[int]:
+        """The tensors of another shape of which a call made the right outputs, those that it handed on left aside."""
+        found = set[int]()
+        for item in self.compared.calls:
+            pairs = [(leaf, leaf.expected) for leaf in item.inputs if leaf.expected and leaf.expected.held is not None]
+            given = {id(expected.held): leaf.shape != expected.shape for leaf, expected in pairs}
+            made = (leaf for leaf in item.outputs if leaf.expected is None or id(leaf.expected.held) not in given)
+            if _agree(tuple(made)):
+                found.update(held for held, is_other in given.items() if is_other)
+        return found
 
     def _writes_agree(self, item: CallComparison) -> bool:
         return not any(leaf.problem for leaf, _ in item.writes) and all(
