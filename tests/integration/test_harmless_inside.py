@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_tfdebug
+from golden_files import held
 from injections import edit, reload, set_to
 from models import build
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import nn
 
     from injections import Inject
@@ -69,3 +72,20 @@ def test_bias_of_each_row_is_not_blamed_for_another_fault(fault: Inject, path: s
 
     assert report.culprit is not None
     assert report.culprit.path == path, str(report)
+
+
+def test_proved_line_in_the_module_that_calls_name_goes_first(tmp_path: Path) -> None:
+    model, inputs = build("vit")
+    port: Any = copy.deepcopy(model)
+    edit("ViTMLP", "self.fc1(", "self.wide(")(port)
+    for layer in port.vit.layers:
+        layer.mlp.wide = layer.mlp.fc1
+        del layer.mlp.fc1
+        for module in (layer, layer.attention, layer.mlp):
+            module.__class__ = type(f"Own{type(module).__name__}", (type(module),), {})
+    edit("ViTPatchEmbeddings", ".flatten(2)", ".transpose(2, 3).flatten(2)")(port)
+
+    report = held(tmp_path, model, port, inputs, explain_seconds=60)
+
+    assert report.culprit is not None
+    assert (report.culprit.path, bool(report.culprit.proved)) == ("vit.embeddings.patch_embeddings", True), str(report)

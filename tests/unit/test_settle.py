@@ -41,6 +41,14 @@ def test_culprit_says_why_it_is_or_is_not_certain(worth):
     assert (culprit.certain, culprit.why_certain) == (worth.is_certain, worth.why)
 
 
+def test_of_several_proofs_the_one_where_found_calls_point_goes_first():
+    proofs = [proof("embeddings", Evidence.PROOF_OF_MANY), proof("embeddings.patches", Evidence.PROOF_OF_MANY, 60)]
+
+    culprit, *_ = settle([claim("embeddings.patches", Evidence.FOUND_CALLS), *proofs])
+
+    assert (culprit.path, culprit.source.first, culprit.certain) == ("embeddings.patches", 60, False)
+
+
 @pytest.mark.parametrize(("first", "second"), [(0, -1), (8, 12)])
 def test_evidence_further_up_in_the_table_wins_whatever_the_order_of_claims(first, second):
     claims = [claim("up", POLICY[first].evidence), claim("down", POLICY[second].evidence)]

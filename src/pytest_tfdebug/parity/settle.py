@@ -173,6 +173,11 @@ def _proof_believed(_claim: Claim, proofs: Sequence[Claim]) -> Culprit:
     return _culprit(proofs[0])
 
 
+def _proof_there(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
+    """Return what a proof says: of several places that mend it, the one in the module that calls name."""
+    return _culprit(next((each for each in proofs if each.path == claim.path), proofs[0]))
+
+
 def _with_change(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
     """Return what a claim says, and the change that mends it."""
     return _culprit(claim, **_mend(proofs[0]), reference=proofs[0].reference or claim.reference)
@@ -282,9 +287,7 @@ def _always(_claim: Claim, _proofs: Sequence[Claim]) -> bool:
 #: What becomes of the best claim where changes were tried that mend every output; the first that applies.
 MEETINGS = (
     Meeting("With other inputs, or in another dtype, any change may seem to mend.", _is_final, _believed),
-    Meeting(
-        "Which module is which was found, not given: what was tried tells more.", _is_of_found_names, _proof_believed
-    ),
+    Meeting("Which module is which was found, not given: what was tried tells more.", _is_of_found_names, _proof_there),
     Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
     Meeting("A change of the reference's own words makes up for the statement that is not.", _makes_up, _believed),
     Meeting("The caller gave the number; the proof changed where it is used.", _was_given, _with_change),
