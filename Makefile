@@ -114,7 +114,7 @@ nightly: fuzz bench release  ## what takes too long for every change
 	$(MAKE) test SOON="-m nightly"
 	$(MAKE) test-kernels SOON= KERNELS="tests/unit tests/integration"
 
-release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries
+release: $(VENV)/.installed  ## build the sdist and the wheel of it, install that, and try what a user tries
 	$(BIN)/python utils/release.py
 
 docs: $(VENV)/.docs  ## the documentation site, in site/

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import transformers
 
+from nightly import every_second
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Folder -> file, what is edited in it, into what, and what the first line of the failure says.
 BUGS = {
@@ -28,7 +30,7 @@ BUGS = {
 }
 
 
-@pytest.fixture(params=BUGS)
+@pytest.fixture(params=every_second(BUGS))
 def example(request, pytester):
     if request.param == "port" and transformers.__version__.startswith("4."):
         pytest.skip("the port reads weights as transformers 5 names them")

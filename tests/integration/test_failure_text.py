@@ -179,7 +179,9 @@ def _plain(answer, line):
     return re.sub(r"\\(\W)", r"\1", answer.replace(_LINES, re.search(r":(\d+(?:-\d+)?) ", line)[1]))
 
 
-@pytest.mark.parametrize(("arguments", "columns"), [((), 80), (("-n", "1"), 100), (("-q",), 80)])
+@pytest.mark.parametrize(
+    ("arguments", "columns"), [((), 80), pytest.param(("-n", "1"), 100, marks=pytest.mark.nightly), (("-q",), 80)]
+)
 def test_table_at_the_end_has_what_pytests_summary_does_not_say(run, arguments, columns):
     text = run(*arguments, columns=columns)
 

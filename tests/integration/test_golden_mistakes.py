@@ -111,7 +111,9 @@ def test_modules_that_a_check_leaves_out_are_not_said_to_be_missing(suite):
     result.stdout.fnmatch_lines(["* in 2 (Tanh): *"])
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist=loadfile")], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "workers", [(), pytest.param(("-n", "2", "--dist=loadfile"), marks=pytest.mark.nightly)], ids=["alone", "xdist"]
+)
 def test_two_tests_that_write_one_golden_fail_the_run(pytester, workers):
     for folder in ("a", "b"):
         directory = pytester.mkpydir(folder)

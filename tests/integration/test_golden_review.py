@@ -122,6 +122,7 @@ def test_any_revision_can_be_compared_with_and_no_revision_is_said_so(run, capsy
     assert capsys.readouterr().err == "error: fatal: Needed a single revision\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("committed")
 def test_git_shows_a_golden_as_text(pytester, run):
     (pytester.path / ".gitattributes").write_text("*.safetensors diff=tfdebug\n")

@@ -34,6 +34,7 @@ def run(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.nightly
 def test_parametrized_tests_and_test_cases_run_in_a_group_with_their_fixtures(run):
     source = f"""{SUM}
 @pytest.fixture(scope="module")

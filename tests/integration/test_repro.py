@@ -154,6 +154,7 @@ def test_written_overflow_is_the_first_wrong_call(pytester):
     assert found["['input_ids']"].tolist() == [[0, 1, 2, 3, 4]]
 
 
+@pytest.mark.nightly
 def test_where_the_goldens_are_is_part_of_it(pytester, tmp_path):
     pytester.makepyfile(test_it=PORT)
     place = f"--tf-golden-dir={pytester.path / 'elsewhere'}"

@@ -95,6 +95,7 @@ def test_settings_are_taken_back_after_the_run(pytester):
     assert os.environ.keys() - {"PYTEST_CURRENT_TEST"} == before
 
 
+@pytest.mark.nightly
 def test_cpu_hides_the_gpus_and_launches_block_from_the_first(pytester):
     pytester.makeconftest(
         """

@@ -93,7 +93,7 @@ def test_failed_tests_of_every_kind_get_the_section(pytester):
     assert "smallest fix: from torch.optim import AdamW" in found["test_chained:call"]
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("1", marks=pytest.mark.nightly)])
 def test_triage_is_in_the_terminal_on_the_page_and_in_the_file(pytester, workers):
     pytester.makepyfile(test_broken=BROKEN, test_uncollected="from transformers import AdamW\n")
 

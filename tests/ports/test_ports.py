@@ -12,12 +12,12 @@ from judging import alarm, built, expected_paths, is_installed, judged, recorded
 from transformers.activations import GELUActivation
 
 PORTS = {port.name: port for port in all_ports()}
-#: Least shares of all bugs: named by module, and by line. These are suspects, since no test here waits for proofs: with
-#: those, `utils/accuracy.py --ports` counts 334 of 377 by line.
-BY_MODULE, BY_LINE = 0.9, 0.73
-
-#: Every second bug is judged here; `make nightly` judges all of them.
-EVERY = 2
+#: Every third bug is judged here; `make nightly` judges all of them.
+EVERY = 3
+#: Least shares of these: named by module, and by line. Of all bugs 0.9 and 0.73 are, and of a class of ports fewer are
+#: judged, about 65: two standard errors less. These are suspects, since no test here waits for proofs: with those,
+#: `utils/accuracy.py --ports` counts 339 of 377 by line.
+BY_MODULE, BY_LINE = 0.85, 0.63
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the ports' own, some of them of 2019
