@@ -11,7 +11,7 @@ from transformers.models.llama import modeling_llama
 
 import llama_port
 import pytest_tfdebug
-from pytest_tfdebug.parity.proof import prove
+from pytest_tfdebug.parity.proof import prove, several
 from pytest_tfdebug.parity.record import parity_record
 
 EPS = ("mean(-1, keepdim=True) + self.eps", "mean(-1, keepdim=True) + 1e-2")
@@ -21,6 +21,7 @@ VAR = (
     "return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True)",
     "variance = hidden.var(-1, keepdim=True)\n        return hidden * torch.rsqrt(variance",
 )
+AXIS = ("softmax(-1)", "softmax(-2)")
 NO_NORM = ("self.head(self.norm(hidden))", "self.head(hidden)")
 
 
@@ -84,6 +85,16 @@ def test_two_mistakes_of_one_run_have_each_its_change_and_diff(report_on, tmp_pa
         "return self.narrow(nn.functional.silu(gate) * wide)",
     ]
     assert "gelu(gate)" in (tmp_path / "wrong_port.py").read_text()  # nothing is written
+
+
+def test_two_changes_that_give_the_references_value_mend_what_it_led_past(report_on, monkeypatch):
+    for search in ("best", "inside"):  # neither change shows anything right alone, as it were
+        monkeypatch.setattr(several._Changes, search, lambda *_: [])
+    report, lines = report_on(SCALE, AXIS)
+
+    assert [change.line for culprit in report.culprits for change in culprit.changes] == lines
+    assert [change.old for culprit in report.culprits for change in culprit.changes] == ["0.25", "-2"]
+    assert report.told_of_faults == "after these 2 changes every output agrees"
 
 
 def test_one_mistake_is_told_as_one(report_on):

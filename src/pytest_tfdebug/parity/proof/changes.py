@@ -80,6 +80,16 @@ class Change:
         return {} if self.instead else {self.place: self.edit}
 
 
+def together(changes: Iterable[Change]) -> tuple[dict[int, Edit], dict[int, torch.Tensor]]:
+    """Return what each step does, and which values are given instead, if some changes are made at once."""
+    edits: dict[int, Edit] = {}
+    instead: dict[int, torch.Tensor] = {}
+    for change in changes:
+        edits |= change.edits
+        instead |= change.instead or {}
+    return edits, instead
+
+
 class At(NamedTuple):
     """An operator that may be changed."""
 

@@ -190,10 +190,10 @@ class Forward:
         return f"the {value.operator.strip('_') or 'value'}" + (f" of line {line.line}" if line else "")
 
     def role_of(self, index: int) -> Hashable:
-        """Return what a value is, in words that hold for the same line of another layer."""
-        value = self.side.values[index]
-        lines = tuple((line.file, line.line) for line in value.lines[:2])
-        return value.operator, starred(self.named(index)), lines
+        """Return what a value is, and what it shows, in words that hold for the same line of another layer."""
+        bases = self.side.bases(index)
+        made = ((each.operator, *((line.file, line.line) for line in each.lines[:2])) for each in bases)
+        return starred(self.named(index)), *made
 
     def scope_of(self, place: int) -> list[int]:
         """Return the values that an operator could have been given, the nearest first."""

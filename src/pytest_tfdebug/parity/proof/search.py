@@ -13,7 +13,16 @@ import torch
 
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import work_of_print
-from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, At, Change, activated, changes_at, scaled
+from pytest_tfdebug.parity.proof.changes import (
+    LENGTHENED,
+    SHORTENED,
+    At,
+    Change,
+    activated,
+    changes_at,
+    scaled,
+    together,
+)
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
 from pytest_tfdebug.parity.proof.matching import reordered_axes
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.budget import Budget
-    from pytest_tfdebug.parity.proof.forward import Edit, Forward
+    from pytest_tfdebug.parity.proof.forward import Forward
     from pytest_tfdebug.parity.proof.matching import Matches, OpenValues
     from pytest_tfdebug.parity.proof.module_changes import Others, Twin
     from pytest_tfdebug.values import Value
@@ -181,10 +190,10 @@ class Search:
             if changes is None:
                 near = self._order(way)
                 changes = self._ordered_changes(near)
-            self._towards[value] = [each for each in changes if not way.isdisjoint(self._changed_by(each))]
+            self._towards[value] = [each for each in changes if not way.isdisjoint(self.changed_by(each))]
         return self._towards[value]
 
-    def _changed_by(self, change: Change) -> Iterator[int]:
+    def changed_by(self, change: Change) -> Iterator[int]:
         """Yield the values that a change makes others; what is written in place has none of its own."""
         yield from change.instead or ()
         for place in change.edits:
@@ -276,11 +285,7 @@ class Search:
 
     def _mend(self, changes: Sequence[Change], reached: Reached) -> Mend | None:
         """Return what some changes mend together, told as the first of them; None where an output still differs."""
-        edits: dict[int, Edit] = {}
-        instead: dict[int, torch.Tensor] = {}
-        for change in changes:
-            edits |= change.edits
-            instead |= change.instead or {}
+        edits, instead = together(changes)
         try:
             values = self.forward.replay.run(edits, instead)
         except NOT_COMPUTED:

@@ -9,18 +9,18 @@ import torch
 
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import Budget
-from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
+from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
 from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, searches_of, seconds_of
 from pytest_tfdebug.parity.proof.search import Mend, Reached
+from pytest_tfdebug.parity.proof.target import changes_giving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
     from pytest_tfdebug.parity.proof.changes import Change
-    from pytest_tfdebug.parity.proof.forward import Edit
     from pytest_tfdebug.parity.proof.forward_pair import ResultPairs
     from pytest_tfdebug.parity.proof.lead_past import Past
     from pytest_tfdebug.values import Values
@@ -59,6 +59,9 @@ class Front:
     proof: Proof | None = None  # what mends it; None where nothing does
     past: Past | None = None  # the reference's value that leads past it; None where none does
     is_of_table: bool = False  # whether that stands for a value that is right elsewhere, and another one here
+    is_beside: bool = (
+        False  # whether that comes of nothing that is wrong before it: another fault is told apart from it
+    )
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,12 @@ class _Option(NamedTuple):
     gain: Gain
     reached: Reached
     is_all: bool  # whether every output agrees
+    lines: int  # on how many lines they are
 
     @property
-    def rank(self) -> tuple[bool, int, int]:
-        """What sorts the best last."""
-        return self.is_all, len(self.gain.found), len(self.changes)
+    def rank(self) -> tuple[bool, int, int, int]:
+        """What sorts the best last: one fault is on one line, in as many layers as it may be."""
+        return self.is_all, len(self.gain.found), -self.lines, len(self.changes)
 
     @property
     def cost(self) -> float:
@@ -158,7 +162,7 @@ class _FaultSearch:
         all_changes: list[Change] = []
         with torch.no_grad():
             for changes in at.search.of_twins():
-                edits, _ = _together(changes)
+                edits, _ = together(changes)
                 if at.is_made_wrong(edits):
                     first = min(changes, key=lambda change: change.place)
                     mend = Mend(first, tuple(sorted(edits)), len(changes), 0.0, None, tuple(changes))
@@ -174,20 +178,19 @@ class _FaultSearch:
 
         No change alone mends the latter if none is mended yet.
         """
-        found, begun = list(mended), None
+        found = list(mended)
         for count in range(_MOST):
             with torch.no_grad():
                 last, is_known = self._last(at, past) if is_last and (count or mended) else (None, False)
-                front, is_known = (last, is_known) if last else self._next(at, past, is_last=is_last)
-            if front is None:
+                fronts, is_known = ([last], is_known) if last else self._next(at, past, is_last=is_last)
+            if not fronts:
                 return found, "cut" if self._budget.spent() >= 1 else "exhausted"
             first = next(iter(at.search.firsts()), None)
-            if found and first is not None and first.index == begun and found[-1].proof is None:
+            if found and first is not None and first.index == found[-1].begin and found[-1].proof is None:
                 found.pop()  # what led past it did not mend all that is computed of it
-            begun = None if first is None else first.index
             if not is_known:
-                found.append(front)
-            if last or (is_last and front.proof is None):
+                found += fronts
+            if last or (is_last and fronts[0].proof is None):
                 return found, "agrees"
             behind = self._round()
             if behind is None or behind.search.before <= AGREE:
@@ -237,17 +240,28 @@ class _FaultSearch:
         return self._front(at, past, proof), not keys.isdisjoint(self._accepted)
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
-        first = next(iter(at.search.firsts()), None)
-        return Front(at.pair, at.pairs, -1 if first is None else first.index, proof, past, _is_of_table(at, past))
+        first, begin = next(iter(at.search.firsts()), None), -1
+        is_beside = False
+        if first is not None:
+            begin = first.index
+            is_beside = past is not None and begin not in at.pair.port.ancestors(past.own)
+        if is_beside and past is not None:
+            begin = min(at.search.opened.open.intersection(at.pair.port.ancestors(past.own)), default=past.own)
+        return Front(at.pair, at.pairs, begin, proof, past, _is_of_table(at, past), is_beside)
 
-    def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[Front | None, bool]:
+    def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[list[Front], bool]:
         """Mend the next fault or lead past it; return it, and whether it is one that was found in another layer.
 
-        Of the last, of which no change alone was found to mend it, a part may be mended.
+        Of the last, of which no change alone was found to mend it, a part may be mended. Two of one region are mended
+        together.
         """
         way = None if past is None else _way(at, past)
         again = way is not None and way in self._led
         changes, until = _Changes(at, past, self._accepted, is_again=again), self._until(at, _TO_CHANGES)
+        known = [each for each in changes.ordered() if each.cost < 0]
+        fronts, is_known = self._inside(at, past, known, until) if past is not None else ([], False)
+        if fronts:
+            return fronts, is_known
         options = changes.inside(until) if is_last else changes.best(until)
         if options:
             best = options[0]
@@ -256,15 +270,45 @@ class _FaultSearch:
             self._accepted |= keys
             mends = tuple(_mend(option) for option in options)
             self._make(best.changes, {})
-            return self._front(at, past, Proof(at.search.forward, mends, is_reverse=False)), is_known
+            return [self._front(at, past, Proof(at.search.forward, mends, is_reverse=False))], is_known
         if past is None:
-            return None, False
+            return [], False
+        fronts, is_known = (
+            ([], False) if again else self._inside(at, past, changes.ordered(), self._until(at, _TO_CHANGES))
+        )
+        if fronts:
+            return fronts, is_known
         is_known = again or not self._borrowed.isdisjoint(at.pair.port.values[past.own].producers)
         self._led.add(way)
         self._borrowed.update(past.given.keys() - at.search.opened.open)
         front = self._front(at, past)
         self._make((), past.given)
-        return front, is_known
+        return [front], is_known
+
+    def _inside(
+        self, at: Round, past: Past, changes: Sequence[Change], is_over: Callable[[], bool]
+    ) -> tuple[list[Front], bool]:
+        """Mend each value in whose place one was given by one or two changes that give just that.
+
+        Nothing is mended unless all are: of what is left it is not known whether it is one fault or several.
+        """
+        made: list[Change] = []
+        for own, target in past.given.items():
+            found = changes_giving(at, own, target, changes, is_over)
+            if not found:
+                return [], False
+            made += found
+        keys = {_key(at, change) for change in made}
+        is_known = keys.issubset(self._accepted)
+        self._accepted |= keys
+        fronts = []
+        for change in made:
+            mend = Mend(change, tuple(sorted(change.edits)), 1, 0.0, None, (change,))
+            outs = at.search.forward.outs_of(change.place) if change.place >= 0 else []
+            front = self._front(at, past, Proof(at.search.forward, (mend,), is_reverse=False))
+            fronts.append(replace(front, begin=outs[0]) if outs else front)
+        self._make(made, {})
+        return fronts, is_known
 
     def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
@@ -301,7 +345,7 @@ class _Changes:
     def best(self, is_over: Callable[[], bool]) -> list[_Option]:
         """Return what mends the fault and cannot be told apart, the likeliest first; else what mends a part of it."""
         found: list[_Option] = []
-        left = self._ordered()
+        left = self.ordered()
         while left and not is_over():
             change = left.pop()
             if self._is_again and change.cost >= 0:
@@ -315,7 +359,7 @@ class _Changes:
                 found.append(option)
         return _most(found) or self.inside(is_over)
 
-    def _ordered(self) -> list[Change]:
+    def ordered(self) -> list[Change]:
         """Return the changes, the likeliest last: those that mended another layer before all others."""
         for change in self._all:
             if _key(self._at, change) in self._accepted:
@@ -328,13 +372,14 @@ class _Changes:
             return None
         options = []
         for changes in self._groups(change):
-            edits, instead = _together(changes)
+            edits, instead = together(changes)
             still = [out for each in changes if each.kind in LENGTHENED for out in self._outs(each)]
             gain = self._at.gain(edits, instead, still=still)
             if gain is None:
                 continue
             is_all = (bool(gain.found) or reached.is_at_end) and self._at.agrees_after(edits, instead)
-            option = _Option(changes, gain, reached, is_all)
+            lines = {self._search.forward.lines_of(each.place)[:1] for each in changes if each.place >= 0}
+            option = _Option(changes, gain, reached, is_all, len(lines))
             if is_all or self._is_enough(option):
                 options.append(option)
             elif gain.found and not gain.lost and not gain.swapped:
@@ -412,7 +457,7 @@ class _Changes:
 
         It does not behind ``x * x`` in place of ``x * rsqrt(var)``, though the reference squares ``x`` as well.
         """
-        edits, instead = _together(option.changes)
+        edits, instead = together(option.changes)
         gain = self._at.gain(edits, {**instead, **past.given})
         return gain is not None and len(past.gained.intersection(gain.found)) >= _SHARE * len(past.gained)
 
@@ -426,18 +471,9 @@ def _most(found: Sequence[_Option]) -> list[_Option]:
     return sorted(alike, key=lambda option: option.cost)
 
 
-def _together(changes: Sequence[Change]) -> tuple[dict[int, Edit], dict[int, torch.Tensor]]:
-    edits: dict[int, Edit] = {}
-    instead: dict[int, torch.Tensor] = {}
-    for change in changes:
-        edits |= change.edits
-        instead |= change.instead or {}
-    return edits, instead
-
-
 def _mend(option: _Option) -> Mend:
     first = min(option.changes, key=lambda change: change.place)
-    places = tuple(sorted(_together(option.changes)[0]))
+    places = tuple(sorted(together(option.changes)[0]))
     return Mend(first, places, len(option.changes), 0.0, option.reached.value, tuple(option.changes))
 
 

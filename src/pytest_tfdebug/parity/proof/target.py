@@ -1,0 +1,83 @@
+"""Going back into what was led past: the changes of one or two places that give the value that was given instead.
+
+All of its elements are known, so that two faults of one region are found together, neither of which shows anything
+right alone: a scale and an axis before one softmax, say.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.parity.closeness import AGREE, SAME
+from pytest_tfdebug.parity.proof.changes import together
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
+from pytest_tfdebug.parity.proof.matching import OpenValues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_tfdebug.parity.proof.changes import Change
+    from pytest_tfdebug.parity.proof.lead_past import Round
+
+#: Changes that are made two at a time, the likeliest.
+_CHANGES = 240
+#: Elements that are this large hide something, and give no scale.
+_HUGE = 1e30
+
+
+def changes_giving(
+    at: Round, own: int, target: torch.Tensor, changes: Sequence[Change], is_over: Callable[[], bool]
+) -> tuple[Change, ...]:
+    """Return one or two changes, the likeliest, after which a value of the port is what the reference computes.
+
+    Args:
+        at: Both forwards at a fault.
+        own: The value of the port.
+        target: What it is to be.
+        changes: What may be changed, the likeliest last.
+        is_over: Tells whether the budget is spent.
+
+    Returns:
+        The changes; none where no such two give it.
+    """
+    region = OpenValues(at.pair.port, at.pair.matches, SAME, [own], known=at.pair.weights.known).open
+    near = [each for each in reversed(changes) if not region.isdisjoint(at.search.changed_by(each))]
+    for some in _likeliest_first(near[:_CHANGES]):
+        if is_over():
+            break
+        edits, instead = together(some)
+        try:
+            made = at.search.forward.replay.run(edits, instead, lambda index, _: index == own).get(own)
+        except NOT_COMPUTED:
+            continue
+        if made is not None and _is_same(made, target):
+            gain = at.gain(edits, instead)
+            if gain is not None and not gain.lost:
+                return some
+    return ()
+
+
+def _is_same(tensor: torch.Tensor, target: torch.Tensor) -> bool:
+    """Tell whether a tensor is another one but for rounding, element for element."""
+    if tensor.shape != target.shape or tensor.dtype != target.dtype:
+        return False
+    told = target.abs() < _HUGE
+    apart = float((tensor[told] - target[told]).norm())
+    return torch.equal(told, tensor.abs() < _HUGE) and apart <= AGREE * float(target[told].norm())
+
+
+def _likeliest_first(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
+    """Yield each change alone, then each two of different places, by what they cost together."""
+    yield from ((each,) for each in changes)
+    todo = [(one.cost + two.cost, place, place + 1) for place, (one, two) in enumerate(pairwise(changes))]
+    while todo:
+        _, first, second = heapq.heappop(todo)
+        one, two = changes[first], changes[second]
+        if second + 1 < len(changes):
+            heapq.heappush(todo, (one.cost + changes[second + 1].cost, first, second + 1))
+        if one.place != two.place:
+            yield one, two
