@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: Larger magnitudes stand for infinity: masks are written with -inf here and with ``finfo.min`` there.
-_HUGE = 1e30
+HUGE = 1e30
 #: The same for integers: infinity becomes the least of them.
 _HUGE_INTEGER = 2.0**62
 #: Elements that are reduced at a time on a CPU: they stay in its cache.
@@ -126,7 +126,7 @@ class _Sums:
         """Add the elements of a piece, unless their moments are known; return each row's mean and a weighted one."""
         wide = piece.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
         flat = wide.view(-1)
-        self._look(flat, _HUGE_INTEGER if piece.dtype == torch.int64 else _HUGE)
+        self._look(flat, _HUGE_INTEGER if piece.dtype == torch.int64 else HUGE)
         means = wide @ weights
         if not is_known:
             squares = flat * flat

@@ -129,9 +129,9 @@ def _shown(front: Front) -> Claim | None:
 def _of_values(front: Front) -> Finding | None:
     """Return where the forwards part."""
     pairs, past = front.pairs, front.past
-    differing = pairs.apart or pairs.agreeing or pairs.leftover
     if front.is_beside and past is not None:
         return find_fault(front.pair, [past.own], [past.other])
+    differing = pairs.apart or pairs.agreeing or pairs.leftover
     return find_fault(
         front.pair,
         [mine for mine, _ in differing if mine is not None],

@@ -34,7 +34,7 @@ from pytest_tfdebug.parity.proof.module_changes import (
     changes_of_twins,
     changes_of_weights,
 )
-from pytest_tfdebug.values import Fingerprint, distance
+from pytest_tfdebug.values import HUGE, Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -53,8 +53,8 @@ _ROUNDING = 1e-6
 _LOOKED_AT = 14
 #: Fewer elements tell nothing.
 _FEWEST = 6
-#: Values whose sizes are further apart are not the same, and sizes that infinite elements make.
-_NEAR, _HUGE = 2e-4, 1e30
+#: Values whose sizes are further apart are not the same.
+_NEAR = 2e-4
 #: Steps before the first open value that are changed too, and how far back they lie.
 _SITES, _DEPTH = 45, 14
 #: First open values where the search begins, and steps at each but the first.
@@ -430,7 +430,7 @@ class Search:
         Most tensors are none: their size alone tells, for a tenth of what a fingerprint costs.
         """
         size = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / math.sqrt(tensor.numel())
-        if not size < _HUGE:  # what is hidden counts for nothing in a fingerprint
+        if not size < HUGE:  # what is hidden counts for nothing in a fingerprint
             size = self._print(tensor).rms
         first = bisect.bisect_left(self._sizes, size * (1 - _NEAR))
         last = bisect.bisect_right(self._sizes, size * (1 + _NEAR))

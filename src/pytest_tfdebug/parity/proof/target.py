@@ -16,6 +16,7 @@ from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.changes import together
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.values import HUGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Changes that are made two at a time, the likeliest.
 _CHANGES = 240
-#: Elements that are this large hide something, and give no scale.
-_HUGE = 1e30
 
 
 def changes_giving(
@@ -65,9 +64,9 @@ def _is_same(tensor: torch.Tensor, target: torch.Tensor) -> bool:
     """Tell whether a tensor is another one but for rounding, element for element."""
     if tensor.shape != target.shape or tensor.dtype != target.dtype:
         return False
-    told = target.abs() < _HUGE
+    told = target.abs() < HUGE
     apart = float((tensor[told] - target[told]).norm())
-    return torch.equal(told, tensor.abs() < _HUGE) and apart <= AGREE * float(target[told].norm())
+    return torch.equal(told, tensor.abs() < HUGE) and apart <= AGREE * float(target[told].norm())
 
 
 def _likeliest_first(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
