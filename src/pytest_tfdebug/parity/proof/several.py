@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -240,13 +241,12 @@ class _FaultSearch:
         return self._front(at, past, proof), not keys.isdisjoint(self._accepted)
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
-        first, begin = next(iter(at.search.firsts()), None), -1
-        is_beside = False
-        if first is not None:
-            begin = first.index
-            is_beside = past is not None and begin not in at.pair.port.ancestors(past.own)
-        if is_beside and past is not None:
-            begin = min(at.search.opened.open.intersection(at.pair.port.ancestors(past.own)), default=past.own)
+        first, opened = next(iter(at.search.firsts()), None), at.search.opened.open
+        begin, is_beside = -1 if first is None else first.index, False
+        if past is not None and past.own in opened:
+            before = at.pair.port.ancestors(past.own)
+            is_beside = begin not in before
+            begin = min(opened & before) if is_beside else begin
         return Front(at.pair, at.pairs, begin, proof, past, _is_of_table(at, past), is_beside)
 
     def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[list[Front], bool]:
@@ -258,10 +258,11 @@ class _FaultSearch:
         way = None if past is None else _way(at, past)
         again = way is not None and way in self._led
         changes, until = _Changes(at, past, self._accepted, is_again=again), self._until(at, _TO_CHANGES)
-        known = [each for each in changes.ordered() if each.cost < 0]
-        fronts, is_known = self._inside(at, past, known, until) if past is not None else ([], False)
-        if fronts:
-            return fronts, is_known
+        if past is not None:
+            known = [each for each in changes.ordered if each.cost < 0]
+            fronts, is_known = self._inside(at, past, known, until)
+            if fronts:
+                return fronts, is_known
         options = changes.inside(until) if is_last else changes.best(until)
         if options:
             best = options[0]
@@ -273,11 +274,10 @@ class _FaultSearch:
             return [self._front(at, past, Proof(at.search.forward, mends, is_reverse=False))], is_known
         if past is None:
             return [], False
-        fronts, is_known = (
-            ([], False) if again else self._inside(at, past, changes.ordered(), self._until(at, _TO_CHANGES))
-        )
-        if fronts:
-            return fronts, is_known
+        if not again:
+            fronts, is_known = self._inside(at, past, changes.ordered, self._until(at, _TO_CHANGES))
+            if fronts:
+                return fronts, is_known
         is_known = again or not self._borrowed.isdisjoint(at.pair.port.values[past.own].producers)
         self._led.add(way)
         self._borrowed.update(past.given.keys() - at.search.opened.open)
@@ -345,7 +345,7 @@ class _Changes:
     def best(self, is_over: Callable[[], bool]) -> list[_Option]:
         """Return what mends the fault and cannot be told apart, the likeliest first; else what mends a part of it."""
         found: list[_Option] = []
-        left = self.ordered()
+        left = [*self.ordered]
         while left and not is_over():
             change = left.pop()
             if self._is_again and change.cost >= 0:
@@ -359,8 +359,9 @@ class _Changes:
                 found.append(option)
         return _most(found) or self.inside(is_over)
 
+    @cached_property
     def ordered(self) -> list[Change]:
-        """Return the changes, the likeliest last: those that mended another layer before all others."""
+        """The changes, the likeliest last: those that mended another layer before all others."""
         for change in self._all:
             if _key(self._at, change) in self._accepted:
                 change.cost = _AGAIN + change.cost / 100
