@@ -654,3 +654,67 @@ def test_golden_tells_other_numbers_too(tmp_path):
     report = compare(Trace.load(tmp_path / "reference.safetensors"), trace(port, X))
 
     assert "second.by=1.0000001 instead of 1.0" in report.unseen[0]
+
+
+class Shifted(nn.Module):
+    """A decoder that counts its positions from the shape of the ids, and may put another id in front."""
+
+    def __init__(self, first):
+        super().__init__()
+        self._first = first
+        self.words, self.positions = nn.Embedding(8, 4), Positions(8, 4)
+
+    def forward(self, ids):
+        ids = torch.cat([torch.full_like(ids[:, :1], self._first), ids[:, :-1]], 1)
+        return self.words(ids) + self.positions(ids)
+
+
+class Positions(nn.Embedding):
+    def forward(self, ids):
+        return super().forward(torch.arange(ids.shape[1]))
+
+
+def test_ids_of_which_the_shape_alone_was_used_rightly_are_blamed_where_they_are_read():
+    torch.manual_seed(0)
+    reference, port = Shifted(2), Shifted(1)
+    port.load_state_dict(reference.state_dict())
+    ids = torch.tensor([[3, 4, 5]])
+
+    culprit = compare(trace(reference, ids), trace(port, ids)).culprit
+
+    assert (culprit.path, culprit.kind) == ("Shifted", "glue")
+    assert linecache.getline(culprit.source.file, culprit.source.first).startswith("        ids = torch.cat(")
+
+
+class Tower(nn.Module):
+    """A library's module that returns as much as it is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = seeded(), nn.LayerNorm(4)
+
+    def forward(self, x, output_hidden_states=False):  # noqa: FBT002 - as models take their flags
+        hidden = self.layer(x)
+        last = self.norm(hidden)
+        return {"last": last, "hidden": (hidden, last)} if output_hidden_states else {"last": last}
+
+
+class Folded(nn.Module):
+    def __init__(self, *axes, asks=False):
+        super().__init__()
+        self._axes, self._asks = axes, asks
+        self.tower, self.out = Tower(), seeded()
+
+    def forward(self, x):
+        last = self.tower(x, output_hidden_states=self._asks)["last"]
+        return self.out(last.view(2, 2, 2).permute(self._axes).reshape(2, 4))
+
+
+def test_output_that_no_caller_takes_may_be_missing_inside():
+    expected = trace(Folded(0, 2, 1, asks=True), X)
+
+    right, wrong = (compare(expected, trace(Folded(*axes), X)) for axes in ((0, 2, 1), (0, 1, 2)))
+
+    assert right.ok
+    assert right.notes == []
+    assert (wrong.culprit.path, wrong.culprit.kind) == ("Folded", "glue")

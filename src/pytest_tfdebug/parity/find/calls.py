@@ -278,27 +278,31 @@ def _dtypes(leaf: LeafComparison) -> tuple[str, str]:
 
 
 class GuiltyInputs:
-    """Which inputs of a call can have made its outputs wrong: not those that right calls were given too."""
+    """Which inputs of a call can have made its outputs wrong: not those that right calls of its class were given too.
+
+    A call of another class may be right because it uses them for less: positions are counted from the shape of the ids.
+    """
 
     def __init__(self, tree: CallTree, wrong: set[int]) -> None:
         around = {item.call.index for index in wrong for item in tree.around(index)}
         right = [item for item in tree.compared.calls if item.outputs and item.call.index not in around]
         self._tensors = {
-            id(leaf.expected.held)
+            (item.call.class_name, id(leaf.expected.held))
             for item in right
             for leaf in item.inputs
             if leaf.problem and leaf.expected is not None
         }
-        self._arguments = {argument for item in right for argument in other_arguments(item).items()}
+        self._arguments = {(item.call.class_name, each) for item in right for each in other_arguments(item).items()}
 
     def tensors(self, item: CallComparison) -> list[LeafComparison]:
         """Return the tensors among the inputs of a call that can have made its outputs diverge.
 
         An input in another form (shape, dtype, not given) counts between two modules of one class; a port may write its
         masks in another way, and another version of a class may do without a parameter. No input counts that a call
-        with agreeing outputs has taken as well, unless the outputs are in another form as it is: what one call
-        broadcasts another keeps.
+        of its class with agreeing outputs has taken as well, unless the outputs are in another form as it is: what one
+        call broadcasts another keeps.
         """
+        name = item.call.class_name
         forms = {leaf.problem for leaf in item.outputs}.intersection(FORMS)
         return [
             leaf
@@ -307,13 +311,13 @@ class GuiltyInputs:
                 leaf.problem == "values"
                 or (leaf.problem and (item.is_of_one_class or forms) and can_be_given(item, leaf))
             )
-            and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.held) not in self._tensors)
+            and (leaf.problem in forms or leaf.expected is None or (name, id(leaf.expected.held)) not in self._tensors)
         ]
 
     def arguments(self, item: CallComparison) -> dict[str, tuple[str, str]]:
         """Return likewise what else a call was given, beside what is expected."""
         found = other_arguments(item)
-        return {name: pair for name, pair in found.items() if (name, pair) not in self._arguments}
+        return {name: pair for name, pair in found.items() if (item.call.class_name, (name, pair)) not in self._arguments}
 
     def are_guilty(self, item: CallComparison) -> bool:
         """Tell whether a call's inputs can have made its outputs diverge."""

@@ -219,8 +219,25 @@ class Comparator:
         is_given_other = any(
             not leaf.problem and leaf.expected is not None and leaf.shape != leaf.expected.shape for leaf in item.inputs
         )
+        assert item.expected is not None  # noqa: S101 - of a call that has outputs to be held to
         pairs = pair_outputs(actual, expected, partial(self._apart, path))
-        return self._compare("output", path, pairs, in_any_form=is_given_other)
+        due = [(own, theirs) for own, theirs in pairs if own or (theirs and self._is_taken(theirs, item.expected))]
+        return self._compare("output", path, due, in_any_form=is_given_other)
+
+    def _is_taken(self, output: TensorRecord, of: Call) -> bool:
+        """Tell whether the expected forward hands an output of a call to another one, or returns it.
+
+        A module may be asked for more than its caller takes: the hidden states of all layers, and the last is used.
+        """
+        inside = {of.index}
+        for call in self.result.expected:
+            if call.parent in inside:
+                inside.add(call.index)
+            given = call.inputs if call.index > of.index and call.index not in inside else ()
+            returned = call.outputs or () if call.parent is None else ()
+            if any(record.held is output.held for record in (*given, *returned)):
+                return True
+        return False
 
     def _told_coarse(self, path: str, found: Iterable[LeafComparison], actual: Iterable[TensorRecord]) -> Iterator[str]:
         """Say of outputs that agree what would agree as well; a cache shows in what is computed from it."""
