@@ -11,6 +11,7 @@ $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS) --editable . --group test
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib  # on all cores; else each process that a test starts compiles torch anew
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed
