@@ -35,6 +35,7 @@ class ComparisonResult:
         by_values: Whether modules share no names, so that values were compared and not calls.
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
         behind: Faults behind the culprit, in the order of the forward.
+        told_of_search: How the search for a change that mends it ended, and what goes on with it; empty where one does.
         told_of_faults: What became of several faults, ``after these 3 changes every output agrees``; else empty.
         renamed: Which outputs are only called otherwise, in a sentence; empty where none is.
         between: What lies between the recording and this run, and what that makes of the difference, in sentences.
@@ -64,6 +65,7 @@ class ComparisonResult:
     by_values: bool = False
     unpaired: list[Call] = field(default_factory=list, repr=False)
     behind: tuple[Culprit, ...] = ()
+    told_of_search: str = ""
     told_of_faults: str = ""
     renamed: list[str] = field(default_factory=list)
     between: list[str] = field(default_factory=list)

@@ -111,10 +111,10 @@ def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Inte
     return Ended(judged(found), None if suspect is None or suspect is found else judged(suspect), notes, internal)
 
 
-def _told_search(culprit: Culprit | None, behind: Sequence[Culprit], look: Explained | None) -> list[str]:
+def _told_search(culprit: Culprit | None, behind: Sequence[Culprit], look: Explained | None) -> str:
     """Say how the search for a proof ended where it proves nothing; the line that counts several faults says it too."""
     is_open = culprit is not None and not culprit.proved and not behind
-    return [look.search_note] if is_open and look is not None and look.search_note else []
+    return look.search_note if is_open and look is not None else ""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def conclude(
         divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys((*found.notes, *unseen, *notes, *_told_search(culprit, behind, look), *failed, *otherwise))],
+        [*dict.fromkeys((*found.notes, *unseen, *notes, *failed, *otherwise))],
         renamed=otherwise,
         unseen=unseen,
         suggested={} if inside else decided.rules,
@@ -184,6 +184,7 @@ def conclude(
         by_values=decided.look is not None,
         unpaired=compared.unpaired_expected,
         explained=look,
+        told_of_search=_told_search(culprit, behind, look),
         told_of_faults="" if look is None or look.faults is None else look.faults.summary,
         behind=behind,
         output_notes=told_outputs(compared),

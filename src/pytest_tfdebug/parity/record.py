@@ -47,7 +47,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
         "worst": report.worst,
         "search": report.search,
         "tensors": report.tensors,
-        "notes": tuple(report.notes),
+        "notes": tuple(filter(None, (report.told_of_search, *report.notes))),
     }
 
 

@@ -68,7 +68,7 @@ def parity_text(report: ComparisonResult) -> CheckText:
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         (*_others(report), *_code(culprit)),
-        (*report.between, *filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit)))),
+        (*report.between, *filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit), report.told_of_search))),
         (*next_step(report.advice), *names),
         tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),
