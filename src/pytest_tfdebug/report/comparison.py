@@ -65,10 +65,11 @@ def parity_text(report: ComparisonResult) -> CheckText:
     where = f"{culprit.source} in " if culprit.source else ""
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
     count = len(report.divergences)
+    reasons = (f"{report.subject}. {why}".rstrip(), how_sure(culprit), report.told_of_search)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         (*_others(report), *_code(culprit)),
-        (*report.between, *filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit), report.told_of_search))),
+        (*report.between, *filter(None, reasons)),
         (*next_step(report.advice), *names),
         tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),

@@ -316,8 +316,8 @@ class GuiltyInputs:
 
     def arguments(self, item: CallComparison) -> dict[str, tuple[str, str]]:
         """Return likewise what else a call was given, beside what is expected."""
-        found = other_arguments(item)
-        return {name: pair for name, pair in found.items() if (item.call.class_name, (name, pair)) not in self._arguments}
+        found, own = other_arguments(item).items(), item.call.class_name
+        return {name: pair for name, pair in found if (own, (name, pair)) not in self._arguments}
 
     def are_guilty(self, item: CallComparison) -> bool:
         """Tell whether a call's inputs can have made its outputs diverge."""
