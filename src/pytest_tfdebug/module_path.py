@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 #: A whole part of a path that is a number: of a layer, of an expert.
 NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+_NAME = re.compile(r"[^.]+(?:\.\d+)*")
 
 
 def holder(name: str) -> str:
@@ -39,6 +40,12 @@ def common_holder(names: Iterable[str]) -> str:
 def last_part(name: str) -> str:
     """Return the last part of a name: ``weight``."""
     return name.rpartition(".")[2]
+
+
+def name_of(path: str) -> str:
+    """Return the last name of a module's path, with the numbers behind it: ``layers.0``."""
+    *_, last = _NAME.findall(path) or [path]
+    return str(last)
 
 
 def under(path: str, last: str) -> str:

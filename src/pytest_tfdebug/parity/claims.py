@@ -26,6 +26,7 @@ class Evidence(Enum):
     COMPILER = "uncompiled every output agrees"
     SHARED = "as one module, as in the reference, two modules give every output"
     SHARED_HERE = "one module stands for two of the reference's, and differs as the second"
+    LAYERS = "with the reference's pattern of layers of several kinds every output agrees"
     ARGUMENT = "with an argument that its partner had every output agrees"
     WEIGHT = "a parameter of the module is not the reference's"
     CALL = "only one side calls a module that both have, or that the reference has not"

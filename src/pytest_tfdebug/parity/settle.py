@@ -37,6 +37,7 @@ POLICY = (
     Worth(Evidence.COMPILER, CERTAIN, "it was run uncompiled, and every output agrees"),
     Worth(Evidence.SHARED, CERTAIN, "the modules were run as one, and every output agrees"),
     Worth(Evidence.SHARED_HERE, UNSURE, "the port has no weights for the second module, so it was not run with two"),
+    Worth(Evidence.LAYERS, CERTAIN, "the layers were run in the reference's pattern, and every output agrees"),
     Worth(Evidence.ARGUMENT, CERTAIN, "the argument was given, and every output agrees"),
     Worth(Evidence.WEIGHT, CERTAIN, "the parameter was compared with the reference's of the same name"),
     Worth(Evidence.CALL, CERTAIN, "all that was computed before the call agrees"),

@@ -16,6 +16,7 @@ from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import holder, holders, last_part
 from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.find.layers import in_another_pattern, made_at
 from pytest_tfdebug.parity.find.module_texts import texts_of
 from pytest_tfdebug.records import FAILING, SourceRange
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, modules_of, uncompiled
@@ -204,6 +205,22 @@ def _as_one(modules: Mapping[str, torch.nn.Module], outermost: Mapping[str, str]
     finally:
         for other in outermost:
             setattr(modules[holder(other)], last_part(other), modules[other])
+
+
+# --- layers
+
+
+def layers(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the layers of a port in the reference's pattern of kinds, local and global ones say."""
+    theirs = {} if expected.again is None else expected.again.attributes()
+    for found in in_another_pattern(again.attributes(), theirs):
+        name = next((item.call.class_name for item in compared.calls if item.call.path == found.first), "")
+        told = f"is made as a layer of another kind: {found.told}"
+        others = listed([str(each) for each in found.instead], len(found.instead))
+        why = f"With the reference's pattern of layers, in which {others} are others than here, every output agrees."
+        if name:
+            claim = Claim(found.first, "module", Evidence.LAYERS, name, why, told, made_at(found, again.model))
+            yield Circumstance(claim, lambda found=found: found.within(again.model))  # type: ignore[misc]
 
 
 # --- arguments
@@ -410,4 +427,4 @@ def _given(lacking: Mapping[str, list[_Lacking]]) -> Iterator[None]:
 
 
 #: What may be otherwise around the modules, in the order in which it is tried.
-FINDERS = (modes, compiled, shared, arguments)
+FINDERS = (modes, compiled, shared, layers, arguments)

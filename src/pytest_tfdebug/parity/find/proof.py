@@ -7,12 +7,14 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import second_look
+from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
+from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import MADE
@@ -103,9 +105,13 @@ def told_by(proof: Proof, look: Explained) -> Explained:
 
 
 def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
-    claim = replace(claim_of(place.finding, pair), source=place.lines)
-    is_made = place.mends[0].change.kind == MADE
-    return replace(claim, wrong="is made otherwise than the reference's") if is_made else claim
+    claim, change = replace(claim_of(place.finding, pair), source=place.lines), place.mends[0].change
+    if change.kind == MADE:
+        return replace(claim, wrong="is made otherwise than the reference's")
+    if change.kind == GIVEN and change.call is not None:
+        name = name_of(pair.port.calls[change.call].path)
+        return replace(claim, wrong=f"gives {name!r} the {change.old} that another layer's is to be given")
+    return claim
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:

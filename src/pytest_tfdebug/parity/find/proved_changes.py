@@ -32,6 +32,7 @@ _KINDS: dict[str, ChangeKind] = {
     "activated": "call",
     "activation": "call",
     "made otherwise": "call",
+    "given": "operand",
     "bias": "left out",
     "left out": "left out",
     "call left out": "left out",

@@ -23,7 +23,8 @@ def outputs_with(forward: Rerun, file: str, text: str) -> dict[str, torch.Tensor
         code = code_of(text, file)
     except SyntaxError:
         return None
-    with _in_place(forward.model, file, code):
+    with _in_place(forward.model, file, code), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nor is what it warns of when it runs
         try:
             return forward.outputs()
         except Exception:  # noqa: BLE001 - an edit that nobody made may raise whatever it likes

@@ -17,7 +17,7 @@ from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, reorderings, tra
 from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Edit, Forward, Given, Run
     from pytest_tfdebug.tracing.values.tape import Step
@@ -73,11 +73,12 @@ class Change:
     call: int | None = None  # ``index`` of the call that is left out or made otherwise
     old: str = ""  # what is changed, as it is written or called
     new: str = ""  # what is there then; empty for nothing, or where the text says it
+    more: Mapping[int, Edit] | None = None  # what other steps do then
 
     @property
     def edits(self) -> dict[int, Edit]:
         """What each step does then."""
-        return {} if self.instead else {self.place: self.edit}
+        return {} if self.instead else {self.place: self.edit, **(self.more or {})}
 
 
 def together(changes: Iterable[Change]) -> tuple[dict[int, Edit], dict[int, torch.Tensor]]:
@@ -410,6 +411,14 @@ def _formed(path: _Path, form: Any, run: Run, step: Step, given: Given) -> Any: 
 
 def _with_value(path: _Path, other: int, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
     return _with(path, run.now(other), run, step, given)
+
+
+def with_values(others: Mapping[int, int], run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    """Give a step other values in the place of some of its operands."""
+    for path, each in step.given:
+        if isinstance(each, Ref) and each in others:
+            given = put(given, path, run.now(others[each]))
+    return step.run(*given[0], **given[1])
 
 
 def _plus(other: int, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401

@@ -1,12 +1,12 @@
 """What may be wrong with a module as a whole.
 
 Its weights: loaded into each other's place, not the reference's, or laid out in another way. Its call: left out, or
-another activation. What it was made with: a convolution's stride, say, which is another than the reference's.
+another activation. What it was made with: a convolution's stride, say, which is another than the reference's. What it
+was given, see :mod:`.argument_changes`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from functools import partial
 from itertools import combinations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from pytest_tfdebug.module_path import NUMBER, holder, starred
+from pytest_tfdebug.module_path import NUMBER, holder, name_of, starred
+from pytest_tfdebug.parity.proof.argument_changes import GIVEN, changes_of_arguments
 from pytest_tfdebug.parity.proof.changes import Change, only
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS
 from pytest_tfdebug.tracing.record.modules import modules_by_path
@@ -32,13 +33,11 @@ if TYPE_CHECKING:
 #: Kind of the change of a module that was made otherwise.
 MADE = "made otherwise"
 #: Kinds of changes of whole calls.
-OF_CALLS = ("call left out", "activation", MADE)
+OF_CALLS = ("call left out", "activation", MADE, GIVEN)
 #: How unlikely it is that a module was made otherwise: more so than the number alone that it was made with.
 _MADE_OTHERWISE = 1.6
 #: Steps of a call that may be another activation; one that takes a weight is none.
 _SHORT = 12
-#: What a module is called: the last name of its path, with the numbers behind it.
-_NAME = re.compile(r"[^.]+(?:\.\d+)*")
 
 
 class Twin(NamedTuple):
@@ -105,6 +104,7 @@ def changes_of_twins(forward: Forward, twins: Mapping[str, Twin]) -> Iterator[Ch
 def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str, Twin]) -> Iterator[Change]:
     """Yield changes of whole calls: left out, another activation, or made as the reference's module is."""
     yield from (change for change in changes_of_twins(forward, twins) if change.place in near)
+    yield from (change for change in changes_of_arguments(forward) if not change.edits.keys().isdisjoint(near))
     table = forward.side.table
     for call in table.calls:
         given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
@@ -126,7 +126,7 @@ def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str
 
 def _called(path: str) -> str:
     """Return what a module is called in every layer."""
-    return starred(_NAME.findall(path)[-1])
+    return starred(name_of(path))
 
 
 def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
