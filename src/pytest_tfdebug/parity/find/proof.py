@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import second_look
+from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
@@ -133,6 +133,10 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
     if pair.weights.unknown.issuperset(finding.weights):  # whatever numbers they hold, no change of them is the mend
         evidence = Evidence.NO_NUMBERS if is_alone else Evidence.ODD_WEIGHT
         return replace(claim, evidence=evidence, why=f"{claim.why} {told[:1].upper()}{told[1:]}.")
+    if first.change.kind == "converted":
+        claim = replace(
+            claim, why=f"{listed(list(map(repr, claim.weights)))} holds the reference's numbers as they are."
+        )
     if first.change.kind != "exchange":
         return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
     if named.evidence is Evidence.WEIGHT_OF_VALUE:

@@ -38,6 +38,7 @@ _KINDS: dict[str, ChangeKind] = {
     "call left out": "left out",
     "exchange": "weights",
     "weights": "weights",
+    "converted": "weights",
 }
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2

@@ -8,7 +8,8 @@ was given, see :mod:`.argument_changes`.
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 from pytest_tfdebug.module_path import NUMBER, holder, name_of, starred
 from pytest_tfdebug.parity.proof.argument_changes import GIVEN, changes_of_arguments
 from pytest_tfdebug.parity.proof.changes import Change, only
-from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS
+from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, pairings
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
 if TYPE_CHECKING:
@@ -150,18 +151,34 @@ def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
 
 
 #: Kinds of changes of weights.
-OF_WEIGHTS = ("exchange", "weights")
+OF_WEIGHTS = ("exchange", "weights", "converted")
+#: Two numbers of order 1 that are further apart are no rounding of one.
+_EVEN = 1e-5
 #: Things of one form near a place that are exchanged with each other.
 _MOST = 14
 
 
-class Others(NamedTuple):
+@dataclass(frozen=True)
+class Others:
     """The weights that a forward is held to."""
 
     pairs: Weights  # which are which
     lacking: Sequence[str]  # names of those that this forward has nowhere
     tensors: Mapping[str, torch.Tensor]  # by name; empty where the other forward cannot be run
     own: Mapping[str, torch.Tensor]  # those of this forward, by name
+
+    @cached_property
+    def added(self) -> dict[float, str]:
+        """What several weights of one axis hold more than weights of the other side, and the first that does."""
+        found: dict[float, list[str]] = defaultdict(list)
+        lacking = [self.tensors[name] for name in self.lacking if name in self.tensors]
+        for name in sorted(self.pairs.unknown & self.own.keys()):
+            tensor = self.own[name]
+            for other in (each for each in lacking if tensor.dim() == 1 and each.shape == tensor.shape):
+                low, high = map(float, (tensor - other).aminmax())
+                if high - low < _EVEN and abs(low + high) > _EVEN:
+                    found[round((low + high) / 2, 4)].append(name)
+        return {number: names[0] for number, names in found.items() if len({*names}) > 1}
 
 
 def changes_of_weights(forward: Forward, near: Collection[int], others: Others | None) -> Iterator[Change]:
@@ -179,6 +196,7 @@ def changes_of_weights(forward: Forward, near: Collection[int], others: Others |
         found["weights"] = (
             each for module, own in near_by for kind in _OF_OTHERS for each in kind(module, own, others)
         )
+        found["converted"] = (each for module, own in near_by for each in _as_other_weights(module, own, others))
     for kind, (cost, text, key, tensors) in ((kind, each) for kind, some in found.items() for each in some):
         instead = {
             places[name]: new for name, new in tensors.items() if not torch.equal(new, forward.tensor(places[name]))
@@ -274,6 +292,25 @@ def _in_groups(module: str, own: _Tensors, others: Others) -> _Found:
             order = f"in {groups} turns" if groups > 1 else "one after the other"
             text = f"the reference's rows {order} in {' and '.join(laid)}"
             yield 1.2, text, (starred(module), "groups", groups), laid
+
+
+def _as_other_weights(module: str, own: _Tensors, others: Others) -> _Found:
+    """Yield the reference's numbers changed as other weights hold them: ``1 + weight`` in all norms but one.
+
+    So it is with the rows of queries and keys, which are turned in pairs by one code, and in halves by another.
+    """
+    pairs = others.pairs
+    same = [name for name in own if name in pairs.partners and name not in pairs.reordered]
+    for number, name in others.added.items():
+        more = {each: own[each] + number for each in same if own[each].dim() == 1}
+        if more:
+            text = f"{' and '.join(more)} plus {number:g}, as {name} holds the reference's"
+            yield 0.9, text, (starred(module), number), more
+    beside = next((name for name in pairs.reordered if holder(holder(name)) == holder(module)), None)
+    for name in (each for each in same if beside is not None and own[each].dim() > 1):
+        for _, text, form in pairings(0, len(own[name])):
+            told = f"{name} {text}, for {beside} lies in another order too"
+            yield 0.9, told, (starred(module), text), {name: form(own[name])}
 
 
 _OF_OTHERS = (_transposed, _of_the_reference, _as_elsewhere, _in_groups)

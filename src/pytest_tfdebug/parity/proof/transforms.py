@@ -61,6 +61,14 @@ def reorderings(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
         yield Transform(3, f"with axes {i} and {j} read the other way", partial(_swapped, i, j))
 
 
+def pairings(axis: int, size: int) -> Iterator[Transform]:
+    """Yield the two orders of the numbers that are turned together, in each head: in pairs, or in halves."""
+    for blocks in (n for n in _HEADS if size % (2 * n) == 0 and size // n > 2):  # noqa: PLR2004 - pairs
+        many = f" in {blocks} blocks" if blocks > 1 else ""
+        yield Transform(3, f"with halves as pairs{many} of axis {axis}", partial(_regrouped, axis, (blocks, 2, -1)))
+        yield Transform(3, f"with pairs as halves{many} of axis {axis}", partial(_regrouped, axis, (blocks, -1, 2)))
+
+
 def _of_masks(tensor: torch.Tensor) -> Iterator[Transform]:
     yield Transform(2, "inverted", torch.logical_not)
     yield Transform(2, "all true", torch.ones_like)
@@ -98,10 +106,7 @@ def _along(axis: int, size: int, *, is_given: bool) -> Iterator[Transform]:
         yield Transform(3, f"rolled by {k} along axis {axis}", partial(torch.roll, shifts=k, dims=axis))
     yield Transform(3.5, f"flipped along axis {axis}", partial(torch.flip, dims=(axis,)))
     yield Transform(3.5, f"shifted by 1 along axis {axis}", partial(_shifted, axis))
-    for blocks in (n for n in _HEADS if size % (2 * n) == 0 and size // n > 2):  # noqa: PLR2004 - pairs
-        many = f" in {blocks} blocks" if blocks > 1 else ""
-        yield Transform(3, f"with halves as pairs{many} of axis {axis}", partial(_regrouped, axis, (blocks, 2, -1)))
-        yield Transform(3, f"with pairs as halves{many} of axis {axis}", partial(_regrouped, axis, (blocks, -1, 2)))
+    yield from pairings(axis, size)
     if size % 3 == 0 and is_given:
         for order in (each for each in permutations(range(3)) if each != (0, 1, 2)):
             yield Transform(3, f"with the thirds of axis {axis} as {order}", partial(_thirds, axis, order))
