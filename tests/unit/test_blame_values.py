@@ -1377,3 +1377,36 @@ def test_values_of_a_loop_in_turn_are_held_to_the_whole():
     culprit = compare(trace(both, x), trace(InALoop(both).eval(), x)).culprit
 
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+class Folded(nn.Module):
+    """Four neighbouring patches in one token, then tokens that look at each other; a port may leave out a step."""
+
+    def __init__(self, *names, turned):
+        super().__init__()
+        self._names, self._turned = names, turned
+        for name, sizes in zip(names, ((3, 4), (16, 8), (8, 8)), strict=True):
+            self.add_module(name, nn.Linear(*sizes))
+
+    def forward(self, image):
+        patch, token, out = map(self.get_submodule, self._names)
+        x = patch(image).reshape(2, 6, 3, 8)
+        x = x.transpose(1, 2).reshape(2, 3, 3, 16)
+        if self._turned:
+            x = x.transpose(1, 2)
+        x = x.flatten(1, 2)
+        tokens = token(x)
+        scores = tokens @ tokens.mT + torch.arange(9)
+        return {"tokens": tokens, "last": out(scores.softmax(-1) @ tokens)}
+
+
+def test_elements_in_another_order_are_told_where_they_come_into_it():
+    reference = fill(Folded("patch", "token", "out", turned=True), seed=0)
+    port = Folded("cut", "join", "head", turned=False)
+    port.load_state_dict(dict(zip(port.state_dict(), reference.state_dict().values(), strict=True)))
+    image = torch.randn(2, 6, 6, 3, generator=torch.Generator().manual_seed(0))
+
+    culprit = compare(trace(reference, image), trace(port, image)).culprit
+
+    assert culprit.wrong == "puts elements in another order than the reference"
+    assert culprit.source.first == Folded.forward.__code__.co_firstlineno + 6

@@ -13,7 +13,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.closeness import LADDER, ROUNDING, SAME
+from pytest_tfdebug.parity.closeness import AGREE, LADDER, ROUNDING, SAME
 from pytest_tfdebug.parity.find.counterparts import ALL_LINES, Counterparts, Finding
 from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
@@ -147,6 +147,11 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
     unused = _not_returned(pair, results, expected)
     if unused is not None and pair.port.live.isdisjoint(value.index for value in unused.values):
         return unused
+    moved = pair.out_of_order()
+    if moved is not None:
+        value, port = pair.port.values[moved], pair.port
+        other = pair.reference.values[pair.matches.within(moved, AGREE)[0]]
+        return Finding("order", port.call_of(value), [value], other, pair.reference.call_of(other))
     best: tuple[float, _AtTolerance] | None = None
     for tolerance in _tolerances(pair, results, expected):
         trial = _AtTolerance(pair, tolerance, results, expected)

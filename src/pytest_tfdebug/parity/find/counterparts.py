@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Value
 
 #: What is wrong with the first value that nothing explains.
-Fault = Literal["replaced", "operand", "left-out", "extra", "weights", "unknown", "proved"]
+Fault = Literal["replaced", "operand", "left-out", "extra", "weights", "unknown", "order", "proved"]
 
 
 @dataclass

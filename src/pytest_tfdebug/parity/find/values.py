@@ -47,6 +47,7 @@ _TOLD: dict[str, tuple[str, str]] = {
     "operand": ("uses the wrong operand here", "the port computes the right one too."),
     "left-out": ("skips a step that the reference does", ""),
     "extra": ("does a step that the reference does not", "the reference uses the input of that step instead."),
+    "order": ("puts elements in another order than the reference", "what it is computed from lies as expected."),
     "proved": ("does something else here than the reference", ""),
     "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }

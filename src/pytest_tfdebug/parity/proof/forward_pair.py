@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.module_path import holder, last_part, under
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.pair.pairing import chosen, likeness
-from pytest_tfdebug.parity.proof.matching import Matches, axes_of, has_same_order, match_pieces
+from pytest_tfdebug.parity.proof.matching import Matches, axes_of, has_same_order, match_pieces, reordered_axes
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.parity.proof.weights import is_same_weight, pair_weights
 from pytest_tfdebug.values import distance, join
@@ -148,6 +149,47 @@ class ForwardPair:
         own = self.port.values[index].print
         theirs = (self.reference.values[each].print for each in self.matches.within(index, tolerance))
         return any(axes_of(own) == axes_of(each) and has_same_order(own, each) for each in theirs)
+
+    def out_of_order(self) -> int | None:
+        """Return the value of the port at which the elements of an output come into another order than expected.
+
+        What is computed of it has the expected numbers, element for element in the wrong places. On the way back from
+        an output the last value that lies right tells where; layouts of what is not on the way are conventions.
+        """
+        pairs = self.pair_results(AGREE)
+        for own, other in (*pairs.agreeing, *pairs.differing):
+            if other in self.matches.within(own, AGREE) and self._lies_right(own) is False:
+                return self._begin_of_order(own)
+        return None
+
+    def _begin_of_order(self, index: int) -> int | None:
+        while True:
+            before = [(each, self._lies_right(each)) for each in self._known_before(index)]
+            wrong = [each for each, is_right in before if is_right is False]
+            if not wrong:
+                return index if before else None
+            index = min(wrong)
+
+    def _known_before(self, index: int) -> set[int]:
+        """Return the nearest values that a value was computed of, and of which it is known whether they lie right."""
+        todo, found, seen = list(self.port.values[index].producers), set[int](), set[int]()
+        while todo:
+            each = todo.pop()
+            if each in seen or not self.port.weighted[each]:
+                continue
+            seen.add(each)
+            if self._lies_right(each) is None:
+                todo += self.port.values[each].producers
+            else:
+                found.add(each)
+        return found
+
+    def _lies_right(self, index: int) -> bool | None:
+        """Tell whether the elements of a value lie as the reference's; None where it has none of such axes."""
+        own = self.port.values[index]
+        theirs = (self.reference.values[each].print for each in self.matches.within(index, AGREE))
+        alike = [each for each in theirs if sorted(axes_of(each)) == sorted(axes_of(own.print))]
+        return any(not reordered_axes(own.print, each) for each in alike) if alike and own.tells else None
 
     def computed_weights(self, tolerance: float) -> set[str]:
         """Return the names of the reference's parameters whose numbers a value of the port has."""

@@ -191,11 +191,12 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
+    moved = pair.out_of_order()
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
     tables = pair.port.table, pair.reference.table
     made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
     return Searches(
-        _search(port._replace(weights=others, twins=made), reference, held, [mine for mine, _ in begins]),
+        _search(port._replace(weights=others, twins=made, moved=moved), reference, held, [mine for mine, _ in begins]),
         _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
     )
 
@@ -218,6 +219,7 @@ class _Way(NamedTuple):
     called: str  # what it is called where the other is changed
     settings: Mapping[float, str]  # the numbers of its configuration
     weights: Others | None = None  # the weights of the other, if its own may be wrong
+    moved: int | None = None  # its value at which elements come into another order than the other's
     twins: Mapping[str, Twin] = MappingProxyType({})  # the modules of the other that were made otherwise, by own path
 
 
@@ -281,6 +283,7 @@ def _search(
         ],
         weights=one.weights,
         twins=one.twins,
+        moved=one.moved,
         used_alone=one.used_alone,
         known=KnownNumbers.of(
             other.called, other.side.table, other.live.tape, one.side.table, one.live.tape, settings=other.settings

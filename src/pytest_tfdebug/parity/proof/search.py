@@ -123,6 +123,8 @@ class Search:
     # by path, modules of the other side with the weights of one of this side that were made otherwise
     twins: Mapping[str, Twin] = field(default_factory=dict)
 
+    moved: int | None = None  # the value at which elements come into another order than the other side's
+
     def __post_init__(self) -> None:
         self._all: list[Change] | None = None
         self._left: list[Change] | None = None
@@ -243,7 +245,8 @@ class Search:
     def firsts(self) -> list[Value]:
         """Return the values where the forwards part, those that come of weights first."""
         opened = self.opened
-        return list({value.index: value for value in (*opened.first(), *opened.first(opened.open))}.values())
+        moved = [] if self.moved is None else [self.forward.side.values[self.moved]]
+        return list({value.index: value for value in (*moved, *opened.first(), *opened.first(opened.open))}.values())
 
     def _after(self, begin: int, first: Value) -> Iterator[int]:
         """Yield the steps after a first open value in its call, and all that was computed from it."""
