@@ -43,7 +43,9 @@ def test_line_of_a_difference_at_real_tokens_is_named_despite_the_pads(reference
 
     source = report.culprit.source
     assert BUG[1] in linecache.getline(source.file, source.first)
-    assert report.notes[0] == "This is about the rows without padding (1 of 2), which differ as well."
+    assert report.part == "the rows without padding (1 of 2)"
+    told = "This is about the rows without padding (1 of 2), which differ as well; the others were not looked into."
+    assert told in " ".join(str(report).split())
 
 
 def test_difference_at_pads_alone_says_how_to_leave_them_out(reference):
@@ -129,3 +131,34 @@ def test_part_is_recorded_as_the_whole_was(reference):
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(reference, IDS, MASK, exclude="o"))
 
     assert all(item.call.path != "o" for item in report.calls)
+
+
+class WithMemory(nn.Module):
+    """A reference that returns more than a port does."""
+
+    def __init__(self, reference):
+        super().__init__()
+        self.reference = reference
+
+    def forward(self, input_ids, attention_mask):
+        return {"logits": self.reference(input_ids, attention_mask), "memory": self.reference.embed(input_ids)}
+
+
+class Maskless(nn.Module):
+    """A port that attends to pads, and does without the other output."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.port = port
+
+    def forward(self, input_ids, attention_mask):
+        return {"logits": self.port(input_ids, torch.ones_like(attention_mask))}
+
+
+def test_output_that_is_missing_with_and_without_padding_hides_no_difference_in_padded_rows(reference):
+    report = compared(WithMemory(reference), Maskless(Port(reference)))
+
+    assert report.part == ""
+    assert report.culprit.path == "port"
+    assert "mixed = scores.softmax" in linecache.getline(report.culprit.source.file, report.culprit.source.first)
+    assert "memory" not in str(report).splitlines()[0]

@@ -793,3 +793,34 @@ def test_forward_with_conjugates_is_run_again_as_any_other():
         r"with factor 0.25, as the reference has, instead of 0.5 at test_proof\.py:\d+ every output agrees",
         culprit.proved,
     )
+
+
+class Resized(torch.nn.Module):
+    def __init__(self, **names):
+        super().__init__()
+        for name, module in names.items():
+            self.add_module(name, module)
+
+    def forward(self, image):
+        return self.head(torch.nn.functional.interpolate(self.patch(image), size=(5, 5), mode="bilinear"))
+
+
+class OwnResized(Resized):
+    def forward(self, image):
+        grid = torch.nn.functional.interpolate(self.cut(image), size=(5, 5), mode="bilinear", align_corners=True)
+        return self.last(grid)
+
+
+def test_flag_that_is_the_other_way_is_told_with_its_diff():
+    torch.manual_seed(0)
+    parts, image = [torch.nn.Conv2d(3, 4, 1), torch.nn.Conv2d(4, 2, 1)], torch.randn(2, 3, 4, 4)
+    right, wrong = Resized(patch=parts[0], head=parts[1]), OwnResized(cut=parts[0], last=parts[1])
+
+    culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, image), pytest_tfdebug.trace(wrong, image)).culprit
+
+    assert re.match(
+        r"with align_corners False instead of True at test_proof\.py:\d+ every output agrees", culprit.proved
+    )
+    assert culprit.certain
+    assert [(each.kind, each.old, each.new) for each in culprit.changes] == [("number", "True", "False")]
+    assert 'mode="bilinear", align_corners=False)' in culprit.patch

@@ -35,6 +35,7 @@ class ComparisonResult:
         by_values: Whether modules share no names, so that values were compared and not calls.
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
         behind: Faults behind the culprit, in the order of the forward.
+        part: What alone was looked into, for it differs as well: the rows without padding. Empty for the whole.
         told_of_search: How the search for a change that mends it ended, and what goes on with it; empty where one does.
         told_of_faults: What became of several faults, ``after these 3 changes every output agrees``; else empty.
         renamed: Which outputs are only called otherwise, in a sentence; empty where none is.
@@ -65,6 +66,7 @@ class ComparisonResult:
     by_values: bool = False
     unpaired: list[Call] = field(default_factory=list, repr=False)
     behind: tuple[Culprit, ...] = ()
+    part: str = ""
     told_of_search: str = ""
     told_of_faults: str = ""
     renamed: list[str] = field(default_factory=list)

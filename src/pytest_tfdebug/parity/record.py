@@ -10,7 +10,7 @@ from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.parity.forward_record import forward_record
 from pytest_tfdebug.parity.tensors.outputs import shown
 from pytest_tfdebug.records import CulpritRecord
-from pytest_tfdebug.report.comparison import facts_of, how_sure
+from pytest_tfdebug.report.comparison import facts_of, how_sure, told_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
         "worst": report.worst,
         "search": report.search,
         "tensors": report.tensors,
-        "notes": tuple(filter(None, (report.told_of_search, *report.notes))),
+        "notes": tuple(filter(None, (told_part(report), report.told_of_search, *report.notes))),
     }
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST = 3
 
 
-class _Held(NamedTuple):
+class _OfLayers(NamedTuple):
     """An attribute of each layer."""
 
     module: str  # path within the layer
@@ -45,7 +45,7 @@ class Layers(NamedTuple):
     """Layers of a port, some of which are made as others are."""
 
     stem: str  # path of what holds them
-    held: tuple[_Held, ...]  # what differs between kinds
+    held: tuple[_OfLayers, ...]  # what differs between kinds
     instead: dict[int, int]  # layer -> a layer of the kind that it is to be
 
     @property
@@ -104,7 +104,7 @@ def in_another_pattern(
                 yield from _assigned(stem, kept, here, pattern)
 
 
-def _assigned(stem: str, held: Sequence[_Held], here: Sequence[int], pattern: Sequence[int]) -> Iterator[Layers]:
+def _assigned(stem: str, held: Sequence[_OfLayers], here: Sequence[int], pattern: Sequence[int]) -> Iterator[Layers]:
     if {*here} != {*pattern}:
         return
     for kinds in permutations(sorted({*here})):
@@ -117,7 +117,9 @@ def _assigned(stem: str, held: Sequence[_Held], here: Sequence[int], pattern: Se
             yield Layers(stem, tuple(held), instead)
 
 
-def _patterns(attributes: Mapping[str, Mapping[str, str]]) -> list[tuple[str, int, dict[tuple[int, ...], list[_Held]]]]:
+def _patterns(
+    attributes: Mapping[str, Mapping[str, str]],
+) -> list[tuple[str, int, dict[tuple[int, ...], list[_OfLayers]]]]:
     """Return each list of layers, how many it has, and what they hold that is of two or three kinds, by its pattern."""
     stacks: dict[str, dict[tuple[str, str], dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
     for path, held in attributes.items():
@@ -130,13 +132,13 @@ def _patterns(attributes: Mapping[str, Mapping[str, str]]) -> list[tuple[str, in
     found = []
     for stem, every in stacks.items():
         count = max(map(len, every.values()))
-        by_pattern: dict[tuple[int, ...], list[_Held]] = {}
+        by_pattern: dict[tuple[int, ...], list[_OfLayers]] = {}
         for (end, name), texts in every.items():
             row = tuple(texts.get(layer, "") for layer in range(count))
             kinds = list(dict.fromkeys(row))
             is_number_of_layer = row == tuple(map(str, range(count)))
             if all(row) and 1 < len(kinds) <= _MOST and not is_number_of_layer:
-                by_pattern.setdefault(tuple(map(kinds.index, row)), []).append(_Held(end, name, row))
+                by_pattern.setdefault(tuple(map(kinds.index, row)), []).append(_OfLayers(end, name, row))
         found.append((stem, count, by_pattern))
     return found
 

@@ -12,6 +12,7 @@ import torch
 
 from pytest_tfdebug.errors import second_look
 from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.records import FAILING
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import Selection
@@ -60,13 +61,19 @@ def _beside_pads(
     take, told = _unpadded(masks)
     if told:
         found = hold(reference, take, replace(rules, positions=None))
-        if found is not None and not found.ok:
-            return replace(found, notes=[f"This is about {told}, which differ as well.", *found.notes]), ""
+        if found is not None and _differs(found):
+            return replace(found, part=told), ""
     (name, mask), *more = masks.items()
     if rules.positions is None and not more:
         found = hold(reference, _whole, replace(rules, positions=mask))
         return None, name if found is not None and found.ok else ""
     return None, ""
+
+
+def _differs(found: ComparisonResult) -> bool:
+    """Tell whether an output that was compared differs: one that is missing is missing with padding, too."""
+    leaves = (leaf for item in found.calls if item.call.parent is None for leaf in item.outputs)
+    return not found.ok and any(leaf.is_measured and leaf.problem in FAILING for leaf in leaves)
 
 
 def at_pads(claim: Claim, mask: str) -> Claim:

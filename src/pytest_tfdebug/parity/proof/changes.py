@@ -51,6 +51,8 @@ LENGTHENED = ("added", "scaled", "activated")
 SHORTENED = ("left out", "call left out")
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
+#: Flags of operators that no code chooses: how a result is computed, and how many axes it has.
+_NO_CHOICES = ("half_to_float", "keepdim", "non_blocking", "copy", "pin_memory", "is_coalesced", "accumulate")
 #: Values that an operand may be replaced by, and that may be added.
 _OTHERS, _ADDED = 24, 16
 #: Steps back to a value that a result may be left out for.
@@ -158,6 +160,15 @@ def numbers(at: At) -> Iterator[Change]:
             text = f"{name} {new:.6g} instead of {old:.6g}"
             cost = _cost_of(old) + (_LESS_LIKELY if new == 0 else 0.0)
             yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
+
+
+def flags(at: At) -> Iterator[Change]:
+    """A flag the other way: ``align_corners``, ``is_causal``, ``count_include_pad``."""
+    for path, old in at.step.given:
+        name = _argument_of(at.step, path) if isinstance(old, bool) else "half_to_float"
+        if name not in _NO_CHOICES:
+            text = f"{name} {not old} instead of {old}"
+            yield at.change(1.5, text, partial(_with, path, not old), "number", path, old=repr(old), new=repr(not old))
 
 
 def _grid(old: float, lengths: set[int]) -> list[float]:
@@ -382,6 +393,7 @@ def _alike(at: At, tensor: torch.Tensor, but: int) -> list[int]:
 #: The kinds of change, in no order: each change has a cost of its own.
 GENERATORS: tuple[Callable[[At], Iterator[Change]], ...] = (
     numbers,
+    flags,
     orders,
     functions,
     left_out,

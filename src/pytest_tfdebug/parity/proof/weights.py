@@ -315,19 +315,23 @@ def _are_near(mine: Sequence[float], theirs: Sequence[float], scale: float) -> b
 
 
 def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[Fingerprint, tuple[int, ...]]]]:
-    """Yield neighbouring parameters of one module's children, joined: as a fused projection holds them."""
+    """Yield neighbouring parameters of one module's children, joined: as a fused projection holds them.
 
-    def around(name: str) -> tuple[str, str]:
+    So are those of one module: the place of a first token, and those of all patches.
+    """
+
+    def of_children(name: str) -> tuple[str, str]:
         return holder(holder(name)), last_part(name)
 
     places = {name: place for place, name in enumerate(parameters)}
-    for _, group in groupby(sorted(parameters, key=around), key=around):
-        names = list(group)
-        names.sort(key=places.__getitem__)
-        for length in range(2, _JOINED + 1):
-            for start in range(len(names) - length + 1):
-                some = tuple(names[start : start + length])
-                yield some, (join([parameters[name][0] for name in some]), ())
+    for around in (of_children, holder):
+        for _, group in groupby(sorted(parameters, key=around), key=around):
+            names = list(group)
+            names.sort(key=places.__getitem__)
+            for length in range(2, _JOINED + 1):
+                for start in range(len(names) - length + 1):
+                    some = tuple(names[start : start + length])
+                    yield some, (join([parameters[name][0] for name in some]), ())
 
 
 #: The number of a layer in a name none of whose parts is one (``h0.attn``).
