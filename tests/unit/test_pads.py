@@ -160,5 +160,5 @@ def test_output_that_is_missing_with_and_without_padding_hides_no_difference_in_
 
     assert report.part == ""
     assert report.culprit.path == "port"
-    assert "mixed = scores.softmax" in linecache.getline(report.culprit.source.file, report.culprit.source.first)
+    assert "torch.where(keep" in linecache.getline(report.culprit.source.file, report.culprit.source.first)
     assert "memory" not in str(report).splitlines()[0]

@@ -66,7 +66,9 @@ def test_parts_of_one_parameter_that_a_module_holds_under_unlike_names_are_known
     places = random(80, 5, 8)
     own = table(tokens__first=places[:1], tokens__patches=places[1:].T.reshape(1, 8, 2, 2))
 
-    found, back = (pair_weights(*each) for each in ((own, both := table(embed__places=places)), (both, own)))
+    both = table(embed__places=places)
+
+    found, back = pair_weights(own, both), pair_weights(both, own)
 
     assert found.partners == {"tokens.first": ("embed.places",), "tokens.patches": ("embed.places",)}
     assert (found.joined, back.joined) == ({*own}, {"embed.places"})

@@ -117,10 +117,13 @@ def statement_at(text: str, line: int) -> EditedStatement | None:
 
 
 def _numbers(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
+    constants = [each for each in statement.expressions if isinstance(each, ast.Constant)]
+    yield from (
+        statement.instead(each, change.new) for each in constants if repr(each.value) == change.old
+    )  # a flag too
     old, new = _number(change.old or "1"), _number(change.new)
     if old is None or new is None:
         return
-    constants = [each for each in statement.expressions if isinstance(each, ast.Constant)]
     same = [each for each in constants if _is_close(each.value, old)]
     yield from (statement.instead(each, change.new) for each in same)
     opposite = [each for each in constants if _is_close(each.value, -old)]
