@@ -795,6 +795,29 @@ def test_forward_with_conjugates_is_run_again_as_any_other():
     )
 
 
+class ScaledCorrelation(OwnCorrelation):
+    def __init__(self, other):
+        super().__init__(other)
+        self.share = 1 / 2
+
+    def forward(self, x):
+        seen = torch.fft.rfft(self.q(x), dim=1) * torch.conj(torch.fft.rfft(self.k(x), dim=1))
+        return torch.fft.irfft(seen, n=x.shape[1], dim=1) * self.share
+
+
+def test_number_that_an_attribute_holds_is_told_with_where_it_is_set():
+    torch.manual_seed(0)
+    right, x = Correlation(), torch.randn(2, 6, 8)
+
+    culprit = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(ScaledCorrelation(right), x)
+    ).culprit
+
+    line = ScaledCorrelation.__init__.__code__.co_firstlineno + 2
+    assert "factor 0.25, as the reference has, instead of 0.5" in culprit.proved
+    assert culprit.why.startswith(f"It is share=0.5, set at test_proof.py:{line}.")
+
+
 class Resized(torch.nn.Module):
     def __init__(self, **names):
         super().__init__()

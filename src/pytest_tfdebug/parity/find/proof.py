@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice, pairwise
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed, second_look
@@ -111,7 +112,30 @@ def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
     if change.kind == GIVEN and change.call is not None:
         name = name_of(pair.port.calls[change.call].path)
         return replace(claim, wrong=f"gives {name!r} the {change.old} that another layer's is to be given")
-    return claim
+    told = _where_set(place, pair.port) if change.kind == "number" else ""
+    return replace(claim, why=f"{told} {claim.why}".strip()) if told else claim
+
+
+def _where_set(place: ProofPlace, side: Side) -> str:
+    """Say which attribute holds the number that is changed, and where a constructor sets it; empty where none does."""
+    at, call, number = place.at, place.finding.call, _number(place.mends[0].change.old)
+    file = None if at is None else source_file(at.file)
+    function = None if at is None or file is None else file.around(at)
+    if at is None or file is None or function is None or number is None:
+        return ""
+    for name, text in side.table.attributes.get("" if call.parent is None else call.path, {}).items():
+        if _number(text) == number and any(file.reading(name, function, at)):
+            made = file.made_at(function.rpartition(".")[0], name)
+            if made is not None:
+                return f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}."
+    return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
