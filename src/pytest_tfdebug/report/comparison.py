@@ -66,7 +66,7 @@ def parity_text(report: ComparisonResult) -> CheckText:
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
     count = len(report.divergences)
     about = f" {told_part(report)}" if report.part else ""
-    reasons = (f"{report.subject}.{about} {why}".rstrip(), _of_part(how_sure(culprit), report), report.told_of_search)
+    reasons = (f"{report.subject}.{about} {why}".rstrip(), how_sure(culprit), report.told_of_search)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         (*_others(report), *_code(culprit)),
@@ -83,11 +83,6 @@ def parity_text(report: ComparisonResult) -> CheckText:
 def told_part(report: ComparisonResult) -> str:
     """Say what alone was looked into, and what not; empty for the whole."""
     return f"This is about {report.part}, which differ as well; the others were not looked into." if report.part else ""
-
-
-def _of_part(told: str, report: ComparisonResult) -> str:
-    """Return a sentence on outputs that agree as one on those of a part, where that alone was looked into."""
-    return told.replace("every output agrees", "every output of this part agrees") if report.part else told
 
 
 def rename_argument(rules: Mapping[str, str]) -> str:
@@ -111,7 +106,7 @@ def _others(report: ComparisonResult) -> Iterator[str]:
     others = report.culprits[1:]
     if not others:
         return
-    told, first = _of_part(report.told_of_faults, report), report.culprits[0]
+    told, first = report.told_of_faults, report.culprits[0]
     mend = f" This one: {_mend(first.changes[0])}." if first.changes and not first.proved else ""
     yield f"  {len(others) + 1} faults{f': {told}' if told else ''}.{mend} Behind this one:"
     for each in others:
