@@ -105,3 +105,29 @@ def test_key_that_was_loaded_in_another_order_than_the_query_is_told_as_its_weig
         for each in (port[0], port[2]):
             each.key.weight.copy_(in_pairs(each.key.weight))
     assert report_on(reference, port, x).ok
+
+
+class WithKeys(nn.Module):
+    """Attention that returns its keys too, as a cache would hold them."""
+
+    def __init__(self, attention, scale=1.0):
+        super().__init__()
+        self.attention, self._scale = attention, scale
+
+    def forward(self, x):
+        keys = self.attention.turned(self.attention.key(x).unflatten(-1, (2, 8)).transpose(1, 2))
+        return {"last": self.attention(x * self._scale), "keys": keys}
+
+
+def test_order_that_comes_of_weights_in_another_order_is_no_fault():
+    reference, own = fill(InHalves(), seed=0), InPairs()
+    own.load_state_dict(reference.state_dict())
+    with torch.no_grad():
+        for each in (own.query, own.key):
+            each.weight.copy_(in_pairs(each.weight))
+    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+
+    culprit = report_on(WithKeys(reference), WithKeys(own, 1.5), x).culprit
+
+    assert culprit.wrong != "puts elements in another order than the reference"
+    assert culprit.source.first == WithKeys.forward.__code__.co_firstlineno + 2

@@ -119,6 +119,30 @@ def test_port_is_left_as_it_was_where_another_pattern_does_not_help():
     ]
 
 
+class Fixed(Block):
+    """A layer that runs as the kind alone that it was made as."""
+
+    def __init__(self, local):
+        super().__init__(local)
+        self._made = self.everywhere
+
+    def forward(self, x):
+        assert self.everywhere == self._made
+        return super().forward(x)
+
+
+def test_pattern_in_which_a_layer_cannot_run_is_passed_over():
+    port = Port((True, False, True, False))
+    port.blocks = nn.ModuleList(map(Fixed, (True, False, True, False)))
+    port.blocks[1]._made = False
+    port.blocks[1].everywhere = False
+
+    report = report_on(port, (True, False, True, False))
+
+    assert not report.ok
+    assert not any("raised" in note for note in report.notes)
+
+
 def test_layer_that_is_given_what_another_one_is_to_be_given_is_told_at_its_caller(monkeypatch, tmp_path, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 20.0)
     text = Path(gemma3_port.__file__).read_text().replace("if (place + 1) % 3 else", "if place % 3 else")

@@ -8,8 +8,9 @@ what it was given, or how it was run, is not.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import listed, second_look
@@ -46,6 +47,7 @@ class Circumstance:
     within: Callable[[], AbstractContextManager[object]] | None
     # what is said where outputs differ in that block too, and are others than outside of it; empty: nothing is claimed
     otherwise: str = ""
+    is_guess: bool = False  # whether it may not even run in that block: several are tried, and most mean nothing
 
 
 def of_circumstances(
@@ -71,7 +73,8 @@ def of_circumstances(
 def _tried(found: Circumstance, compared: Compared, hold: Callable[[], ComparisonResult | None]) -> Claim | None:
     if found.within is None:
         return found.claim
-    with found.within():
+    report = None
+    with suppress(Exception) if found.is_guess else nullcontext(), found.within():
         report = hold()
     if report is not None and _agree(report.calls) and not _agree(compared.calls):
         return found.claim
@@ -209,18 +212,21 @@ def _as_one(modules: Mapping[str, torch.nn.Module], outermost: Mapping[str, str]
 
 # --- layers
 
+#: Patterns of layers that are tried: each is a forward.
+_PATTERNS = 8
+
 
 def layers(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
     """Yield the layers of a port in the reference's pattern of kinds, local and global ones say."""
     theirs = {} if expected.again is None else expected.again.attributes()
-    for found in in_another_pattern(again.attributes(), theirs):
+    for found in islice(in_another_pattern(again.attributes(), theirs), _PATTERNS):
         name = next((item.call.class_name for item in compared.calls if item.call.path == found.first), "")
         told = f"is made as a layer of another kind: {found.told}"
         others = listed([str(each) for each in found.instead], len(found.instead))
         why = f"With the reference's pattern of layers, in which {others} are others than here, every output agrees."
         if name:
             claim = Claim(found.first, "module", Evidence.LAYERS, name, why, told, made_at(found, again.model))
-            yield Circumstance(claim, lambda found=found: found.within(again.model))  # type: ignore[misc]
+            yield Circumstance(claim, lambda found=found: found.within(again.model), is_guess=True)  # type: ignore[misc]
 
 
 # --- arguments

@@ -154,12 +154,14 @@ class ForwardPair:
         """Return the value of the port at which the elements of an output come into another order than expected.
 
         What is computed of it has the expected numbers, element for element in the wrong places. On the way back from
-        an output the last value that lies right tells where; layouts of what is not on the way are conventions.
+        an output the last value that lies right tells where; layouts of what is not on the way are conventions. So is
+        what comes of weights that lie in another order, such as keys that are turned in pairs.
         """
         pairs = self.pair_results(AGREE)
         for own, other in (*pairs.agreeing, *pairs.differing):
             if other in self.matches.within(own, AGREE) and self._lies_right(own) is False:
-                return self._begin_of_order(own)
+                names = {self.port.values[each].name for each in self.port.ancestors(own)}
+                return None if names & self.weights.reordered else self._begin_of_order(own)
         return None
 
     def _begin_of_order(self, index: int) -> int | None:
