@@ -1,6 +1,5 @@
 """A weight that was loaded as it is, where the port holds the others converted."""
 
-import types
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from torch import nn
 import gemma3_port
 from pytest_tfdebug import compare, fill, trace
 from pytest_tfdebug.parity.proof import prove
+from rewriting import module_of
 
 
 @pytest.fixture(autouse=True)
@@ -23,11 +23,7 @@ def report_on(reference, port, *inputs):
 
 def test_norm_without_the_one_that_all_others_hold_is_told_as_its_weight(tmp_path):
     text = Path(gemma3_port.__file__).read_text().replace("* (1 + self.weight)", "* self.weight")
-    file = tmp_path / "folded_port.py"
-    file.write_text(text)
-    module = types.ModuleType("folded_port")
-    module.__file__ = str(file)
-    exec(compile(text, str(file), "exec"), vars(module))  # noqa: S102
+    module = module_of(text, tmp_path / "folded_port.py")
     reference = gemma3_port.load_reference()
     port = module.load_port(reference)
     norms = [each for name, each in port.named_modules() if isinstance(each, module.Norm) and name != "norm"]

@@ -1,6 +1,5 @@
 """Layers of several kinds in another pattern than the reference's, whatever says of which kind one is."""
 
-import types
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from torch import nn
 import gemma3_port
 from pytest_tfdebug import compare, fill, trace
 from pytest_tfdebug.parity.proof import prove
+from rewriting import module_of
 
 BASES = {True: 10.0, False: 1000.0}
 
@@ -146,11 +146,7 @@ def test_pattern_in_which_a_layer_cannot_run_is_passed_over():
 def test_layer_that_is_given_what_another_one_is_to_be_given_is_told_at_its_caller(monkeypatch, tmp_path, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 20.0)
     text = Path(gemma3_port.__file__).read_text().replace("if (place + 1) % 3 else", "if place % 3 else")
-    file = tmp_path / "wrong_port.py"
-    file.write_text(text)
-    module = types.ModuleType("wrong_port")
-    module.__file__ = str(file)
-    exec(compile(text, str(file), "exec"), vars(module))  # noqa: S102
+    module = module_of(text, tmp_path / "wrong_port.py")
     reference = gemma3_port.load_reference()
     ids = torch.arange(3, 25).view(2, 11)
 

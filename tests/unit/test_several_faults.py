@@ -2,7 +2,6 @@
 
 import json
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import llama_port
 import pytest_tfdebug
 from pytest_tfdebug.parity.proof import prove, several
 from pytest_tfdebug.parity.record import parity_record
+from rewriting import module_of
 
 EPS = ("mean(-1, keepdim=True) + self.eps", "mean(-1, keepdim=True) + 1e-2")
 SCALE = ("query.shape[-1] ** -0.5", "0.25")
@@ -41,12 +41,8 @@ def report_on(monkeypatch, tmp_path):
         lines = [text[: text.index(old)].count("\n") + 1 for old, _ in edits]
         for old, new in edits:
             text = text.replace(old, new)
-        file = tmp_path / "wrong_port.py"
-        file.write_text(text)
-        module = types.ModuleType("wrong_port")
+        module = module_of(text, tmp_path / "wrong_port.py")
         monkeypatch.setitem(sys.modules, "wrong_port", module)
-        module.__file__ = str(file)
-        exec(compile(text, str(file), "exec"), vars(module))  # noqa: S102
         reference = pytest_tfdebug.fill(llama_port.load_reference(), seed=0)
         port = module.load_port(reference)
         with torch.no_grad():

@@ -26,3 +26,11 @@ REACH = 1e-2
 
 #: Distances at which two forwards are held to each other, the least first, until one tells where they part.
 LADDER = (SAME, AGREE, 1e-4, 5e-4, 2e-3)
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a text is; None for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -65,8 +65,8 @@ def parity_text(report: ComparisonResult) -> CheckText:
     where = f"{culprit.source} in " if culprit.source else ""
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
     count = len(report.divergences)
-    about = f" {told_part(report)}" if report.part else ""
-    reasons = (f"{report.subject}.{about} {why}".rstrip(), how_sure(culprit), report.told_of_search)
+    about = " ".join(filter(None, (f"{report.subject}.", told_part(report), why)))
+    reasons = (about, how_sure(culprit), report.told_of_search)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         (*_others(report), *_code(culprit)),

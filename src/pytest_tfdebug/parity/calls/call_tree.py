@@ -6,6 +6,7 @@ from functools import cached_property
 from math import isclose
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.parity.closeness import number_of
 from pytest_tfdebug.parity.pair.pairing import has_parameter, in_cache
 from pytest_tfdebug.parity.tensors.coverage import is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared
@@ -184,21 +185,14 @@ def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - 
         if isinstance(end, int):
             yield place, _TENSOR
         else:
-            yield place, end if end in _WORDS or end[:1] in "'\"" or _number(end) is not None else _OBJECT
+            yield place, end if end in _WORDS or end[:1] in "'\"" or number_of(end) is not None else _OBJECT
 
 
 def _differ(own: str, expected: str) -> bool:
     if own == expected or _LEFT_OUT.issuperset((own, expected)) or _TENSOR in (own, expected):
         return False
-    numbers = _number(own), _number(expected)
+    numbers = number_of(own), number_of(expected)
     return None in numbers or not isclose(*numbers, rel_tol=1e-6)  # type: ignore[arg-type] # neither is None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 #: Relative L2 difference of outputs that were computed from the same.

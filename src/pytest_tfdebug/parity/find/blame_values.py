@@ -147,8 +147,8 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
     unused = _not_returned(pair, results, expected)
     if unused is not None and pair.port.live.isdisjoint(value.index for value in unused.values):
         return unused
-    moved = pair.out_of_order()
-    if moved is not None:
+    moved = pair.out_of_order
+    if moved is not None and moved in pair.port.ancestors(*results):
         value, port = pair.port.values[moved], pair.port
         other = pair.reference.values[pair.matches.within(moved, AGREE)[0]]
         return Finding("order", port.call_of(value), [value], other, pair.reference.call_of(other))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
-from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.closeness import AGREE, number_of
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
@@ -118,24 +118,17 @@ def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
 
 def _where_set(place: ProofPlace, side: Side) -> str:
     """Say which attribute holds the number that is changed, and where a constructor sets it; empty where none does."""
-    at, call, number = place.at, place.finding.call, _number(place.mends[0].change.old)
+    at, call, number = place.at, place.finding.call, number_of(place.mends[0].change.old)
     file = None if at is None else source_file(at.file)
     function = None if at is None or file is None else file.around(at)
     if at is None or file is None or function is None or number is None:
         return ""
     for name, text in side.table.attributes.get("" if call.parent is None else call.path, {}).items():
-        if _number(text) == number and any(file.reading(name, function, at)):
+        if number_of(text) == number and any(file.reading(name, function, at)):
             made = file.made_at(function.rpartition(".")[0], name)
             if made is not None:
                 return f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}."
     return ""
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:

@@ -10,6 +10,8 @@ import itertools
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.parity.closeness import number_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -121,7 +123,7 @@ def _numbers(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]
     yield from (
         statement.instead(each, change.new) for each in constants if repr(each.value) == change.old
     )  # a flag too
-    old, new = _number(change.old or "1"), _number(change.new)
+    old, new = number_of(change.old or "1"), number_of(change.new)
     if old is None or new is None:
         return
     same = [each for each in constants if _is_close(each.value, old)]
@@ -260,13 +262,6 @@ def _blocks(node: ast.stmt) -> Iterator[ast.stmt]:
     """Yield the statements within another one: these have lines of their own."""
     for name in ("body", "orelse", "finalbody"):
         yield from getattr(node, name, [])
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _is_close(value: object, number: float) -> bool:

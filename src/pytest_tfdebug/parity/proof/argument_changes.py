@@ -66,7 +66,9 @@ def _shared_arguments(forward: Forward, calls: Sequence[Call]) -> list[dict[str,
     given = [dict(table.inputs.get(call.index, ())) for call in calls]
 
     def is_shared(leaf: str) -> bool:
-        return all(leaf in each and made.isdisjoint(side.ancestors(each[leaf])) for each in given)
+        return len({each.get(leaf) for each in given}) <= _KINDS and all(
+            leaf in each and made.isdisjoint(side.ancestors(each[leaf])) for each in given
+        )
 
     of_all = list(filter(is_shared, given[0]))
     return [{leaf: each[leaf] for leaf in of_all} for each in given]

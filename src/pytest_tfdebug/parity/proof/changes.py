@@ -164,11 +164,11 @@ def numbers(at: At) -> Iterator[Change]:
 
 def flags(at: At) -> Iterator[Change]:
     """A flag the other way: ``align_corners``, ``is_causal``, ``count_include_pad``."""
-    for path, old in at.step.given:
-        name = _argument_of(at.step, path) if isinstance(old, bool) else "half_to_float"
+    for path, old in ((path, old) for path, old in at.step.given if isinstance(old, bool)):
+        name, edit = _argument_of(at.step, path), partial(_with, path, not old)
         if name not in _NO_CHOICES:
             text = f"{name} {not old} instead of {old}"
-            yield at.change(1.5, text, partial(_with, path, not old), "number", path, old=repr(old), new=repr(not old))
+            yield at.change(1.5, text, edit, "number", path, old=repr(old), new=repr(not old))
 
 
 def _grid(old: float, lengths: set[int]) -> list[float]:

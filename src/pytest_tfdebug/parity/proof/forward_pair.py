@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.module_path import holder, last_part, under
@@ -150,8 +151,9 @@ class ForwardPair:
         theirs = (self.reference.values[each].print for each in self.matches.within(index, tolerance))
         return any(axes_of(own) == axes_of(each) and has_same_order(own, each) for each in theirs)
 
+    @cached_property
     def out_of_order(self) -> int | None:
-        """Return the value of the port at which the elements of an output come into another order than expected.
+        """The value of the port at which the elements of an output come into another order than expected.
 
         What is computed of it has the expected numbers, element for element in the wrong places. On the way back from
         an output the last value that lies right tells where; layouts of what is not on the way are conventions. So is

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pytest_tfdebug.module_path import NUMBER, holder, name_of, starred
-from pytest_tfdebug.parity.proof.argument_changes import GIVEN, changes_of_arguments
 from pytest_tfdebug.parity.proof.changes import Change, only
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, pairings
 from pytest_tfdebug.tracing.record.modules import modules_by_path
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 #: Kind of the change of a module that was made otherwise.
 MADE = "made otherwise"
 #: Kinds of changes of whole calls.
-OF_CALLS = ("call left out", "activation", MADE, GIVEN)
+OF_CALLS = ("call left out", "activation", MADE)
 #: How unlikely it is that a module was made otherwise: more so than the number alone that it was made with.
 _MADE_OTHERWISE = 1.6
 #: Steps of a call that may be another activation; one that takes a weight is none.
@@ -105,7 +104,6 @@ def changes_of_twins(forward: Forward, twins: Mapping[str, Twin]) -> Iterator[Ch
 def changes_of_calls(forward: Forward, near: Collection[int], twins: Mapping[str, Twin]) -> Iterator[Change]:
     """Yield changes of whole calls: left out, another activation, or made as the reference's module is."""
     yield from (change for change in changes_of_twins(forward, twins) if change.place in near)
-    yield from (change for change in changes_of_arguments(forward) if not change.edits.keys().isdisjoint(near))
     table = forward.side.table
     for call in table.calls:
         given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])

@@ -191,12 +191,16 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
-    moved = pair.out_of_order()
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
     tables = pair.port.table, pair.reference.table
     made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
     return Searches(
-        _search(port._replace(weights=others, twins=made, moved=moved), reference, held, [mine for mine, _ in begins]),
+        _search(
+            port._replace(weights=others, twins=made, moved=pair.out_of_order),
+            reference,
+            held,
+            [mine for mine, _ in begins],
+        ),
         _search(reference, port, [each.turned for each in held], [theirs for _, theirs in begins]),
     )
 

@@ -7,11 +7,13 @@ import itertools
 import math
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.proof.argument_changes import GIVEN, changes_of_arguments
 from pytest_tfdebug.parity.proof.budget import work_of_print
 from pytest_tfdebug.parity.proof.changes import (
     LENGTHENED,
@@ -122,7 +124,6 @@ class Search:
     known: KnownNumbers = NONE_KNOWN  # the numbers that the other side has
     # by path, modules of the other side with the weights of one of this side that were made otherwise
     twins: Mapping[str, Twin] = field(default_factory=dict)
-
     moved: int | None = None  # the value at which elements come into another order than the other side's
 
     def __post_init__(self) -> None:
@@ -205,6 +206,7 @@ class Search:
         more = self._missing_first
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += changes_of_calls(self.forward, order, self.twins)
+        found += (change for change in self._given if not change.edits.keys().isdisjoint(order))
         found += changes_of_weights(self.forward, order, self.weights)
         left = more - order.keys()
         further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left, self.twins))
@@ -212,6 +214,11 @@ class Search:
         for change in found:
             change.cost -= (_EVIDENT if self.is_evident(change) else 0.0) + (_MEANT if self._is_meant(change) else 0.0)
         return sorted(found, key=lambda change: -change.cost)
+
+    @cached_property
+    def _given(self) -> list[Change]:
+        """The changes by which a call is given what another layer's is given."""
+        return list(changes_of_arguments(self.forward))
 
     def of_twins(self) -> list[list[Change]]:
         """Return the changes of modules that the other side makes otherwise, those of one name together."""
@@ -317,6 +324,9 @@ class Search:
             calls = list(changes_of_calls(self.forward, every, self.twins))
             yield [each for each in calls if path_of(each.call) == path_of(change.call)]
             yield calls
+        elif change.kind == GIVEN:
+            yield [each for each in self._given if path_of(each.call) == path_of(change.call)]
+            yield self._given
         else:
             layers, on_line, same = self.forward.places_like(change.place)
             missing = [place for place in on_line if place in self._missing] if self.is_evident(change) else []

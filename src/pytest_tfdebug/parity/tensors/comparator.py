@@ -205,9 +205,9 @@ class Comparator:
         self, item: CallComparison, actual: tuple[TensorRecord, ...], expected: tuple[TensorRecord, ...]
     ) -> tuple[LeafComparison, ...]:
         path = item.call.path
+        assert item.expected is not None  # noqa: S101 - of a call that has outputs to be held to
         if item.call.parent is None and path not in self._modules:
             is_strict = item.is_of_one_class and self._rules.paths is None
-            assert item.expected is not None  # noqa: S101 - of a call that has outputs to be held to
             dtype = number_dtype(item.expected)
             actual = *actual, *plain_outputs(item.call, dtype)
             expected = *expected, *plain_outputs(item.expected, dtype)
@@ -219,7 +219,6 @@ class Comparator:
         is_given_other = any(
             not leaf.problem and leaf.expected is not None and leaf.shape != leaf.expected.shape for leaf in item.inputs
         )
-        assert item.expected is not None  # noqa: S101 - of a call that has outputs to be held to
         pairs = pair_outputs(actual, expected, partial(self._apart, path))
         due = [(own, theirs) for own, theirs in pairs if own or (theirs and self._is_taken(theirs, item.expected))]
         return self._compare("output", path, due, in_any_form=is_given_other)
