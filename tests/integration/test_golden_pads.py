@@ -10,6 +10,7 @@ import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
 from padded import BUG
 
 SUITE = Path(padded.__file__).read_text(encoding="utf-8")
+SEARCH = ("-o", "tf_explain_seconds=30")
 CHECK = """
 from pytest_tfdebug import fill
 
@@ -47,6 +48,27 @@ def test_line_of_a_difference_at_real_tokens_is_named_despite_the_pads(run, more
         ]
     )
     result.stdout.no_fnmatch_line("*torch.where(keep*")
+
+
+def test_fault_of_padded_rows_is_told_behind_one_of_the_others(run):
+    result = run(BUG, ("& mask.bool()[:, None]", ""), options=SEARCH)
+
+    result.stdout.fnmatch_lines(
+        [
+            "E *test_it.py:42 in Port (Port): does something else here than the reference",
+            "  2 faults: after these 2 changes every output agrees. Behind this one:",
+            "    *test_it.py:41 in Port (Port): does something else here than the reference, in rows with padding; *",
+            "*This is about the rows without padding (1 of 2)*; the",
+            "  others differ still once that is mended.",
+        ]
+    )
+
+
+def test_padded_rows_that_agree_once_the_others_are_mended_are_said_to(run):
+    result = run(BUG, options=SEARCH)
+
+    result.stdout.fnmatch_lines(["*This is about the rows without padding (1 of 2)*", "*agree once that is mended.*"])
+    result.stdout.no_fnmatch_line("* faults*")
 
 
 def test_rows_that_are_all_padded_are_compared_at_common_real_positions(run):

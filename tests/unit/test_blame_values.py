@@ -332,9 +332,9 @@ class Trunk(nn.Module):
 class WithTrunk(Port):
     """A port that returns pieces of the last states, and the states before the norm."""
 
-    def __init__(self, *, norms=True, first=1, is_last=True):
+    def __init__(self, *, norms=True, rest=slice(1, None), is_last=True):
         super().__init__()
-        self.trunk, self.norms, self.first, self.is_last = Trunk(self.blocks), norms, first, is_last
+        self.trunk, self.norms, self.rest, self.is_last = Trunk(self.blocks), norms, rest, is_last
 
     def forward(self, tokens):
         embedded = self.tok(tokens)
@@ -342,7 +342,7 @@ class WithTrunk(Port):
         h = self.ln(raw) if self.norms else raw
         if not self.is_last:
             return embedded
-        rest = h[:, self.first :]  # BUG where it does not begin at 1
+        rest = h[:, self.rest]  # BUG where it is not all from 1 on
         return {"begin": h[:, 0], "rest": rest, "raw": raw}
 
 
@@ -352,7 +352,7 @@ PIECES = {"begin": "last[:, 0]", "rest": "last[:, 1:]"}
 def test_pieces_of_a_whole_output_are_no_fault_unless_they_differ():
     assert report_of(Reference(), WithTrunk(), PIECES).culprit is None
 
-    culprit = report_of(Reference(), WithTrunk(first=2)).culprit
+    culprit = report_of(Reference(), WithTrunk(rest=slice(2, None))).culprit
 
     assert culprit.path == "WithTrunk"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
@@ -366,6 +366,16 @@ def test_change_that_mends_the_pieces_of_an_output_is_proved(monkeypatch, one_th
     culprit = report_of(Reference(), port, PIECES).culprit
 
     assert "gelu" in culprit.proved
+
+
+def test_pieces_that_overlap_are_not_taken_for_the_whole(monkeypatch, one_thread):
+    monkeypatch.setattr(prove, "SECONDS", 5.0)
+    port = WithTrunk(rest=slice(0, -1))
+    port.trunk.blocks[1].ffn = ForgetsGelu()
+
+    report = report_of(Reference(), port, PIECES)
+
+    assert report.search != "proved"
 
 
 def test_module_whose_parameters_are_not_used_is_where_a_step_is_missing():

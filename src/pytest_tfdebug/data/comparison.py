@@ -36,6 +36,7 @@ class ComparisonResult:
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
         behind: Faults behind the culprit, in the order of the forward.
         part: What alone was looked into, for it differs as well: the rows without padding. Empty for the whole.
+        rest: What was found of the rest with all that is said of that part mended; empty if it was not looked into.
         told_of_search: How the search for a change that mends it ended, and what goes on with it; empty where one does.
         told_of_faults: What became of several faults, ``after these 3 changes every output agrees``; else empty.
         renamed: Which outputs are only called otherwise, in a sentence; empty where none is.
@@ -67,6 +68,7 @@ class ComparisonResult:
     unpaired: list[Call] = field(default_factory=list, repr=False)
     behind: tuple[Culprit, ...] = ()
     part: str = ""
+    rest: str = ""
     told_of_search: str = ""
     told_of_faults: str = ""
     renamed: list[str] = field(default_factory=list)

@@ -29,6 +29,7 @@ from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_fl
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.prove import Live, Trial
+from pytest_tfdebug.parity.proof.second_call import Ran
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
@@ -120,6 +121,7 @@ class _HeldModel(Comparison):
         self.expected, self.rules = golden.trace, settings.rules
         self.rename = settings.rename or past_wrappers(modules_of(model).by_path, golden.trace.modules)
         self.internal, self.is_explained = settings.internal, settings.is_explained
+        self.seconds = settings.explain_seconds
         self._rerun = Rerun(model, called.args, called.kwargs, called.method, wider)
         self._notes = [*golden.trace.notes, *filter(None, [called.note])]
         self._outputs: list[torch.Tensor | None] | None = None  # what the first forward gave
@@ -262,7 +264,7 @@ class _HeldModel(Comparison):
 
     def explained(self, *, fails: bool | None) -> Explained | None:
         """Run the model once more and hold its operators to the reference's or the golden's, if that has any."""
-        expected, reference, seconds = self.values, self.called.reference, self.settings.explain_seconds
+        expected, reference, seconds = self.values, self.called.reference, self.seconds
         if expected is None:
             return None
         if expected.is_widened and not self._wider:
@@ -282,6 +284,13 @@ class _HeldModel(Comparison):
         again = None if ran is None or reference is None else (self._rerun, reference())
         theirs = Live(live, outputs_of(self.expected))
         return with_faults(look, Trial(Live(tape, {}), theirs, seconds, begun, again))
+
+    def both(self) -> tuple[Ran, Ran] | None:
+        """Run the model and its reference once more; None where one of them gives something else."""
+        expected, reference, tape = self.values, self.called.reference, Tape()
+        own = self._rerun.values(self._outputs or [], tape=tape)
+        theirs = None if expected is None or reference is None else _ran_again(reference, expected)
+        return None if own is None or theirs is None else (Ran(own, tape), theirs)
 
     def given(self) -> Iterator[Claim]:
         """Yield what the test gave the model otherwise than the reference."""
@@ -366,7 +375,7 @@ class _HeldModel(Comparison):
         return None
 
 
-def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values, Tape] | None:
+def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> Ran | None:
     """Run a reference, and return what its operators computed and what ran; None where it gives something else now."""
     tape, values = Tape(), None
     with second_look([]), torch.random.fork_rng(devices=[]):
@@ -375,7 +384,7 @@ def _ran_again(reference: Callable[[], Rerun], recorded: Values) -> tuple[Values
         return None
     pairs = zip(values.results, recorded.results, strict=True)
     is_same = all(distance(values.values[i].print, recorded.values[j].print) <= AGREE for (_, i), (_, j) in pairs)
-    return (values, tape) if is_same else None
+    return Ran(values, tape) if is_same else None
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:

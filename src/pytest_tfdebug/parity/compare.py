@@ -18,6 +18,7 @@ from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone, is_wide
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamer
 from pytest_tfdebug.parity.proof.prove import Live, Trial
+from pytest_tfdebug.parity.proof.second_call import Ran
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, layered, paths_of, read_tolerance
@@ -178,6 +179,11 @@ class TraceComparison(Comparison):
         """Return what the values of both say."""
         return explained(self.expected, self.actual, fails=fails)
 
+    def both(self) -> tuple[Ran, Ran] | None:
+        """Run the models of both traces once more; None where one of them gives something else."""
+        found = [_ran(each) for each in (self.actual, self.expected)]
+        return None if found[0] is None or found[1] is None else (found[0], found[1])
+
     def once_more(self) -> ParityReport:
         """Make the forward once more and hold it to the expected one."""
         assert isinstance(self.actual.again, Rerun)  # noqa: S101 - who asks has it
@@ -204,23 +210,31 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
     """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
     tables, live, begun = [], [], time.monotonic()
     for recorded in (expected, actual):
-        outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
-        tape = Tape()
         if recorded.again is None:
             return None
-        values = recorded.again.values(outputs, tape=tape)
-        if values is None:
+        ran = _ran(recorded)
+        if ran is None:
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
-        _take_names(values, recorded)
-        if values.is_widened and not is_wide(recorded):
+        if ran.values.is_widened and not is_wide(recorded):
             fails = None  # of rounding, maybe
-        tables.append(values)
-        live.append(Live(tape, outputs_of(recorded)))
+        tables.append(ran.values)
+        live.append(Live(ran.tape, outputs_of(recorded)))
     theirs, own = expected.again, actual.again
     held = {} if own is None else own.weights()
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers(), held=held)
     again = (own, theirs) if isinstance(own, Rerun) and isinstance(theirs, Rerun) else None
     return with_faults(look, Trial(live[1], live[0], begun=begun, again=again))
+
+
+def _ran(recorded: Trace) -> Ran | None:
+    """Make a recorded forward once more; None where it cannot be, or gives something else."""
+    outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
+    tape = Tape()
+    values = None if recorded.again is None else recorded.again.values(outputs, tape=tape)
+    if values is None:
+        return None
+    _take_names(values, recorded)
+    return Ran(values, tape)
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:

@@ -19,7 +19,8 @@ from pytest_tfdebug.parity.calls.noise import (
 from pytest_tfdebug.parity.calls.other_numbers import other_numbers
 from pytest_tfdebug.parity.find.circumstances import of_circumstances, where_made
 from pytest_tfdebug.parity.find.module_names import suggested_rules
-from pytest_tfdebug.parity.find.pads import at_pads, beside_pads
+from pytest_tfdebug.parity.find.padded_rows import claims_behind_pads, look_behind_pads
+from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, masks_of
 from pytest_tfdebug.parity.find.several import faults_beside
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.pair.rename import Rename
+    from pytest_tfdebug.parity.proof.second_call import Ran
     from pytest_tfdebug.parity.tensors.comparator import Comparator
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.tensors.outputs import OutputRules
@@ -193,6 +195,17 @@ def conclude(
     )
 
 
+def _with_faults_of_rest(found: ParityReport, rest: Explained) -> ParityReport:
+    """Return a report on a part of the inputs with what is wrong in the rest, once changes mend the part."""
+    more = tuple(settle([claim])[0] for claim in claims_behind_pads(rest))
+    if not more:
+        agrees = rest.claim is None and rest.is_known
+        return replace(found, rest="the others agree once that is mended") if agrees else found
+    behind = (*found.behind, *more)
+    told = f"after these {len(behind) + 1} changes every output agrees" if rest.mended is not None else ""
+    return replace(found, behind=behind, rest="the others differ still once that is mended", told_of_faults=told)
+
+
 class Comparison(ABC):
     """Two forwards that are held to each other: an expected one and one under test.
 
@@ -204,6 +217,7 @@ class Comparison(ABC):
     rules: OutputRules
     internal: Internal
     is_explained: bool
+    seconds: float | None = None  # how long to search for proofs; None for as long as users wait
 
     @property
     @abstractmethod
@@ -227,6 +241,10 @@ class Comparison(ABC):
     @abstractmethod
     def explained(self, *, fails: bool | None) -> Explained | None:
         """Return what the values of both say; None where there are none."""
+
+    @abstractmethod
+    def both(self) -> tuple[Ran, Ran] | None:
+        """Run the model under test and the reference once more; None where one of them cannot be."""
 
     @abstractmethod
     def on_part(self, reference: Rerun, take: Take, rules: OutputRules) -> ParityReport | None:
@@ -263,7 +281,7 @@ class Comparison(ABC):
         if self.asks(found):
             beside, mask = self._beside_pads() if found.fails else (None, "")
             if beside is not None:
-                return beside
+                return self._with_padded_rows(beside)
             found = found.answered(self.explained(fails=found.fails))
         tried = found.names_to_try()
         return conclude(found, tried, self._renamed(tried), Known(self.again, mask, tuple(self.given())))
@@ -271,6 +289,18 @@ class Comparison(ABC):
     def _beside_pads(self) -> tuple[ParityReport | None, str]:
         reference = self.reference
         return (None, "") if reference is None else beside_pads(self.expected, reference, self.rules, self.on_part)
+
+    def _with_padded_rows(self, found: ParityReport) -> ParityReport:
+        """Return the report on rows without padding with the faults of the others, once changes mend the former."""
+        look, reference = found.explained, self.reference
+        if look is None or look.mended is None or reference is None:
+            return found
+        with second_look([]):
+            both, masks = self.both(), masks_of(self.expected, reference())
+            behind = None if both is None else look_behind_pads(look, both, [*masks.values()], self.seconds)
+            if behind is not None:
+                return _with_faults_of_rest(found, behind)
+        return found
 
     def _renamed(self, tried: Mapping[str, str]) -> Compared | None:
         """Compare once more, with the modules under names that values suggest."""

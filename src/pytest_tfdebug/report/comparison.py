@@ -82,7 +82,8 @@ def parity_text(report: ComparisonResult) -> CheckText:
 
 def told_part(report: ComparisonResult) -> str:
     """Say what alone was looked into, and what not; empty for the whole."""
-    return f"This is about {report.part}, which differ as well; the others were not looked into." if report.part else ""
+    rest = report.rest or "the others were not looked into"
+    return f"This is about {report.part}, which differ as well; {rest}." if report.part else ""
 
 
 def rename_argument(rules: Mapping[str, str]) -> str:

@@ -55,7 +55,7 @@ def beside_pads(
 def _beside_pads(
     expected: Trace, reference: Rerun, rules: OutputRules, hold: Hold[_Result]
 ) -> tuple[_Result | None, str]:
-    masks = _masks(expected, reference)
+    masks = masks_of(expected, reference)
     if not masks or not _still_gives(reference, expected):
         return None, ""
     take, told = _unpadded(masks)
@@ -89,7 +89,7 @@ def on_part(forward: Rerun, take: Take) -> Rerun | None:
     def taken(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal is_cut
         part = take(tensor)
-        is_cut = is_cut or part.shape != tensor.shape or take is _whole
+        is_cut = is_cut or part is not tensor or take is _whole
         return part
 
     args, kwargs = replaced(forward.inputs(), taken)
@@ -133,7 +133,7 @@ def _outputs(trace: Trace) -> list[torch.Tensor]:
     return [record.tensor for record in records if record.tensor is not None and record.tensor.numel()]
 
 
-def _masks(recorded: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
+def masks_of(recorded: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
     """Return the masks of a recorded forward's inputs, 1 at real tokens, by name; none where they hide nothing.
 
     A ``padding_mask`` is 1 at pads in torch and at real tokens in transformers: nothing is made of it.
@@ -155,12 +155,17 @@ def _masks(recorded: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
 
 
 def _unpadded(masks: dict[str, torch.Tensor]) -> tuple[Take, str]:
-    """Return what takes the part of an input without padding, and what that part is; empty if there is none."""
+    """Return what takes the part of an input without padding, and what that part is; empty if there is none.
+
+    One row is taken twice: on a batch of one, torch multiplies matrices by other operators than on more rows.
+    """
     masks_of_rows = torch.stack([mask.bool().all(1) for mask in masks.values()])
     rows, mask = masks_of_rows.all(0), next(iter(masks.values()))
     if rows.any():
         told = f"the rows without padding ({int(rows.sum())} of {len(rows)})"
-        return lambda tensor: tensor[rows] if tensor.shape[:1] == rows.shape else tensor, told
+        taken = rows.nonzero().flatten()
+        taken = taken.repeat(2) if len(taken) == 1 else taken
+        return lambda tensor: tensor[taken.to(tensor.device)] if tensor.shape[:1] == rows.shape else tensor, told
     columns = mask.bool().all(0) & (len(masks) == 1)
     told = f"the positions that no row pads ({int(columns.sum())} of {len(columns)})" if columns.any() else ""
     return lambda tensor: tensor[:, columns] if tensor.shape[:2] == mask.shape else tensor, told

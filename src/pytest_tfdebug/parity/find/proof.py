@@ -19,7 +19,7 @@ from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import MADE
-from pytest_tfdebug.parity.proof.prove import prove
+from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 
@@ -57,7 +57,7 @@ def with_proof(look: Explained, trial: Trial, searched: Searched | None = None) 
         searched = searched or prove(pair, pairs, trial)
         proof, note = searched.proof, _told_end(searched.end, searched.seconds)
         if proof is not None:
-            look = told_by(proof, look)
+            look = replace(told_by(proof, look), mended=mended_by(proof, pair, trial))
         return replace(look, search=searched.end, search_note=note)
     return replace(look, notes=[*look.notes, *notes])
 

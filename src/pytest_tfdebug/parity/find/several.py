@@ -46,8 +46,8 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
     """
     look = replace(look, again=trial.again)
     faults, searched = _several(look, trial)
-    if faults.is_mended and len(faults.claims) > 1:
-        return replace(_led_by(faults, look), search="proved")
+    if faults.mended is not None and len(faults.claims) > 1:
+        return replace(_led_by(faults, look), search="proved", mended=faults.mended)
     found = with_proof(look, trial, searched)
     is_proved = found.seen is None or found.seen.proved
     return found if is_proved or not faults.claims else _led_by(faults, found)
@@ -97,7 +97,7 @@ def faults_of(fronts: Fronts) -> Faults:
         told = tuple(replace(each, proved=_together(each, others, past)) for each in claims)
     else:  # what mends it was not tried to the end
         told = tuple(replace(each, proved="") for each in claims)
-    return Faults(told, _summary(fronts, len(told), past), fronts.is_mended)
+    return Faults(told, _summary(fronts, len(told), past), fronts.mended)
 
 
 def _in_every_layer(claim: Claim) -> Hashable:

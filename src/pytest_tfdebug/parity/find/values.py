@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.find.counterparts import Finding
+    from pytest_tfdebug.parity.proof.made_changes import Mended
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, Kind, SearchEnd
     from pytest_tfdebug.tracing.values.rerun import Rerun
@@ -58,7 +59,7 @@ class Faults(NamedTuple):
 
     claims: tuple[Claim, ...] = ()  # in the order of the forward
     summary: str = ""  # what became of all, in a sentence: ``after these 3 changes every output agrees``
-    is_mended: bool = False  # whether every output agrees after changes alone
+    mended: Mended | None = None  # the changes, where every output agrees after them alone
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Explained:
     again: tuple[Rerun, Rerun] | None = field(default=None, repr=False)
     faults: Faults | None = None  # every fault, where no change of one place mends the port; None where one does
     proofs: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
+    mended: Mended | None = field(default=None, repr=False)  # the changes after which every output agrees, if any do
 
     @property
     def seen(self) -> Claim | None:

@@ -54,7 +54,7 @@ class ForwardPair:
         mine, theirs = list(self.port.table.results), list(self.reference.table.results)
         agreeing = [*self._take_equal(mine, theirs, tolerance), *self._take_whole(mine, theirs, tolerance)]
         differing = self._take_parts(mine, theirs, tolerance)
-        guessed = self._take_covered(mine, theirs)
+        guessed = self._take_covered(mine, theirs, tolerance)
         alike = [
             (own, other)
             for own in mine
@@ -125,8 +125,11 @@ class ForwardPair:
                 theirs.remove(leaf)
         return found
 
-    def _take_covered(self, mine: _Leaves, theirs: _Leaves) -> list[tuple[int, int]]:
-        """Take out the outputs that have the form of what the other side returns in pieces, and return both."""
+    def _take_covered(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take out the outputs that have the form of what the other side returns in pieces, and return both.
+
+        Pieces that overlap, as ``x[:, 0]`` and ``x[:, :-1]`` do, are not the whole.
+        """
         found = []
         for left, own, cut, other in (
             (mine, self.port, theirs, self.reference),
@@ -136,7 +139,8 @@ class ForwardPair:
                 whole, indices = other.values[base], {each.index for each in pieces}
                 if not indices <= {index for _, index in cut}:
                     continue
-                if sum(each.print.elements for each in pieces) != whole.print.elements:
+                joined = join([each.print for each in pieces])
+                if joined.elements != whole.print.elements or distance(joined, whole.print) > tolerance:
                     continue
                 leaf = next((each for each in left if _form(own.values[each[1]]) == _form(whole)), None)
                 if leaf is not None:

@@ -12,10 +12,11 @@ from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
+from pytest_tfdebug.parity.proof.made_changes import Mended
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.module_changes import Others, twins
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
-from pytest_tfdebug.parity.proof.second_call import second_call, sizes_of
+from pytest_tfdebug.parity.proof.second_call import Ran, second_call, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -164,6 +165,15 @@ def _is_number(text: str, number: float) -> bool:
         return float(text) == number
     except ValueError:
         return False
+
+
+def mended_by(proof: Proof, pair: ForwardPair, trial: Trial) -> Mended | None:
+    """Return the change of a proof, unless it mends these inputs alone."""
+    if proof.holds is False:
+        return None
+    ran = Ran(pair.port.table, trial.port.tape), Ran(pair.reference.table, trial.reference.tape)
+    changes = proof.mends[0].changes
+    return Mended(ran, reference=changes) if proof.is_reverse else Mended(ran, (changes,))
 
 
 def seconds_of(trial: Trial) -> float:

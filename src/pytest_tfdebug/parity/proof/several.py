@@ -13,9 +13,10 @@ from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
-from pytest_tfdebug.parity.proof.made_changes import changed_forward
+from pytest_tfdebug.parity.proof.made_changes import Mended, changed_forward
 from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, searches_of, seconds_of
 from pytest_tfdebug.parity.proof.search import Mend, Reached
+from pytest_tfdebug.parity.proof.second_call import Ran
 from pytest_tfdebug.parity.proof.target import changes_giving
 
 if TYPE_CHECKING:
@@ -72,11 +73,12 @@ class Fronts:
     found: tuple[Front, ...]
     end: End
     one: Searched | None = None  # how the search ended for one change that makes every output agree
+    mended: Mended | None = None  # the changes, where every output agrees after them alone
 
     @property
     def is_mended(self) -> bool:
         """Whether every output agrees after changes alone."""
-        return self.end == "agrees" and all(front.proof is not None for front in self.found)
+        return self.mended is not None
 
 
 def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
@@ -118,8 +120,11 @@ class _FaultSearch:
 
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
+        self._ran = Ran(port, trial.port.tape), Ran(reference, trial.reference.tape)
+        self._sets: list[tuple[Change, ...]] = []  # the changes that were made, in their order
         self._budget, self._budgets = Budget(seconds_of(trial), trial.begun), 1
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
+        self._last_proof: Proof | None = None  # what mends the last fault; it is not made
         self._led: set[Hashable] = set()  # the lines that were led past
         # right values of the port in whose place another was given: their other uses are wrong
         self._borrowed: set[int] = set()
@@ -141,17 +146,28 @@ class _FaultSearch:
         made = self._made_otherwise(at)
         behind = self._round() if made else at
         if behind is None or behind.search.before <= AGREE:
-            return Fronts(tuple(made), "exhausted" if behind is None else "agrees", searched)
+            end: End = "exhausted" if behind is None else "agrees"
+            return Fronts(tuple(made), end, searched, self._mended(made, end))
         if made:
             self._go_on()
             past, is_last = self._past(behind)
         found, end = self._from(behind, past, made, is_last=is_last)
         found.sort(key=lambda front: front.begin)
-        fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end)
+        fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end, mended=self._mended(found, end))
         is_several = len(found) > 1 and any(front.proof is not None for front in found)
         if not is_several and searched.end == "cut":
             searched = self._one(one, 1.0)
         return replace(fronts, one=searched)
+
+    def _mended(self, found: Sequence[Front], end: End) -> Mended | None:
+        """Return the changes after which every output agrees; the last may be one of the reference."""
+        if end != "agrees" or any(front.proof is None for front in found):
+            return None
+        last = self._last_proof
+        changes = () if last is None else last.mends[0].changes
+        if last is not None and last.is_reverse:
+            return Mended(self._ran, tuple(self._sets), changes)
+        return Mended(self._ran, (*self._sets, changes))
 
     def _made_otherwise(self, at: Round) -> list[Front]:
         """Make each module for good as the reference's with its weights is made; return a fault for each kind.
@@ -234,7 +250,7 @@ class _FaultSearch:
     def _last(self, at: Round, past: Past | None) -> tuple[Front | None, bool]:
         """Return the last fault as if it were the only one, and whether it was found in another layer."""
         one = OneChange(at.searches, self._trial._replace(again=None))
-        proof = self._one(one, _TO_LAST).proof
+        self._last_proof = proof = self._one(one, _TO_LAST).proof
         if proof is None:
             return None, False
         keys = {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
@@ -312,6 +328,7 @@ class _FaultSearch:
 
     def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
+        self._sets.append(tuple(changes))
         outputs = {leaf: tape.tensors[index] for leaf, index in self._port.results}
         self._trial = self._trial._replace(port=Live(tape, outputs))
 

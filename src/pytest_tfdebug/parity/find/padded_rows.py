@@ -1,0 +1,95 @@
+"""Rows with padding behind faults that show without: both forwards on the whole batch, mended as the others are.
+
+Example: after two changes every output of the rows without padding agrees. After the same two the whole batch still
+differs, in row 1: there a query sees its pads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.claims import Evidence
+from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.find.several import with_faults
+from pytest_tfdebug.parity.find.values import explain
+from pytest_tfdebug.parity.proof.prove import Live, Trial, held_outputs
+from pytest_tfdebug.values import Fingerprint, distance
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import torch
+
+    from pytest_tfdebug.parity.claims import Claim
+    from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.second_call import Ran
+
+_WHERE = ", in rows with padding"
+
+
+def look_behind_pads(
+    found: Explained, both: tuple[Ran, Ran], masks: Collection[torch.Tensor], seconds: float | None
+) -> Explained | None:
+    """Return what values say of the whole batch, once what mends the rows without padding is made.
+
+    Args:
+        found: What values say of the rows without padding, and what mends them.
+        both: The port and the reference on the whole batch.
+        masks: Masks of the batch, 1 at real tokens.
+        seconds: How long to search for proofs; None for as long as users wait.
+
+    Returns:
+        What they say: no claim where every real token agrees. None where the changes cannot be made there.
+    """
+    changed = None if found.mended is None or found.pair is None else found.mended.on(*both)
+    if changed is None or found.pair is None:
+        return None
+    port, reference = changed
+    if all(_agree_at_tokens(found.pair, port, reference, [mask.bool() for mask in masks])):
+        return replace(found, claim=None, proofs=(), faults=None)
+    numbers, held = port.tape.numbers(), _tensors(port)
+    look = explain(reference.values, port.values, fails=True, applied=numbers, held=held)
+    return with_faults(look, Trial(Live(port.tape, _outputs(port)), Live(reference.tape, _outputs(reference)), seconds))
+
+
+def claims_behind_pads(look: Explained) -> tuple[Claim, ...]:
+    """Return who is to blame in rows with padding: another fault than those of the rows without."""
+    several = look.faults.claims if look.faults is not None else ()
+    seen = several or (() if look.seen is None else (look.seen,))
+    return tuple(
+        replace(
+            claim,
+            wrong=f"{claim.wrong}{_WHERE}",
+            evidence=Evidence.ONE_OF_SEVERAL if claim.proved else claim.evidence,
+        )
+        for claim in seen
+    )
+
+
+def _outputs(ran: Ran) -> dict[str, torch.Tensor]:
+    return {leaf: ran.tape.tensors[index] for leaf, index in ran.values.results}
+
+
+def _tensors(ran: Ran) -> Mapping[str, torch.Tensor]:
+    values = (value for value in ran.values.values if value.origin == "parameter")
+    return {value.name: ran.tape.tensors[value.index] for value in values if value.index in ran.tape.tensors}
+
+
+def _agree_at_tokens(pair: ForwardPair, port: Ran, reference: Ran, masks: Sequence[torch.Tensor]) -> Iterator[bool]:
+    """Tell of the outputs that are held to each other on a part whether they agree on the whole at real tokens."""
+    mine, theirs = _outputs(port), _outputs(reference)
+
+    def prints(tensors: Iterator[torch.Tensor]) -> list[Fingerprint]:
+        return [Fingerprint.of(_at_tokens(tensor, masks)) for tensor in tensors]
+
+    for own, other, count in held_outputs(pair):
+        here, there = prints(mine[leaf] for leaf in own), prints(theirs[leaf] for leaf in other)
+        yield sum(any(distance(one, each) <= AGREE for each in here) for one in there) >= count
+
+
+def _at_tokens(tensor: torch.Tensor, masks: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the rows of an output that belong to real tokens; all where it has no axes of the batch and its tokens."""
+    mask = next((mask for mask in masks if tensor.shape[:2] == mask.shape), None)
+    return tensor if mask is None else tensor[mask.to(tensor.device)]
