@@ -290,6 +290,8 @@ def functions(at: At) -> Iterator[Change]:
                     yield at.change(_COST_OF_FUNCTION[needs], text, edit, "function", name, old=own, new=name)
     if operator in ("sub", "div") and count == 2:  # noqa: PLR2004 - both
         yield at.change(2, f"the operands of {operator} exchanged", _other_way_round, "exchanged")
+    if operator == "var":
+        yield at.change(1, "mean of squares instead of var", _mean_of_squares, "function", "mean of squares")
     if operator == "native_layer_norm":
         yield at.change(2, "rms norm instead of layer norm", _rms_norm, "function", "rms_norm")
     if operator == "addmm":
@@ -469,6 +471,11 @@ def _computed(function: Callable[..., Any], count: int | None, _run: Run, _step:
 def _other_way_round(_run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
     (one, other, *rest), kwargs = given
     return step.run(other, one, *rest, **kwargs)
+
+
+def _mean_of_squares(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
+    (tensor, dims, *_), kwargs = given
+    return tensor.square().mean(dims, keepdim=kwargs.get("keepdim", False))
 
 
 def _rms_norm(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401

@@ -17,6 +17,7 @@ from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.parity.proof.same_operands import ends_of_regions
 from pytest_tfdebug.parity.proof.value_graph import kind_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Past(NamedTuple):
     given: dict[int, torch.Tensor]  # what is given in the place of values of the port, laid out as these are
     gained: frozenset[int]  # values of the reference that appear behind it
     ways: tuple[tuple[int, int], ...]  # what is given in whose place: a value of the port, and one of the reference
+    is_region: bool = False  # whether that is known by what it is computed from, and not by what is behind it
 
 
 class Round:
@@ -109,7 +111,7 @@ class Round:
         mine, theirs = self.pair.port.values[own], self.pair.reference.values[other]
         names = {name for name in self.pair.port.parameters_of(mine) if name}
         partners = [self.pair.back.partners.get(name, ()) for name in self.pair.reference.parameters_of(theirs) if name]
-        is_alike = bool(names) and len(names) == len(partners) and kind_of(mine) == kind_of(theirs)
+        is_alike = bool(names) and len(names) == len(partners) and self._are_alike(own, other)
         return is_alike and all(not names.isdisjoint(each) for each in partners)
 
     def has_same_weights(self, own: int, other: int) -> bool:
@@ -219,6 +221,13 @@ class Round:
     def lead_past(self, is_over: Callable[[], bool]) -> Past | None:
         """Return the first value of the reference that leads past the next fault; None where none does.
 
+        What is right behind it tells most; where another fault follows at once, what it is computed from does.
+        """
+        return self._led_on(is_over) or self._of_same_operands() or self._output()
+
+    def _led_on(self, is_over: Callable[[], bool]) -> Past | None:
+        """Return the first value behind which others are right.
+
         What both sides compute with the same parameter is one, even if another fault is right behind it.
         """
         mine = self._mine()
@@ -241,7 +250,7 @@ class Round:
                         break
             if best is not None:
                 return best
-        return self._output()
+        return None
 
     def _output(self) -> Past | None:
         """Return the output itself where it alone differs: what is wrong lies behind all else that can be seen."""
@@ -253,6 +262,25 @@ class Round:
         if laid is None or not self.agrees_after({}, {own: laid}):
             return None
         return Past(own, other, {own: laid}, frozenset(), ((own, other),))
+
+    def _of_same_operands(self) -> Past | None:
+        """Return the end of the first region that both compute from the same right values with the same weights."""
+        for mine, theirs in ends_of_regions(self.pair, self.search.opened, self._missing, self._weights_of):
+            best: Past | None = None
+            for other, own in itertools.product(theirs, mine):
+                is_known = other in self.reference.tensors and own in self.search.forward.tape.maker
+                laid = next(self._laid(other, own), None) if is_known and self.has_same_weights(own, other) else None
+                gain = None if laid is None else self.gain({}, {own: laid}, self._same_as(other), _PATIENCE)
+                if laid is None or gain is None or gain.lost or not (gain.found or self._are_alike(own, other)):
+                    continue
+                if best is None or len(gain.found) > len(best.gained):
+                    best = Past(own, other, {own: laid}, frozenset(gain.found), ((own, other),), is_region=True)
+            if best is not None:
+                return best
+        return None
+
+    def _are_alike(self, own: int, other: int) -> bool:
+        return kind_of(self.pair.port.values[own]) == kind_of(self.pair.reference.values[other])
 
     def _leads_on(self, gain: Gain, instead: Mapping[int, torch.Tensor], other: int) -> bool:
         """Tell whether a value leads to one that joins it with another of weights, or to all outputs.

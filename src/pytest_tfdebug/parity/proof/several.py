@@ -261,8 +261,9 @@ class _FaultSearch:
         begin, is_beside = -1 if first is None else first.index, False
         if past is not None and past.own in opened:
             before = at.pair.port.ancestors(past.own)
-            is_beside = begin not in before
-            begin = min(opened & before) if is_beside else begin
+            is_beside = begin not in before or past.is_region
+            if is_beside:  # where what comes of weights is first wrong: a mask is one of many layers
+                begin = min(each for each in opened & before if not past.is_region or at.pair.port.weighted[each])
         return Front(at.pair, at.pairs, begin, proof, past, _is_of_table(at, past), is_beside)
 
     def _next(self, at: Round, past: Past | None, *, is_last: bool) -> tuple[list[Front], bool]:
