@@ -10,7 +10,10 @@ from transformers.models.llama import modeling_llama
 
 import llama_port
 import pytest_tfdebug
+from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof import prove, several
+from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.parity.proof.same_operands import ends_of_regions
 from pytest_tfdebug.parity.record import parity_record
 from rewriting import module_of
 
@@ -21,6 +24,7 @@ VAR = (
     "return hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True)",
     "variance = hidden.var(-1, keepdim=True)\n        return hidden * torch.rsqrt(variance",
 )
+SPREAD = (VAR[0], VAR[1].replace("hidden.var(-1, keepdim=True)", "hidden.abs().mean(-1, keepdim=True).pow(1.9)"))
 AXIS = ("softmax(-1)", "softmax(-2)")
 NO_NORM = ("self.head(self.norm(hidden))", "self.head(hidden)")
 
@@ -101,9 +105,19 @@ def test_one_mistake_is_told_as_one(report_on):
     assert "+        return self.narrow(nn.functional.silu(gate) * wide)" in report.culprit.patch.splitlines()
 
 
+def test_variance_in_place_of_the_mean_square_is_told_with_its_change(report_on):
+    report, (norm, mixer) = report_on(VAR, SILU)  # the first has a line more
+
+    assert [change.line for culprit in report.culprits for change in culprit.changes] == [norm, mixer + 1]
+    assert {change.old: change.new for culprit in report.culprits for change in culprit.changes} == {
+        "var": "mean of squares",
+        "gelu": "silu",
+    }
+
+
 def test_change_in_the_way_of_the_references_value_mends_no_part(report_on, monkeypatch):
     monkeypatch.setattr(prove, "SECONDS", 3.0)
-    report, (line,) = report_on(VAR)  # ``hidden * hidden`` is what the reference squares, and leads nowhere
+    report, (line,) = report_on(SPREAD)  # ``hidden * hidden`` is what the reference squares, and leads nowhere
 
     assert [(each.source.first, each.changes) for each in report.culprits] == [(line, ())]
 
@@ -118,3 +132,57 @@ def test_record_of_four_mistakes_is_six_thousand_characters_at_most(report_on, t
     assert [(each.side, each.kind, each.old) for each in last.changes] == [("reference", "left out", "model.norm")]
     assert last.proved.startswith("your port lacks model.norm, called at modeling_llama.py:")
     assert len(told.replace(str(tmp_path), "/home/me/port").replace(folder, "/home/me/transformers")) <= 6000
+
+
+class Steps(torch.nn.Module):
+    """Three steps with a weight each; what each does with it may be done otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(40, 16)
+        self.first, self.second, self.third = (torch.nn.Parameter(torch.ones(16)) for _ in range(3))
+        self.head = torch.nn.Linear(16, 40)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        x = (self.first * x.tanh()).exp()
+        x = (self.second * x.sin()).sigmoid()
+        return self.head((self.third * x.cos()).tanh())
+
+
+class OtherSteps(Steps):
+    def forward(self, ids):
+        x = self.embed(ids)
+        x = (self.first + x.cumsum(-1)).exp()
+        x = (self.second + x.cumsum(-1)).sigmoid()
+        return self.head((self.third + x.cumsum(-1)).tanh())
+
+
+def test_what_both_sides_compute_from_the_same_values_ends_where_another_weight_is_used(monkeypatch):
+    monkeypatch.setattr(prove, "SECONDS", 0.0)
+    reference = pytest_tfdebug.fill(Steps(), seed=0)
+    port = OtherSteps()
+    port.load_state_dict(reference.state_dict())
+    ids = torch.arange(3, 23).view(2, 10)
+    pair = pytest_tfdebug.compare(*(pytest_tfdebug.trace(model, ids) for model in (reference, port))).explained.pair
+    opened, missing = (
+        OpenValues(side, matches, SAME, [index for _, index in side.table.results], known=weights.known)
+        for side, matches, weights in (
+            (pair.port, pair.matches, pair.weights),
+            (pair.reference, pair.back_matches, pair.back),
+        )
+    )
+
+    def weights_of(side, index):
+        return {name for each in side.ancestors(index) if (name := side.parameter(each))}
+
+    regions = [
+        tuple(
+            [side.values[index].operator for index in ends]
+            for side, ends in ((pair.port, mine), (pair.reference, theirs))
+        )
+        for mine, theirs in ends_of_regions(pair, opened, missing, weights_of)
+    ]
+
+    assert regions[0] == (["cumsum"], ["tanh"])
+    assert (["exp", "add"], ["exp", "mul"]) in regions

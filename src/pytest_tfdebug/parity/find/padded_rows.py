@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import explain
-from pytest_tfdebug.parity.proof.prove import Live, Trial, held_outputs
+from pytest_tfdebug.parity.proof.prove import Live, Trial, held_values
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.made_changes import Elsewhere
     from pytest_tfdebug.parity.proof.second_call import Ran
 
 _WHERE = ", in rows with padding"
@@ -43,12 +44,16 @@ def look_behind_pads(
     Returns:
         What they say: no claim where every real token agrees. None where the changes cannot be made there.
     """
-    changed = None if found.mended is None or found.pair is None else found.mended.on(*both)
+    changed = None if found.mended is None else found.mended.on(*both)
     if changed is None or found.pair is None:
         return None
-    port, reference = changed
-    if all(_agree_at_tokens(found.pair, port, reference, [mask.bool() for mask in masks])):
+    try:
+        agrees = all(_agree_at_tokens(found.pair, *changed, [mask.bool() for mask in masks]))
+    except KeyError:  # what an output is held to was not found there
+        return None
+    if agrees:
         return replace(found, claim=None, proofs=(), faults=None)
+    port, reference = changed[0].ran, changed[1].ran
     numbers, held = port.tape.numbers(), _tensors(port)
     look = explain(reference.values, port.values, fails=True, applied=numbers, held=held)
     return with_faults(look, Trial(Live(port.tape, _outputs(port)), Live(reference.tape, _outputs(reference)), seconds))
@@ -77,19 +82,25 @@ def _tensors(ran: Ran) -> Mapping[str, torch.Tensor]:
     return {value.name: ran.tape.tensors[value.index] for value in values if value.index in ran.tape.tensors}
 
 
-def _agree_at_tokens(pair: ForwardPair, port: Ran, reference: Ran, masks: Sequence[torch.Tensor]) -> Iterator[bool]:
+def _agree_at_tokens(
+    pair: ForwardPair, port: Elsewhere, reference: Elsewhere, masks: Sequence[torch.Tensor]
+) -> Iterator[bool]:
     """Tell of the outputs that are held to each other on a part whether they agree on the whole at real tokens."""
-    mine, theirs = _outputs(port), _outputs(reference)
 
-    def prints(tensors: Iterator[torch.Tensor]) -> list[Fingerprint]:
+    def prints(side: Elsewhere, indices: Sequence[int]) -> list[Fingerprint]:
+        tensors = (side.ran.tape.tensors[side.indices[index]] for index in indices)
         return [Fingerprint.of(_at_tokens(tensor, masks)) for tensor in tensors]
 
-    for own, other, count in held_outputs(pair):
-        here, there = prints(mine[leaf] for leaf in own), prints(theirs[leaf] for leaf in other)
+    for own, other, count in held_values(pair):
+        here, there = prints(port, own), prints(reference, other)
         yield sum(any(distance(one, each) <= AGREE for each in here) for one in there) >= count
 
 
 def _at_tokens(tensor: torch.Tensor, masks: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the rows of an output that belong to real tokens; all where it has no axes of the batch and its tokens."""
-    mask = next((mask for mask in masks if tensor.shape[:2] == mask.shape), None)
-    return tensor if mask is None else tensor[mask.to(tensor.device)]
+    """Return what of an output belongs to real tokens; all where it has no axes of the batch and its tokens."""
+    for mask in (mask.to(tensor.device) for mask in masks):
+        if tensor.shape[:2] == mask.shape:
+            return tensor[mask]
+        if tensor.dim() and len(tensor) == mask.numel():  # before it is viewed as rows of tokens
+            return tensor[mask.flatten()]
+    return tensor

@@ -155,17 +155,12 @@ def masks_of(recorded: Trace, reference: Rerun) -> dict[str, torch.Tensor]:
 
 
 def _unpadded(masks: dict[str, torch.Tensor]) -> tuple[Take, str]:
-    """Return what takes the part of an input without padding, and what that part is; empty if there is none.
-
-    One row is taken twice: on a batch of one, torch multiplies matrices by other operators than on more rows.
-    """
+    """Return what takes the part of an input without padding, and what that part is; empty if there is none."""
     masks_of_rows = torch.stack([mask.bool().all(1) for mask in masks.values()])
     rows, mask = masks_of_rows.all(0), next(iter(masks.values()))
     if rows.any():
         told = f"the rows without padding ({int(rows.sum())} of {len(rows)})"
-        taken = rows.nonzero().flatten()
-        taken = taken.repeat(2) if len(taken) == 1 else taken
-        return lambda tensor: tensor[taken.to(tensor.device)] if tensor.shape[:1] == rows.shape else tensor, told
+        return lambda tensor: tensor[rows] if tensor.shape[:1] == rows.shape else tensor, told
     columns = mask.bool().all(0) & (len(masks) == 1)
     told = f"the positions that no row pads ({int(columns.sum())} of {len(columns)})" if columns.any() else ""
     return lambda tensor: tensor[:, columns] if tensor.shape[:2] == mask.shape else tensor, told

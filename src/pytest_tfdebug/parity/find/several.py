@@ -163,6 +163,8 @@ def _summary(fronts: Fronts, count: int, past: list[Claim]) -> str:
         return f"after {f'these {count} changes' if count > 1 else 'this change'} every output agrees"
     if fronts.end == "agrees":
         return f"with the reference's values after {listed(list(_places(past)))} every output agrees"
+    if fronts.end == "given":
+        return "what is behind the last of them was not looked into"
     if fronts.end == "cut":
         return "the search was cut there: a larger tf_explain_seconds goes on"
     return "nothing was found that mends or leads past the last of them"

@@ -291,7 +291,8 @@ def functions(at: At) -> Iterator[Change]:
     if operator in ("sub", "div") and count == 2:  # noqa: PLR2004 - both
         yield at.change(2, f"the operands of {operator} exchanged", _other_way_round, "exchanged")
     if operator == "var":
-        yield at.change(1, "mean of squares instead of var", _mean_of_squares, "function", "mean of squares")
+        text, new = "mean of squares instead of var", "mean of squares"
+        yield at.change(1, text, _mean_of_squares, "function", new, old=operator, new=new)
     if operator == "native_layer_norm":
         yield at.change(2, "rms norm instead of layer norm", _rms_norm, "function", "rms_norm")
     if operator == "addmm":

@@ -8,6 +8,7 @@ change: one that mends the same fault gives most of what it gives.
 from __future__ import annotations
 
 import itertools
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -219,11 +220,17 @@ class Round:
             return False
 
     def lead_past(self, is_over: Callable[[], bool]) -> Past | None:
-        """Return the first value of the reference that leads past the next fault; None where none does.
+        """Return the first value of the reference that leads past the next fault; None where none does."""
+        past = self._led_on(is_over)
+        if past is not None or is_over():
+            return past
+        region = self.region
+        return self._output() if region is None or region.other in self.outputs else None
 
-        What is right behind it tells most; where another fault follows at once, what it is computed from does.
-        """
-        return self._led_on(is_over) or self._of_same_operands() or self._output()
+    @cached_property
+    def outputs(self) -> set[int]:
+        """The values of the reference that outputs of the port are held to, and are not."""
+        return {theirs for _, theirs in (*self.pairs.differing, *self.pairs.guessed)}
 
     def _led_on(self, is_over: Callable[[], bool]) -> Past | None:
         """Return the first value behind which others are right.
@@ -263,8 +270,12 @@ class Round:
             return None
         return Past(own, other, {own: laid}, frozenset(), ((own, other),))
 
-    def _of_same_operands(self) -> Past | None:
-        """Return the end of the first region that both compute from the same right values with the same weights."""
+    @cached_property
+    def region(self) -> Past | None:
+        """The end of the first region that both compute from the same right values with the same weights.
+
+        It leads past faults behind which nothing is right, for another one follows at once.
+        """
         for mine, theirs in ends_of_regions(self.pair, self.search.opened, self._missing, self._weights_of):
             best: Past | None = None
             for other, own in itertools.product(theirs, mine):

@@ -218,8 +218,13 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
 def held_outputs(pair: ForwardPair) -> Iterator[tuple[list[str], list[str], int]]:
     """Yield which outputs of the port are held to which of the reference's, by leaf path, and how many are to agree."""
     mine, theirs = ({index: leaf for leaf, index in side.table.results} for side in (pair.port, pair.reference))
-    for own, other, count in _held(pair, pair.pair_results(AGREE)):
+    for own, other, count in held_values(pair):
         yield [mine[each] for each in own if each in mine], [theirs[each] for each in other if each in theirs], count
+
+
+def held_values(pair: ForwardPair) -> Iterator[_HeldOutputs]:
+    """Yield which values of the port are held to which of the reference's, and how many are to agree."""
+    yield from _held(pair, pair.pair_results(AGREE))
 
 
 class _Way(NamedTuple):

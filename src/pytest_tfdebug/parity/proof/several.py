@@ -47,8 +47,9 @@ _TO_LAST = 0.7
 #: What comes first: a change that mended the same in another layer.
 _AGAIN = -1.0
 
-#: How a search for every fault ended: all outputs agree; nothing mends or leads past the next fault; it was cut.
-End = Literal["agrees", "exhausted", "cut"]
+#: How a search for every fault ended: all outputs agree; they were given, for nothing is right behind the last fault;
+#: nothing mends or leads past the next one; it was cut.
+End = Literal["agrees", "given", "exhausted", "cut"]
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,9 @@ class _FaultSearch:
                 return found, "agrees"
             behind = self._round()
             if behind is None or behind.search.before <= AGREE:
-                return found, "exhausted" if behind is None else "agrees"
+                ends = (front.past.other for front in fronts if front.proof is None and front.past is not None)
+                is_given = not at.outputs.isdisjoint(ends)
+                return found, "exhausted" if behind is None else "given" if is_given else "agrees"
             if not is_known:
                 self._go_on()
             at, (past, is_last) = behind, self._past(behind)
@@ -231,8 +234,7 @@ class _FaultSearch:
             past = at.lead_past(self._until(at, _TO_PAST))
             if past is None:
                 return None, False
-            outputs = {theirs for _, theirs in (*at.pairs.differing, *at.pairs.guessed)}
-            return past, past.other in outputs or at.agrees_after({}, past.given)
+            return past, past.other in at.outputs or at.agrees_after({}, past.given)
 
     def _one(self, one: OneChange, share: float) -> Searched:
         """Search for one change that makes every output agree, for a share of what is left of the budget."""
@@ -272,8 +274,7 @@ class _FaultSearch:
         Of the last, of which no change alone was found to mend it, a part may be mended. Two of one region are mended
         together.
         """
-        way = None if past is None else _way(at, past)
-        again = way is not None and way in self._led
+        again = past is not None and _way(at, past) in self._led
         changes, until = _Changes(at, past, self._accepted, is_again=again), self._until(at, _TO_CHANGES)
         if past is not None:
             known = [each for each in changes.ordered if each.cost < 0]
@@ -289,8 +290,11 @@ class _FaultSearch:
             mends = tuple(_mend(option) for option in options)
             self._make(best.changes, {})
             return [self._front(at, past, Proof(at.search.forward, mends, is_reverse=False))], is_known
+        past = past or at.region
         if past is None:
             return [], False
+        way = _way(at, past)
+        again = way in self._led
         if not again:
             fronts, is_known = self._inside(at, past, changes.ordered, self._until(at, _TO_CHANGES))
             if fronts:
