@@ -22,6 +22,7 @@ def bugs_of(name, *names):
         ("rope-llama", "scale missing", "gate and value swapped"),
         ("channels-first", "padding on one side", "norm over the image"),  # nothing that agrees lies between
         ("sequence-first", "values rotated for keys", "last norm missing"),  # no single change mends the first
+        ("mambapy", "activation of the convolution missing", "decay rates without logarithm"),  # of one module
     ],
 )
 def test_both_of_two_bugs_are_named_by_line(name, one, other, monkeypatch):

@@ -18,10 +18,11 @@ from pytest_tfdebug.parity.proof.several import find_fronts
 from pytest_tfdebug.parity.settle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Collection, Hashable, Iterator
 
     from pytest_tfdebug.parity.claims import Claim
-    from pytest_tfdebug.parity.proof.prove import Searched, Trial
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.prove import Proof, Searched, Trial
     from pytest_tfdebug.parity.proof.several import Front, Fronts
     from pytest_tfdebug.records import Culprit, SourceRange
 
@@ -115,6 +116,8 @@ def _shown(front: Front) -> Claim | None:
         return None
     named = replace(claim_of(finding, pair), evidence=Evidence.LED_PAST)
     if front.proof is not None:
+        if named.kind == "weights" and not _comes_of(front.proof, named.weights, pair):
+            named = replace(named, kind="module", weights=())  # another fault, of the same module
         claim = told_by(front.proof, Explained(named, is_known=True, compared=0, expected=0, pair=pair)).seen
         return None if claim is None else replace(claim, evidence=Evidence.ONE_OF_SEVERAL)
     if past is None:
@@ -124,6 +127,14 @@ def _shown(front: Front) -> Claim | None:
     at = None if line is None else lines_of(line)
     why = f"{_PAST} {_name(at)}." if at is not None else ""
     return replace(named, reference=named.reference or at, why=f"{named.why} {why}".strip())
+
+
+def _comes_of(proof: Proof, weights: Collection[str], pair: ForwardPair) -> bool:
+    """Tell whether what a change of the port mends comes of some parameters; other numbers in them are no step."""
+    outs = [out for place in proof.mends[0].places for out in proof.forward.outs_of(place)]
+    if proof.is_reverse or not outs:
+        return True
+    return any(pair.port.parameter(each) in weights for out in outs for each in (out, *pair.port.ancestors(out)))
 
 
 def _of_values(front: Front) -> Finding | None:
