@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.proof.made_changes import Elsewhere
+    from pytest_tfdebug.parity.proof.mended import Elsewhere
     from pytest_tfdebug.parity.proof.second_call import Ran
 
 _WHERE = ", in rows with padding"

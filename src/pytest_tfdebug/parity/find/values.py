@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.find.counterparts import Finding
-    from pytest_tfdebug.parity.proof.made_changes import Mended
+    from pytest_tfdebug.parity.proof.mended import Mended
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import Call, Kind, SearchEnd
     from pytest_tfdebug.tracing.values.rerun import Rerun

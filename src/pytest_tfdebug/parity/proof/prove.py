@@ -12,8 +12,8 @@ from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
-from pytest_tfdebug.parity.proof.made_changes import Mended
 from pytest_tfdebug.parity.proof.matching import OpenValues
+from pytest_tfdebug.parity.proof.mended import Mended
 from pytest_tfdebug.parity.proof.module_changes import Others, twins
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
 from pytest_tfdebug.parity.proof.second_call import Ran, second_call, sizes_of

@@ -13,7 +13,8 @@ from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
-from pytest_tfdebug.parity.proof.made_changes import Mended, changed_forward
+from pytest_tfdebug.parity.proof.made_changes import changed_forward
+from pytest_tfdebug.parity.proof.mended import Mended
 from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, searches_of, seconds_of
 from pytest_tfdebug.parity.proof.search import Mend, Reached
 from pytest_tfdebug.parity.proof.second_call import Ran
