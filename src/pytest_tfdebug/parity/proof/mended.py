@@ -90,7 +90,7 @@ def _aligned(one: Ran, other: Ran) -> tuple[dict[int, int], dict[int, int]]:
     """
     mine, theirs = ([_key(ran.values, step) for step in ran.tape.steps] for ran in (one, other))
     places: dict[int, int] = {}
-    for what, own, own_end, there, there_end in SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+    for what, own, own_end, there, there_end in SequenceMatcher(None, mine, theirs).get_opcodes():
         if what == "equal":
             places.update(zip(range(own, own_end), range(there, there_end), strict=True))
         elif what == "replace":
