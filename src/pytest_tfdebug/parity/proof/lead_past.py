@@ -41,6 +41,8 @@ _THEIRS, _MINE, _TABLES = 60, 70, 40
 _BEGINNINGS, _TAUGHT, _AXES = 4, 4, 4
 #: Wrong values in a row after which a run that leads nowhere is given up: of a value, and of a change.
 _PATIENCE, PATIENCE_OF_CHANGES = 8, 40
+#: Ends of regions that are tried.
+_RUNS = 60
 #: Layouts of each operand of a product that are tried.
 _LAYOUTS = 4
 
@@ -276,13 +278,17 @@ class Round:
 
         It leads past faults behind which nothing is right, for another one follows at once.
         """
+        runs = 0
         for mine, theirs in ends_of_regions(self.pair, self.search.opened, self._missing, self._weights_of):
             best: Past | None = None
             for other, own in itertools.product(theirs, mine):
                 is_known = other in self.reference.tensors and own in self.search.forward.tape.maker
                 laid = next(self._laid(other, own), None) if is_known and self.has_same_weights(own, other) else None
-                gain = None if laid is None else self.gain({}, {own: laid}, self._same_as(other), _PATIENCE)
-                if laid is None or gain is None or gain.lost or not (gain.found or self._are_alike(own, other)):
+                if laid is None or runs >= _RUNS:
+                    continue
+                runs += 1
+                gain = self.gain({}, {own: laid}, self._same_as(other), _PATIENCE)
+                if gain is None or gain.lost or not (gain.found or self._are_alike(own, other)):
                     continue
                 if best is None or len(gain.found) > len(best.gained):
                     best = Past(own, other, {own: laid}, frozenset(gain.found), ((own, other),), is_region=True)

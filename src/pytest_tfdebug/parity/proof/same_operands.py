@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.closeness import AGREE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.parity.proof.matching import OpenValues
@@ -29,7 +29,7 @@ def ends_of_regions(
     pair: ForwardPair,
     opened: OpenValues,
     missing: OpenValues,
-    weights_of: Callable[[Side, int], Collection[str]],
+    weights_of: Callable[[Side, int], set[str]],
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Yield what both forwards compute from the same right values, region by region.
 
@@ -56,21 +56,25 @@ def _regions(
     side: Side,
     opened: OpenValues,
     name: Callable[[int], int | None],
-    weights_of: Callable[[Side, int], Collection[str]],
+    weights_of: Callable[[Side, int], set[str]],
 ) -> _Regions:
     """Return the open values of a side that are computed, by the right values and the weights that they come of."""
-    operands: dict[int, _Operands] = {}
+    comes_of: dict[int, tuple[_Operands, frozenset[str]]] = {}
     found: _Regions = {}
     for index in sorted(opened.open):
         value, of = side.values[index], set[int | None]()
+        weights = {own} if (own := side.parameter(index)) else set[str]()
         for made in value.producers:
-            if made in operands:
-                of |= operands[made]
-            elif side.weighted[made] and not side.parameter(made):
+            if made in comes_of:
+                of |= comes_of[made][0]
+                weights |= comes_of[made][1]
+                continue
+            weights |= weights_of(side, made)
+            if side.weighted[made] and not side.parameter(made):
                 of.add(name(made))
-        operands[index] = frozenset(of)
+        comes_of[index] = frozenset(of), frozenset(weights)
         if value.producers and not value.is_moved and value.tells and side.weighted[index]:
-            found.setdefault((operands[index], frozenset(weights_of(side, index))), []).append(index)
+            found.setdefault(comes_of[index], []).append(index)
     return found
 
 
