@@ -17,7 +17,7 @@ from pytest_tfdebug.parity.proof.prove import Live, Trial, held_values
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import torch
 
@@ -54,9 +54,9 @@ def look_behind_pads(
     if agrees:
         return replace(found, claim=None, proofs=(), faults=None)
     port, reference = changed[0].ran, changed[1].ran
-    numbers, held = port.tape.numbers(), _tensors(port)
-    look = explain(reference.values, port.values, fails=True, applied=numbers, held=held)
-    return with_faults(look, Trial(Live(port.tape, _outputs(port)), Live(reference.tape, _outputs(reference)), seconds))
+    numbers = port.tape.numbers()
+    look = explain(reference.values, port.values, fails=True, applied=numbers, held=port.weights)
+    return with_faults(look, Trial(Live(port.tape, port.outputs), Live(reference.tape, reference.outputs), seconds))
 
 
 def claims_behind_pads(look: Explained) -> tuple[Claim, ...]:
@@ -71,15 +71,6 @@ def claims_behind_pads(look: Explained) -> tuple[Claim, ...]:
         )
         for claim in seen
     )
-
-
-def _outputs(ran: Ran) -> dict[str, torch.Tensor]:
-    return {leaf: ran.tape.tensors[index] for leaf, index in ran.values.results}
-
-
-def _tensors(ran: Ran) -> Mapping[str, torch.Tensor]:
-    values = (value for value in ran.values.values if value.origin == "parameter")
-    return {value.name: ran.tape.tensors[value.index] for value in values if value.index in ran.tape.tensors}
 
 
 def _agree_at_tokens(

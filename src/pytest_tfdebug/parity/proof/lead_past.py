@@ -284,8 +284,10 @@ class Round:
             for other, own in itertools.product(theirs, mine):
                 is_known = other in self.reference.tensors and own in self.search.forward.tape.maker
                 laid = next(self._laid(other, own), None) if is_known and self.has_same_weights(own, other) else None
-                if laid is None or runs >= _RUNS:
+                if laid is None:
                     continue
+                if runs == _RUNS:
+                    return best
                 runs += 1
                 gain = self.gain({}, {own: laid}, self._same_as(other), _PATIENCE)
                 if gain is None or gain.lost or not (gain.found or self._are_alike(own, other)):

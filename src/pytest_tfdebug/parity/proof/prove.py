@@ -200,7 +200,7 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     theirs = pair.back.known, used_alone[1], "the reference", settings[1]
     reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
-    others = Others(pair.weights, lacking, _weights_of(reference), _weights_of(port))
+    others = Others(pair.weights, lacking, *(Ran(way.side.table, way.live.tape).weights for way in (reference, port)))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
     tables = pair.port.table, pair.reference.table
     made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
@@ -246,11 +246,6 @@ def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
     """Return the parameters that one forward uses, and the other has and does not."""
     mine, theirs = one.used, other.used
     return {name for name in weights.partners if name in mine and theirs.isdisjoint(weights.partners[name])}
-
-
-def _weights_of(way: _Way) -> dict[str, torch.Tensor]:
-    tensors = way.live.tape.tensors
-    return {v.name: tensors[v.index] for v in way.side.values if v.origin == "parameter" and v.index in tensors}
 
 
 class _HeldOutputs(NamedTuple):

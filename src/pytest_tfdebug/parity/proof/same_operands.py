@@ -42,7 +42,7 @@ def ends_of_regions(
         weights_of: Returns the names of the parameters that a value of a side was computed from.
 
     Yields:
-        The last values of a region of the reference, and of one of the port with the same operands, the last first.
+        The last values of a region of the port, and of one of the reference with the same operands, the last first.
     """
     mine = _regions(pair.port, opened, lambda index: _same(pair, index), weights_of)
     theirs = _regions(pair.reference, missing, lambda index: _same_there(pair, index), weights_of)

@@ -30,6 +30,17 @@ class Ran(NamedTuple):
     values: Values
     tape: Tape
 
+    @property
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """What it gave, with all elements, by leaf path."""
+        return {leaf: self.tape.tensors[index] for leaf, index in self.values.results}
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The parameters that it used, by name."""
+        values, tensors = self.values.values, self.tape.tensors
+        return {v.name: tensors[v.index] for v in values if v.origin == "parameter" and v.index in tensors}
+
 
 class SecondCall(NamedTuple):
     """Both forwards on other inputs: other numbers, and where both take them, a row and some tokens more."""

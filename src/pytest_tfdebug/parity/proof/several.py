@@ -335,8 +335,7 @@ class _FaultSearch:
     def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
         self._sets.append(tuple(changes))
-        outputs = {leaf: tape.tensors[index] for leaf, index in self._port.results}
-        self._trial = self._trial._replace(port=Live(tape, outputs))
+        self._trial = self._trial._replace(port=Live(tape, Ran(self._port, tape).outputs))
 
     def _until(self, at: Round, share: float) -> Callable[[], bool]:
         """Return what tells whether a share of what is left of the budget is spent."""
