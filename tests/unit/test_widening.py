@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from models import ARCHITECTURES, build
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
+from pytest_tfdebug.tracing.values import widening
 from pytest_tfdebug.tracing.values.widening import TO_FLOAT64, changed, narrowed, to_float32, widened
 
 X = torch.linspace(-1, 1, 2 * 5 * 8).view(2, 5, 8).sin()
@@ -204,3 +205,15 @@ def test_no_more_than_one_layer_is_held_twice(size, wider):
 
     layer = 256 * 256 * size
     assert layer <= held.most < 2 * layer
+
+
+def test_large_matrix_is_widened_in_pieces(monkeypatch):
+    torch.manual_seed(0)
+    head, x = nn.Linear(64, 1000, bias=False).bfloat16(), torch.randn(4, 64).bfloat16()
+    monkeypatch.setattr(widening, "_LARGE", 64 * 64)
+
+    with Held() as held, widened(head, ((x,), {}), to_float32(head)) as ((args, _), _casts):
+        found = head(*args)
+
+    torch.testing.assert_close(found, x.float() @ head.weight.float().T, rtol=1e-6, atol=1e-6)
+    assert held.most < 4 * (64 * 64 + 64 * 4 + 1)

@@ -69,8 +69,8 @@ WORKS: dict[str, Callable[[], Work]] = {
 
 
 def heavy() -> Work:
-    """Return a Llama in bfloat16 whose weights outweigh all that it computes of 16 tokens."""
-    work = llama("Llama in bfloat16, 4 layers", hidden=1024, layers=4, heads=8, vocabulary=2000, shape=(1, 16))
+    """Return a Llama of 0.94 billion parameters in bfloat16, whose largest layer is its head."""
+    work = llama("Llama of 1B in bfloat16", hidden=2048, layers=16, heads=16, vocabulary=32000, shape=(1, 16))
     return replace(work, model=work.model.bfloat16())
 
 

@@ -116,10 +116,10 @@ def measure_memory(_rounds: int) -> Iterator[Figure]:
 
 
 def measure_weights(_rounds: int) -> Iterator[Figure]:
-    """Yield what is alive at most beyond a model in half precision, in what the weights of one of its layers take."""
+    """Yield what is alive at most beyond a model in half precision, in what the weights of its largest layer take."""
     work = heavy()
-    layer = sum(weight.nbytes for name, weight in work.model.named_parameters() if ".layers.0." in name)
+    layer = work.model.get_output_embeddings().weight.nbytes
     for kind in (kind for kind in KINDS if kind.section == "weights"):
         with tempfile.TemporaryDirectory() as folder:
             layers = peak(kind.make(work, Path(folder))) / layer
-        yield Figure("weights", work.name, kind.name, layers, "layers of weights", kind.limit, kind.reason)
+        yield Figure("weights", work.name, kind.name, layers, "of its largest layer", kind.limit, kind.reason)

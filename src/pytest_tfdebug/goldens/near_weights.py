@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _NEAR = 0.5
 #: Share of the numbers of a weight that differ where all were rounded; where fewer do, some were loaded otherwise.
 _ROUNDED = 0.5
+#: Elements of a piece that is widened at once.
+_PIECE = 2**22
 #: Elements of a row that tell which tensor begins there.
 _SAMPLED = 64
 
@@ -118,7 +120,7 @@ def near_weights(
         if name not in given or torch.equal(one, other := given[name].to(one)):
             continue
         distance = _distance(one, other)
-        if distance <= _NEAR and float((one != other).double().mean()) >= _ROUNDED:
+        if distance <= _NEAR and int(torch.count_nonzero(one != other)) / one.numel() >= _ROUNDED:
             pairs[name], distances[name] = (one, other), distance
     return NearWeights(pairs, distances) if pairs else None
 
@@ -132,8 +134,12 @@ def _plain(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    spread = torch.linalg.vector_norm(other - other.mean(), dtype=torch.float64)
-    return float(torch.linalg.vector_norm(one - other, dtype=torch.float64) / spread)
+    """Return the norm of a difference over that of the second tensor's spread, a piece at a time; nan of no spread."""
+    pieces = [*zip(*(torch.split(each.reshape(-1), _PIECE) for each in (one, other)), strict=True)]
+    mean = sum(it.sum(dtype=torch.float64) for _, it in pieces) / other.numel()
+    apart = [torch.linalg.vector_norm(mine - it, dtype=torch.float64) for mine, it in pieces]
+    spread = [torch.linalg.vector_norm(it.double() - mean) for _, it in pieces]
+    return float(torch.linalg.vector_norm(torch.stack(apart)) / torch.linalg.vector_norm(torch.stack(spread)))
 
 
 def _by_numbers(own: Mapping[str, torch.Tensor], theirs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -188,8 +188,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = self._stack[-1][0].index if self._stack else None
         if "empty" in made.operator:  # what happens to lie there is no value, and differs from run to run
             tensor = torch.zeros_like(tensor)
-        tensor = self._casts.of(tensor)  # as it is computed with
-        shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+        dtype = dtype_name(self._casts.dtype_of(tensor))
+        tensor = self._casts.numbers(tensor)
+        shape = tuple(tensor.shape)
         found = self._reduced(tensor, origin, made.producers)
         how = made.operator, origin, name, call, made.lines, made.producers
         self._table.values.append(Value(index, *how, shape, dtype, found, made.is_random))

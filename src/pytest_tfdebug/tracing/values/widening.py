@@ -1,7 +1,7 @@
 """A forward in another dtype than its weights have, without a copy of the model.
 
 Every operator is given other operands as it runs: a weight is cast where it is used, and let go of again, so that one
-layer at most is held twice. It does not matter who uses a weight, under how many names, or how often; parameters are
+layer at most is held twice, and a large matrix a piece at a time. It does not matter who uses a weight, under how many names, or how often; parameters are
 never written to, and so are the same, bit for bit, whatever ends the forward. Buffers, which a forward may write to,
 stand aside for others while the block lasts.
 
@@ -48,6 +48,8 @@ TO_FLOAT64 = {
 }
 #: Operators whose result is widened in place of their operand: it is the same, and smaller.
 _PICKING = frozenset({"embedding", "index_select", "index", "gather", "clone"})
+#: Elements of a matrix above which a product with it is made of pieces: the head of a model is its largest weight.
+_LARGE = 2**24
 #: Products of the rows of each expert with its weights; torch has no float64 for it.
 _GROUPED = getattr(torch.ops.aten, "_grouped_mm", None) and torch.ops.aten._grouped_mm.default  # noqa: SLF001
 #: What operators raise of operands in a dtype that they do not know.
@@ -180,6 +182,7 @@ class Casts:
         change: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         self._table, self._change = table, change
+        self._widens = change is None and all(wide.itemsize > low.itemsize for low, wide in table.items())
         self._owned = owned  # storages of the tensors that are cast; None for those of every tensor
         self.as_they_are: dict[str, None] = {}  # operators that do not know the other dtype
         self.is_paused = False  # whether what looks on sees everything as it is
@@ -215,6 +218,10 @@ class Casts:
         is_low = isinstance(value, torch.Tensor) and value.dtype in self._table
         return is_low and (self._owned is None or (is_plain(value) and storage_id(value) in self._owned))  # type: ignore[arg-type] # a tensor, as was just asked
 
+    def is_large(self, matrix: torch.Tensor) -> bool:
+        """Tell whether a matrix that is cast is better cast a piece at a time."""
+        return matrix.numel() > _LARGE and self._change is None and self.takes(matrix)
+
     def of(self, value: Any) -> Any:  # noqa: ANN401 - an argument of an operator
         """Return a tensor in the other dtype; anything else as it is."""
         return self.cast(value) if self.takes(value) else value
@@ -222,6 +229,14 @@ class Casts:
     def cast(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor that is cast, in the other dtype."""
         return tensor.to(self._table[tensor.dtype]) if self._change is None else self._change(tensor)
+
+    def numbers(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the numbers that are computed with; a wider dtype holds the same, and is not needed."""
+        return tensor if self._widens else self.of(tensor)
+
+    def dtype_of(self, tensor: torch.Tensor) -> torch.dtype:
+        """Return the dtype in which a tensor is computed with."""
+        return self._table[tensor.dtype] if self.takes(tensor) else tensor.dtype
 
     def of_input(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an input of the model in the other dtype."""
@@ -270,6 +285,8 @@ class _WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of t
             return func(*args, **kwargs)
         if func.overloadpacket.__name__ in _PICKING and self._casts.takes(args[0]):
             return self._casts.cast(func(*args, **kwargs))
+        if func is torch.ops.aten.mm.default and self._casts.is_large(args[1]):
+            return self._in_pieces(*args)
         wide = [tree_map(of, arg) if place in free else arg for place, arg in enumerate(args)]
         named = {name: tree_map(of, value) if name in free else value for name, value in kwargs.items()}
         if named.get("dtype") is not None:
@@ -278,6 +295,11 @@ class _WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of t
             return (_grouped_mm if func is _GROUPED else func)(*wide, **named)
         except _REFUSALS:
             return self._as_it_is(func, free, args, kwargs)
+
+    def _in_pieces(self, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        """Return a product with some columns of a matrix after the others, each piece cast as it is used."""
+        wide, columns = self._casts.of(rows), max(_LARGE // len(matrix), 1)
+        return torch.cat([wide @ self._casts.cast(piece) for piece in matrix.split(columns, dim=1)], dim=1)
 
     def _as_it_is(self, func: Any, free: frozenset[int | str], args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         """Compute something that does not know the other dtype in the one that it knows, and cast what it gives."""
