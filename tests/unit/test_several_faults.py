@@ -75,7 +75,10 @@ def test_two_mistakes_of_one_run_have_each_its_change_and_diff(report_on, tmp_pa
 
     told = str(report).splitlines()
     assert f"wrong_port.py:{scale} in blocks.0.attention (Attention)" in told[0]
-    assert told[1] == "  2 faults: after these 2 changes every output agrees. Behind this one:"
+    assert (
+        told[1]
+        == "  2 faults: after these 2 changes every output agrees, also on inputs that were not searched. Behind this one:"
+    )
     assert f"wrong_port.py:{mixer} in blocks.0.mixer (Mixer)" in told[2]
     assert told[2].endswith("silu instead of gelu")
 
@@ -94,7 +97,7 @@ def test_two_changes_that_give_the_references_value_mend_what_it_led_past(report
 
     assert [change.line for culprit in report.culprits for change in culprit.changes] == lines
     assert [change.old for culprit in report.culprits for change in culprit.changes] == ["0.25", "-2"]
-    assert report.told_of_faults == "after these 2 changes every output agrees"
+    assert report.told_of_faults == "after these 2 changes every output agrees, also on inputs that were not searched"
 
 
 def test_one_mistake_is_told_as_one(report_on):

@@ -69,7 +69,7 @@ WORKS: dict[str, Callable[[], Work]] = {
 
 
 def heavy() -> Work:
-    """Return a Llama of 0.94 billion parameters in bfloat16, whose largest layer is its head."""
+    """Return a Llama of 0.94 billion parameters in bfloat16, whose largest weight is its head."""
     work = llama("Llama of 1B in bfloat16", hidden=2048, layers=16, heads=16, vocabulary=32000, shape=(1, 16))
     return replace(work, model=work.model.bfloat16())
 

@@ -116,10 +116,10 @@ def measure_memory(_rounds: int) -> Iterator[Figure]:
 
 
 def measure_weights(_rounds: int) -> Iterator[Figure]:
-    """Yield what is alive at most beyond a model in half precision, in what the weights of its largest layer take."""
+    """Yield what is alive at most beyond a model in half precision, in what its largest weight takes."""
     work = heavy()
-    layer = work.model.get_output_embeddings().weight.nbytes
+    layer = max(weight.nbytes for weight in work.model.parameters())
     for kind in (kind for kind in KINDS if kind.section == "weights"):
         with tempfile.TemporaryDirectory() as folder:
             layers = peak(kind.make(work, Path(folder))) / layer
-        yield Figure("weights", work.name, kind.name, layers, "of its largest layer", kind.limit, kind.reason)
+        yield Figure("weights", work.name, kind.name, layers, "of its largest weight", kind.limit, kind.reason)

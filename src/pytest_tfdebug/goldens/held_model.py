@@ -28,8 +28,8 @@ from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamed, renamed_tensors
+from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.prove import Live, Trial
-from pytest_tfdebug.parity.proof.second_call import Ran
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid

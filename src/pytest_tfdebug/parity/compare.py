@@ -17,8 +17,8 @@ from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_as_it_is, in_float32_alone, is_wide
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamer
+from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.prove import Live, Trial
-from pytest_tfdebug.parity.proof.second_call import Ran
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, check_rules, layered, paths_of, read_tolerance

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.find.pads import Take
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.pair.rename import Rename
-    from pytest_tfdebug.parity.proof.second_call import Ran
+    from pytest_tfdebug.parity.proof.elsewhere import Ran
     from pytest_tfdebug.parity.tensors.comparator import Comparator
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.parity.tensors.outputs import OutputRules

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.proof.elsewhere import Elsewhere, Ran
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.proof.mended import Elsewhere
-    from pytest_tfdebug.parity.proof.second_call import Ran
 
 _WHERE = ", in rows with padding"
 
@@ -42,13 +41,18 @@ def look_behind_pads(
         seconds: How long to search for proofs; None for as long as users wait.
 
     Returns:
-        What they say: no claim where every real token agrees. None where the changes cannot be made there.
+        What they say: no claim where every real token agrees. None where the changes cannot be made there, or are
+        others there: heads of one row that come into another order are those of all rows in a batch.
     """
     changed = None if found.mended is None else found.mended.on(*both)
     if changed is None or found.pair is None:
         return None
+    tokens = [mask.bool() for mask in masks]
+    rows = [mask & mask.all(-1, keepdim=True) for mask in tokens]
     try:
-        agrees = all(_agree_at_tokens(found.pair, *changed, [mask.bool() for mask in masks]))
+        if not all(_agree_at_tokens(found.pair, *changed, rows)):
+            return None
+        agrees = all(_agree_at_tokens(found.pair, *changed, tokens))
     except KeyError:  # what an output is held to was not found there
         return None
     if agrees:

@@ -102,9 +102,13 @@ def faults_of(fronts: Fronts) -> Faults:
 
 
 def _in_every_layer(claim: Claim) -> Hashable:
-    """Return what a fault is in every layer: its lines, and what mends it."""
+    """Return what a fault is in every layer: its lines, and what mends it.
+
+    What nothing mends is told once for its lines: in the first layer a step is another one there, in the last it is
+    one too many.
+    """
     place = claim.path if claim.source is None else str(claim.source)
-    return place, claim.wrong, tuple((each.old, each.new) for each in claim.changes)
+    return place, claim.wrong if claim.proved else "", tuple((each.old, each.new) for each in claim.changes)
 
 
 def _shown(front: Front) -> Claim | None:
@@ -171,7 +175,9 @@ def _together(claim: Claim, others: int, past: list[Claim]) -> str:
 
 def _summary(fronts: Fronts, count: int, past: list[Claim]) -> str:
     if fronts.is_mended:
-        return f"after {f'these {count} changes' if count > 1 else 'this change'} every output agrees"
+        more = {True: ", also on inputs that were not searched", False: ", but not on inputs that were not searched"}
+        told = f"these {count} changes" if count > 1 else "this change"
+        return f"after {told} every output agrees{more.get(fronts.holds, '') if fronts.holds is not None else ''}"
     if fronts.end == "agrees":
         return f"with the reference's values after {listed(list(_places(past)))} every output agrees"
     if fronts.end == "given":

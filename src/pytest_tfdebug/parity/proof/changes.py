@@ -39,6 +39,8 @@ _FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int], ...]
 )
 #: Activations are the likeliest.
 _COST_OF_FUNCTION = {0: 2.0, 1: 1.0, 2: 2.0}
+#: A step that was forgotten: one that the other side does there, and any activation.
+_COST_OF_KNOWN, _COST_OF_ACTIVATION = 1.5, 2.0
 #: What 0 costs more than another number.
 _LESS_LIKELY = 0.1
 #: What a constant is called, by the operator or by the argument.
@@ -266,11 +268,12 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
         )
 
 
-def activated(at: At) -> Iterator[Change]:
-    """An activation of the result, which was forgotten."""
-    for name, function in {**ACTIVATIONS, **_GATES}.items() if not at.is_write else ():
+def activated(at: At, known: Mapping[str, Callable[..., Any]]) -> Iterator[Change]:
+    """A step that was forgotten: one that the other side does to a result like this one, or any activation."""
+    for name, function in {**ACTIVATIONS, **_GATES, **known}.items() if not at.is_write else ():
         text = f"{name} of {at.described}"
-        yield at.change(2, text, partial(_applied, function), "activated", name, new=name)
+        cost = _COST_OF_KNOWN if name in known else _COST_OF_ACTIVATION
+        yield at.change(cost, text, partial(_applied, function), "activated", name, new=name)
 
 
 # --- operators

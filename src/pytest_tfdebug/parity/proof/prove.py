@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
+from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.mended import Mended
 from pytest_tfdebug.parity.proof.module_changes import Others, twins
+from pytest_tfdebug.parity.proof.other_steps import OtherSteps
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
-from pytest_tfdebug.parity.proof.second_call import Ran, second_call, sizes_of
+from pytest_tfdebug.parity.proof.second_call import OtherInputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.matching import Matches
     from pytest_tfdebug.parity.proof.module_changes import Twin
     from pytest_tfdebug.parity.proof.search import Mend
-    from pytest_tfdebug.parity.proof.second_call import SecondCall
     from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.proof.weights import Weights
     from pytest_tfdebug.records import SearchEnd
@@ -89,9 +90,10 @@ class Searched(NamedTuple):
 def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searched:
     """Search for the change of one place of a port after which its outputs are those of the reference."""
     seconds = seconds_of(trial)
-    return (
-        OneChange(searches_of(pair, pairs, trial), trial).run(Budget(seconds, trial.begun)) if seconds else Searched()
-    )
+    if not seconds:
+        return Searched()
+    others = OtherInputs(ran_of(pair, trial), trial.again)
+    return OneChange(searches_of(pair, pairs, trial), others).run(Budget(seconds, trial.begun))
 
 
 class OneChange:
@@ -101,9 +103,8 @@ class OneChange:
     changes of both come first.
     """
 
-    def __init__(self, searches: Searches, trial: Trial) -> None:
-        self._searches = searches
-        self._other = _OtherInputs(trial)
+    def __init__(self, searches: Searches, others: OtherInputs) -> None:
+        self._searches, self._others = searches, others
         self._narrow: Proof | None = None  # a change that holds for these inputs alone
 
     def run(self, budget: Budget) -> Searched:
@@ -126,54 +127,24 @@ class OneChange:
         return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
 
     def _judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> Proof:
-        kept = self._other.judged(mends, search, is_reverse=is_reverse)
+        kept = self._others.judged(mends, search, is_reverse=is_reverse)
         proof = Proof(search.forward, tuple(each for each, _ in kept), is_reverse, kept[0][1])
         if proof.holds is False:
-            return replace(proof, narrow=self._other.told_narrow(kept[0][0]))
+            return replace(proof, narrow=self._others.told_narrow(kept[0][0]))
         return proof if self._narrow is None else replace(proof, narrow=self._narrow.narrow)
-
-
-class _OtherInputs:
-    """Inputs that were not searched: both forwards are made on them once a change is found."""
-
-    def __init__(self, trial: Trial) -> None:
-        self._trial, self._is_made = trial, False
-        self._call: SecondCall | None = None
-
-    def judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> list[tuple[Mend, bool | None]]:
-        """Return the changes that hold there, as far as that is known; else all, each with whether it does."""
-        if not self._is_made and self._trial.again is not None:
-            self._is_made, (port, reference) = True, self._trial.again
-            self._call = second_call(port, self._trial.port.tape, reference, self._trial.reference.tape)
-        call = self._call
-        if call is None:
-            return [(mend, None) for mend in mends]
-        found = [(mend, call.holds(mend, search, is_reverse=is_reverse)) for mend in mends]
-        return [each for each in found if each[1]] or [each for each in found if each[1] is None] or found
-
-    def told_narrow(self, mend: Mend) -> str:
-        """Say what mends these inputs alone, and of which size of them it has its number."""
-        new, told = mend.change.new, f"{mend.change.text} for this input alone"
-        if self._trial.again is None or mend.change.kind != "number":
-            return told
-        sizes = sizes_of(self._trial.again[0])
-        return next((f"{told}: {new} is {name}" for size, name in sizes if _is_number(new, size)), told)
-
-
-def _is_number(text: str, number: float) -> bool:
-    try:
-        return float(text) == number
-    except ValueError:
-        return False
 
 
 def mended_by(proof: Proof, pair: ForwardPair, trial: Trial) -> Mended | None:
     """Return the change of a proof, unless it mends these inputs alone."""
     if proof.holds is False:
         return None
-    ran = Ran(pair.port.table, trial.port.tape), Ran(pair.reference.table, trial.reference.tape)
-    changes = proof.mends[0].changes
+    ran, changes = ran_of(pair, trial), proof.mends[0].changes
     return Mended(ran, reference=changes) if proof.is_reverse else Mended(ran, (changes,))
+
+
+def ran_of(pair: ForwardPair, trial: Trial) -> tuple[Ran, Ran]:
+    """Return what ran in the port and in the reference."""
+    return Ran(pair.port.table, trial.port.tape), Ran(pair.reference.table, trial.reference.tape)
 
 
 def seconds_of(trial: Trial) -> float:
@@ -299,6 +270,7 @@ def _search(
         twins=one.twins,
         moved=one.moved,
         used_alone=one.used_alone,
+        steps=OtherSteps(other.live.tape),
         known=KnownNumbers.of(
             other.called, other.side.table, other.live.tape, one.side.table, one.live.tape, settings=other.settings
         ),

@@ -36,6 +36,8 @@ from pytest_tfdebug.parity.proof.module_changes import (
     changes_of_twins,
     changes_of_weights,
 )
+from pytest_tfdebug.parity.proof.other_steps import OtherSteps
+from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.values import HUGE, Fingerprint, distance
 
 if TYPE_CHECKING:
@@ -125,6 +127,7 @@ class Search:
     # by path, modules of the other side with the weights of one of this side that were made otherwise
     twins: Mapping[str, Twin] = field(default_factory=dict)
     moved: int | None = None  # the value at which elements come into another order than the other side's
+    steps: OtherSteps = field(default_factory=lambda: OtherSteps(Tape()))  # what the other side does to one value
 
     def __post_init__(self) -> None:
         self._all: list[Change] | None = None
@@ -338,12 +341,16 @@ class Search:
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
         at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far, self.known)
         found = itertools.chain(changes_at(at), scaled(at, self._factors(place)))
-        return itertools.chain(found, activated(at)) if self._lacks_a_use(place) else found
+        used = self._used_otherwise(place)
+        if not used:
+            return found
+        missing = (each for value in used for each in self.steps.after(value) if self.is_missing[each.value])
+        return itertools.chain(found, activated(at, {each.name: each.function for each in missing}))
 
-    def _lacks_a_use(self, place: int) -> bool:
-        """Tell whether the other side computes something of what a step gives that this one never does."""
+    def _used_otherwise(self, place: int) -> set[int]:
+        """Return the values like a result of a step of which the other side computes what this one never does."""
         outs = self.forward.outs_of(place)
-        return any(not self._missed.isdisjoint(self.matches.within(out, self.same)) for out in outs)
+        return {each for out in outs for each in self.matches.within(out, self.same) if each in self._missed}
 
     def _factors(self, place: int) -> set[float]:
         """Return by which factors what a step gives differs from values that only the other side computes."""

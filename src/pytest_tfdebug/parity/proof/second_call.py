@@ -2,113 +2,172 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cached_property
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, Replay
+from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.proof.elsewhere import Elsewhere, Ran
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.tracing.record.masks import has_two_numbers
 from pytest_tfdebug.tracing.values.tape import Tape
+from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.parity.proof.forward import Edit
+    from pytest_tfdebug.parity.proof.changes import Change
     from pytest_tfdebug.parity.proof.search import Mend, Search
     from pytest_tfdebug.tracing.values.rerun import Rerun
-    from pytest_tfdebug.values import Values
 
 #: How many more tokens and rows the second call has: the first that both forwards take counts.
 _LONGER = ((3, 1), (0, 1), (0, 0))
 #: Axes of batch and tokens.
 _BATCH_AND_TOKENS = 2
-
-
-class Ran(NamedTuple):
-    """A forward that has run."""
-
-    values: Values
-    tape: Tape
-
-    @property
-    def outputs(self) -> dict[str, torch.Tensor]:
-        """What it gave, with all elements, by leaf path."""
-        return {leaf: self.tape.tensors[index] for leaf, index in self.values.results}
-
-    @property
-    def weights(self) -> dict[str, torch.Tensor]:
-        """The parameters that it used, by name."""
-        values, tensors = self.values.values, self.tape.tensors
-        return {v.name: tensors[v.index] for v in values if v.origin == "parameter" and v.index in tensors}
+#: Values behind a change that are looked at there, the nearest first.
+_LOOKED_AT = 8
 
 
 class SecondCall(NamedTuple):
     """Both forwards on other inputs: other numbers, and where both take them, a row and some tokens more."""
 
-    port: Ran
-    reference: Ran
+    port: Elsewhere
+    reference: Elsewhere
+    is_alike: bool  # whether the same operators run as on the inputs that were searched
 
     def holds(self, mend: Mend, search: Search, *, is_reverse: bool) -> bool | None:
-        """Tell whether a change makes the outputs agree there, too; None where it cannot be made there."""
+        """Tell whether a change makes the outputs agree there, too; None where that cannot be told."""
         own, other = (self.reference, self.port) if is_reverse else (self.port, self.reference)
-        edits: dict[int, Edit] = {}
-        instead: dict[int, torch.Tensor] = {}
-        for change in mend.changes:
-            edits |= change.edits
-            instead |= change.instead or {}
         try:
-            with torch.no_grad():
-                changed = Replay(own.tape).run(edits, instead)
-        except NOT_COMPUTED:
+            agrees = search.agrees_on(own.tensor_after(mend.changes), other.tensor)
+        except (KeyError, *NOT_COMPUTED):
+            return None
+        return agrees or (False if self.is_alike else None)  # steps may be taken for others where others run
+
+    def gives(
+        self,
+        changes: Sequence[Change],
+        found: Mapping[int, int],
+        given: Iterable[tuple[int, Iterable[int]]],
+    ) -> bool | None:
+        """Tell whether changes of the port give the reference's values there, too; None where that cannot be told.
+
+        Args:
+            changes: The changes.
+            found: Values of the reference that they give on the inputs that were searched -> those of the port.
+            given: What the first step that is changed is given that is right, each with the reference's values like it.
+        """
+        nearest = sorted(found.items(), key=itemgetter(1))[:_LOOKED_AT]
+        try:
+            if not all(any(self._are_alike(self.port.tensor(own), each) for each in others) for own, others in given):
+                return None  # another fault shows on these inputs alone
+            now = self.port.tensor_after(changes)
+            right = [self._are_alike(now(own), other) for other, own in nearest]
+        except (KeyError, *NOT_COMPUTED):
+            return None
+        return 2 * sum(right) > len(right) or (False if self.is_alike else None)
+
+    def after(self, changes: Sequence[Change], given: Mapping[int, int]) -> SecondCall | None:
+        """Return them with some changes of the port made for good; None where that cannot be done.
+
+        ``given`` are values of the port -> those of the reference that stand for them.
+        """
+        try:
+            return self._replace(
+                port=self.port.after(changes, {own: self.reference.tensor(other) for own, other in given.items()})
+            )
+        except (KeyError, *NOT_COMPUTED):
             return None
 
-        def tensor(index: int) -> torch.Tensor:
-            found = changed.get(index)
-            return own.tape.tensors[index] if found is None else found
-
-        return search.agrees_on(tensor, other.tape.tensors.__getitem__)
+    def _are_alike(self, own: torch.Tensor, other: int) -> bool:
+        return distance(Fingerprint.of(own), Fingerprint.of(self.reference.tensor(other))) <= AGREE
 
 
-def second_call(port: Rerun, own: Tape, reference: Rerun, theirs: Tape) -> SecondCall | None:
-    """Make both forwards on other inputs; None where these cannot be made, or other operators run on them.
+class OtherInputs:
+    """Inputs that were not searched: both forwards are made on them once a change is found."""
+
+    def __init__(self, ran: tuple[Ran, Ran], again: tuple[Rerun, Rerun] | None) -> None:
+        self._ran, self._again = ran, again
+
+    @cached_property
+    def call(self) -> SecondCall | None:
+        """Both forwards there; None where these cannot be made."""
+        return None if self._again is None else second_call(*self._again, *self._ran)
+
+    def after(self, changes: Sequence[Change], given: Mapping[int, int] | None) -> OtherInputs:
+        """Return them with some changes of the port made for good, see :meth:`SecondCall.after`; none without values.
+
+        ``given`` is None where values were given that are not known there.
+        """
+        new = OtherInputs(self._ran, self._again)
+        new.call = None if self.call is None or given is None else self.call.after(changes, given)
+        return new
+
+    def judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> list[tuple[Mend, bool | None]]:
+        """Return the changes that hold there, as far as that is known; else all, each with whether it does."""
+        if self.call is None:
+            return [(mend, None) for mend in mends]
+        found = [(mend, self.call.holds(mend, search, is_reverse=is_reverse)) for mend in mends]
+        return [each for each in found if each[1]] or [each for each in found if each[1] is None] or found
+
+    def told_narrow(self, mend: Mend) -> str:
+        """Say what mends these inputs alone, and of which size of them it has its number."""
+        new, told = mend.change.new, f"{mend.change.text} for this input alone"
+        if self._again is None or mend.change.kind != "number":
+            return told
+        sizes = _sizes_of(self._again[0])
+        return next((f"{told}: {new} is {name}" for size, name in sizes if _is_number(new, size)), told)
+
+
+def _is_number(text: str, number: float) -> bool:
+    try:
+        return float(text) == number
+    except ValueError:
+        return False
+
+
+def second_call(port: Rerun, reference: Rerun, own: Ran, theirs: Ran) -> SecondCall | None:
+    """Make both forwards on other inputs; None where these cannot be made.
 
     Args:
         port: The port and its inputs.
-        own: What ran in it.
         reference: The reference and its inputs; the port must have been given the same tensors.
-        theirs: What ran in that.
+        own: What ran in the port.
+        theirs: What ran in the reference.
     """
-    known = reference.tensors()
-    if not _are_given(port, known):
-        return None
-    for tokens, rows in _LONGER:
-        try:
-            change = _other(known, tokens, rows)
-            found = [_ran(forward, change, tape) for forward, tape in ((port, own), (reference, theirs))]
-        except (_UnknownFormError, *NOT_COMPUTED):
-            continue
-        if found[0] is not None and found[1] is not None:
-            return SecondCall(found[0], found[1])
-    return None
+    found = None
+    for forwards in _on_others(port, reference):
+        ran = [_ran(each) for each in forwards]
+        if ran[0] is not None and ran[1] is not None:
+            is_alike = (ran[0].operators, ran[1].operators) == (own.operators, theirs.operators)
+            call = SecondCall(Elsewhere.of(own, ran[0]), Elsewhere.of(theirs, ran[1]), is_alike)
+            if is_alike:
+                return call
+            found = found or call
+    return found
 
 
 def other_calls(port: Rerun, reference: Rerun) -> Iterator[tuple[Rerun, Rerun]]:
     """Yield both forwards on other inputs, if these can be made and the reference takes them."""
+    yield from islice((each for each in _on_others(port, reference) if each[1].values() is not None), 1)
+
+
+def _on_others(port: Rerun, reference: Rerun) -> Iterator[tuple[Rerun, Rerun]]:
+    """Yield both forwards on other inputs, the longest first."""
     known = reference.tensors()
     if not _are_given(port, known):
         return
     for tokens, rows in _LONGER:
-        try:
+        with suppress(_UnknownFormError):
             change = _other(known, tokens, rows)
-            own, theirs = (forward.on(change) for forward in (port, reference))
-        except _UnknownFormError:
-            continue
-        if theirs.values() is not None:
-            yield own, theirs
-            return
+            yield port.on(change), reference.on(change)
 
 
-def sizes_of(forward: Rerun) -> Iterator[tuple[int, str]]:
+def _sizes_of(forward: Rerun) -> Iterator[tuple[int, str]]:
     """Yield the sizes of the inputs of a forward, and what each is called."""
     tensors = forward.tensors()
     for rows, tokens in (tuple(each.shape) for each in tensors if each.dim() == _BATCH_AND_TOKENS):
@@ -121,14 +180,11 @@ class _UnknownFormError(ValueError):
     """An input of which it is not known how a longer one looks."""
 
 
-def _ran(forward: Rerun, change: Callable[[torch.Tensor], torch.Tensor], like: Tape) -> Ran | None:
-    """Make a forward on other inputs; None where it does not run the same operators there."""
+def _ran(forward: Rerun) -> Ran | None:
     tape = Tape()
     with torch.random.fork_rng(devices=[]):
-        values = forward.on(change).values(tape=tape)
-    if values is None or [step.operator for step in tape.steps] != [step.operator for step in like.steps]:
-        return None
-    return Ran(values, tape)
+        values = forward.values(tape=tape)
+    return None if values is None else Ran(values, tape)
 
 
 def _are_given(forward: Rerun, known: Sequence[torch.Tensor]) -> bool:

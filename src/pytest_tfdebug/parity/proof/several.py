@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -11,17 +12,18 @@ import torch
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
+from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
 from pytest_tfdebug.parity.proof.mended import Mended
 from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, Trial, searches_of, seconds_of
 from pytest_tfdebug.parity.proof.search import Mend, Reached
-from pytest_tfdebug.parity.proof.second_call import Ran
+from pytest_tfdebug.parity.proof.second_call import OtherInputs
 from pytest_tfdebug.parity.proof.target import changes_giving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.changes import Change
     from pytest_tfdebug.parity.proof.forward_pair import ResultPairs
@@ -76,6 +78,7 @@ class Fronts:
     end: End
     one: Searched | None = None  # how the search ended for one change that makes every output agree
     mended: Mended | None = None  # the changes, where every output agrees after them alone
+    holds: bool | None = None  # whether every output agrees after them on inputs that were not searched; None: unknown
 
     @property
     def is_mended(self) -> bool:
@@ -124,6 +127,8 @@ class _FaultSearch:
         self._port, self._reference, self._trial = port, reference, trial
         self._ran = Ran(port, trial.port.tape), Ran(reference, trial.reference.tape)
         self._sets: list[tuple[Change, ...]] = []  # the changes that were made, in their order
+        self._others = OtherInputs(self._ran, trial.again)  # with the same changes
+        self._holds: bool | None = None  # whether all outputs agree there in the end
         self._budget, self._budgets = Budget(seconds_of(trial), trial.begun), 1
         self._accepted: set[Hashable] = set()  # what mended something: it is likely in other layers, too
         self._last_proof: Proof | None = None  # what mends the last fault; it is not made
@@ -141,7 +146,7 @@ class _FaultSearch:
         if at is None or at.search.before <= AGREE:
             return Fronts((), "exhausted" if at is None else "agrees")
         past, is_last = self._past(at)
-        one = OneChange(at.searches, self._trial)
+        one = OneChange(at.searches, self._others)
         searched = self._one(one, _TO_ONE if is_last else _TO_ONE_OF_SEVERAL)
         if searched.proof is not None and searched.proof.holds is not False:
             return Fronts((), "agrees", searched)
@@ -149,13 +154,14 @@ class _FaultSearch:
         behind = self._round() if made else at
         if behind is None or behind.search.before <= AGREE:
             end: End = "exhausted" if behind is None else "agrees"
-            return Fronts(tuple(made), end, searched, self._mended(made, end))
+            return Fronts(tuple(made), end, searched, self._mended(made, end), self._agree_elsewhere(behind))
         if made:
             self._go_on()
             past, is_last = self._past(behind)
         found, end = self._from(behind, past, made, is_last=is_last)
         found.sort(key=lambda front: front.begin)
-        fronts = Fronts(() if is_last and len(found) == 1 else tuple(found), end, mended=self._mended(found, end))
+        faults = () if is_last and len(found) == 1 else tuple(found)
+        fronts = Fronts(faults, end, mended=self._mended(found, end), holds=self._holds)
         is_several = len(found) > 1 and any(front.proof is not None for front in found)
         if not is_several and searched.end == "cut":
             searched = self._one(one, 1.0)
@@ -215,6 +221,7 @@ class _FaultSearch:
             if behind is None or behind.search.before <= AGREE:
                 ends = (front.past.other for front in fronts if front.proof is None and front.past is not None)
                 is_given = not at.outputs.isdisjoint(ends)
+                self._holds = self._agree_elsewhere(behind)
                 return found, "exhausted" if behind is None else "given" if is_given else "agrees"
             if not is_known:
                 self._go_on()
@@ -252,12 +259,22 @@ class _FaultSearch:
 
     def _last(self, at: Round, past: Past | None) -> tuple[Front | None, bool]:
         """Return the last fault as if it were the only one, and whether it was found in another layer."""
-        one = OneChange(at.searches, self._trial._replace(again=None))
-        self._last_proof = proof = self._one(one, _TO_LAST).proof
-        if proof is None:
+        proof = self._one(OneChange(at.searches, self._others), _TO_LAST).proof
+        if proof is None or proof.holds is False:
             return None, False
+        self._last_proof, self._holds = proof, proof.holds
         keys = {_key(at, mend.change) for mend in proof.mends if not proof.is_reverse}
         return self._front(at, past, proof), not keys.isdisjoint(self._accepted)
+
+    def _agree_elsewhere(self, at: Round | None) -> bool | None:
+        """Tell whether the outputs agree on other inputs after all changes; None where that cannot be told."""
+        call = self._others.call
+        if call is None or at is None:
+            return None
+        try:
+            return at.search.agrees_on(call.port.tensor, call.reference.tensor)
+        except KeyError:
+            return None
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
         first, opened = next(iter(at.search.firsts()), None), at.search.opened.open
@@ -276,7 +293,8 @@ class _FaultSearch:
         together.
         """
         again = past is not None and _way(at, past) in self._led
-        changes, until = _Changes(at, past, self._accepted, is_again=again), self._until(at, _TO_CHANGES)
+        changes = _Changes(at, past, self._accepted, self._others, is_again=again)
+        until = self._until(at, _TO_CHANGES)
         if past is not None:
             known = [each for each in changes.ordered if each.cost < 0]
             fronts, is_known = self._inside(at, past, known, until)
@@ -304,7 +322,7 @@ class _FaultSearch:
         self._led.add(way)
         self._borrowed.update(past.given.keys() - at.search.opened.open)
         front = self._front(at, past)
-        self._make((), past.given)
+        self._make((), past.given, dict(past.ways))
         return [front], is_known
 
     def _inside(
@@ -332,7 +350,13 @@ class _FaultSearch:
         self._make(made, {})
         return fronts, is_known
 
-    def _make(self, changes: Sequence[Change], given: dict[int, torch.Tensor]) -> None:
+    def _make(
+        self, changes: Sequence[Change], given: dict[int, torch.Tensor], ways: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        """Make changes for good, and give values; ``ways`` are those of the port -> the reference's given for them."""
+        theirs = self._trial.reference.tape.tensors
+        laid_out_alike = {own: other for own, other in ways.items() if _is_same(given.get(own), theirs[other])}
+        self._others = self._others.after(changes, laid_out_alike if given.keys() <= laid_out_alike.keys() else None)
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
         self._sets.append(tuple(changes))
         self._trial = self._trial._replace(port=Live(tape, Ran(self._port, tape).outputs))
@@ -354,13 +378,15 @@ class _FaultSearch:
 class _Changes:
     """The changes at one fault."""
 
-    def __init__(self, at: Round, past: Past | None, accepted: Collection[Hashable], *, is_again: bool) -> None:
-        self._at, self._search, self._past = at, at.search, past
+    def __init__(
+        self, at: Round, past: Past | None, accepted: Collection[Hashable], others: OtherInputs, *, is_again: bool
+    ) -> None:
+        self._at, self._search, self._past, self._others = at, at.search, past, others
         self._need = past.gained if past is not None else frozenset()
         self._accepted, self._is_again = accepted, is_again
         self._looked_at: set[int] = set()  # the ``id`` of each change that gives something, and not enough
         self._parts: list[_Option] = []  # those after which a part of it is right
-        self._others: list[_Option] = []  # those of which that is less sure
+        self._guessed: list[_Option] = []  # those of which that is less sure
         self._within = set[int]() if past is None else {*at.skipped(past.other), past.other}
         self._all = self._search.all_changes() if past is None else self._search.changes_towards(past.own)
 
@@ -404,25 +430,41 @@ class _Changes:
             lines = {self._search.forward.lines_of(each.place)[:1] for each in changes if each.place >= 0}
             option = _Option(changes, gain, reached, is_all, len(lines))
             if is_all or self._is_enough(option):
-                options.append(option)
+                if not self._is_narrow(option):
+                    options.append(option)
             elif gain.found and not gain.lost and not gain.swapped:
-                self._looked_at.update(map(id, changes))
-                inside = self._inside_of(option)
-                if self._past is None or not inside or not self._leads_on(option, self._past):
-                    continue
-                if any(self._follows(option, there) for there in inside):
-                    self._parts.append(option)
-                elif len(inside) > 1:
-                    self._others.append(option)
+                self._note_part(option)
         return max(options, key=lambda option: option.rank, default=None)
+
+    def _note_part(self, option: _Option) -> None:
+        """Note changes after which a part of what would be led past is right."""
+        self._looked_at.update(map(id, option.changes))
+        inside = self._inside_of(option)
+        if self._past is None or not inside or not self._leads_on(option, self._past) or self._is_narrow(option):
+            return
+        if any(self._follows(option, there) for there in inside):
+            self._parts.append(option)
+        elif len(inside) > 1:
+            self._guessed.append(option)
+
+    def _is_narrow(self, option: _Option) -> bool:
+        """Tell whether changes give what they do for these inputs alone: ``divisor 10`` where that is their length."""
+        call = self._others.call
+        if call is None or not option.gain.found:
+            return False
+        first = min((change.place for change in option.changes if change.edits), default=None)
+        refs = [] if first is None else [ref for ref in self._search.forward.tape.steps[first].refs if ref >= 0]
+        matches = self._at.pair.matches
+        given = [(ref, found) for ref in refs if (found := list(matches.within(ref, AGREE)))]
+        return call.gives(option.changes, option.gain.found, given) is False
 
     def _groups(self, change: Change) -> Iterator[Sequence[Change]]:
         """Yield a change alone, on its line in every layer, and wherever its line runs."""
         yield [change]
-        if change.kind != "scaled":
+        if change.kind not in ("scaled", "activated"):
             yield from self._search.elsewhere(change)
             return
-        layers, on_line, _ = self._search.forward.places_like(change.place)  # the factor is known of one layer alone
+        layers, on_line, _ = self._search.forward.places_like(change.place)  # what is lacking is known of one alone
         for places in dict.fromkeys((tuple(layers), tuple(on_line))):
             if len(places) > 1:
                 yield [replace(change, place=place) for place in places]
@@ -473,7 +515,7 @@ class _Changes:
         for change, reached in self._search.leading(self._all):
             if reached in self._within and id(change) not in seen and not is_over():
                 self._tried(change)
-        return _most(self._parts or self._others)
+        return _most(self._parts or self._guessed)
 
     def _leads_on(self, option: _Option, past: Past) -> bool:
         """Tell whether the reference's value still leads past the fault with changes that mend a part of it.
@@ -518,3 +560,7 @@ def _way(at: Round, past: Past) -> Hashable:
     """Return the operators and lines of both sides where a fault was led past: the same in every layer."""
     own, other = at.pair.port.values[past.own], at.pair.reference.values[past.other]
     return tuple((each.operator, *((line.file, line.line) for line in each.lines[:3])) for each in (own, other))
+
+
+def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    return one is not None and one.shape == other.shape and torch.equal(one, other)

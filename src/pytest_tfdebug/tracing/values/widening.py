@@ -1,9 +1,9 @@
 """A forward in another dtype than its weights have, without a copy of the model.
 
 Every operator is given other operands as it runs: a weight is cast where it is used, and let go of again, so that one
-layer at most is held twice, and a large matrix a piece at a time. It does not matter who uses a weight, under how many names, or how often; parameters are
-never written to, and so are the same, bit for bit, whatever ends the forward. Buffers, which a forward may write to,
-stand aside for others while the block lasts.
+layer at most is held twice, and a large matrix a piece at a time. It does not matter who uses a weight, under how many
+names, or how often; parameters are never written to, and so are the same, bit for bit, whatever ends the forward.
+Buffers, which a forward may write to, stand aside for others while the block lasts.
 
 Where a forward asks for a dtype that is widened, it is given the wider one. What has no kernel for that is computed as
 it is, and noted.
@@ -299,7 +299,7 @@ class _WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of t
     def _in_pieces(self, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
         """Return a product with some columns of a matrix after the others, each piece cast as it is used."""
         wide, columns = self._casts.of(rows), max(_LARGE // len(matrix), 1)
-        return torch.cat([wide @ self._casts.cast(piece) for piece in matrix.split(columns, dim=1)], dim=1)
+        return torch.cat([wide @ self._casts.cast(piece) for piece in torch.split(matrix, columns, dim=1)], dim=1)
 
     def _as_it_is(self, func: Any, free: frozenset[int | str], args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         """Compute something that does not know the other dtype in the one that it knows, and cast what it gives."""
