@@ -21,13 +21,16 @@ from pytest_tfdebug.steps.compare import BackwardPair, row_error
 from pytest_tfdebug.steps.gradients import SAME
 from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterPairs, ParameterRows
 from pytest_tfdebug.steps.rules import SAME_STEP, is_given_by, others, replayed, rule_of, step_error
+from pytest_tfdebug.steps.training import OWN_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.steps.blame import Again
     from pytest_tfdebug.steps.training import OptimizerStep, Training
     from pytest_tfdebug.values import Line
+
+    _Looks = tuple[Callable[[int, OptimizerStep, OptimizerStep], "StepFault | None"], ...]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,8 @@ logger = logging.getLogger(__name__)
 _DRIFTED = 0.05
 #: Share by which the factors of clipping may differ in the first step.
 _CLIPPED = 1e-3
+#: Share of the greatest gradient below which one is rounding: an Adam makes whole steps of it.
+_NO_GRADIENT = 1e-5
 #: Share by which a running statistic may move otherwise.
 _FLOWED = 1e-3
 _SUBJECT = "The training differs from the reference's"
@@ -61,13 +66,23 @@ def hold_training(expected: Training, actual: Training, again: Again | None = No
     fault = steps.first_fault()
     if fault is not None and fault.wrong != _GRADIENT:
         return _report(steps, fault)
-    report = hold_backward(expected.backward, actual.backward, again)
+    report = _of_sums(steps) if steps.is_accumulated else hold_backward(expected.backward, actual.backward, again)
     if not report:
         return report
     if fault is not None:
         return _report(steps, fault)
     told = f"{report.agreement} So do {counted(len(actual.steps), 'step')} of {actual.steps[0].optimizer}."
     return replace(report, agreement=told)
+
+
+def _of_sums(steps: _Steps) -> ParityReport:
+    """Return the report on a training that makes another number of backwards in a step: their values are others."""
+    counts = [counted(len(side.steps[0].batches), "backward") for side in (steps.actual, steps.expected)]
+    count = len(steps.pairs.paired)
+    told = f"Parity: the gradients of {counted(count, 'parameter')} agree, of {counts[0]} here and {counts[1]} there; "
+    told += "the values behind them were not compared."
+    coverage = Coverage(count, count + len(steps.pairs.unpaired), root=True)
+    return ParityReport(None, [], [], count, subject=_SUBJECT, coverage=coverage, by_values=True, agreement=told)
 
 
 #: What is said of a batch whose gradient is another, where its backward is to say more.
@@ -117,16 +132,25 @@ class _Steps:
         self.pairs = ParameterPairs(own.given, first.given)
         self.buffers = ParameterPairs(own.buffers, first.buffers)
 
+    @property
+    def is_accumulated(self) -> bool:
+        """Whether a step is made of another number of backwards than the reference's."""
+        both = zip(self.expected.steps, self.actual.steps, strict=False)
+        return any(len(theirs.batches) != len(own.batches) for theirs, own in both)
+
     def first_fault(self) -> StepFault | None:
         """Return the first thing that is done otherwise."""
-        looks = (self._batches, self._seen, self._held, self._settings, self._buffers, self._moves)
+        looks: _Looks = (self._batches, self._seen, self._kept, self._held, self._settings, self._buffers, self._moves)
+        later: _Looks = (self._outside, self._buffers, *looks)  # what happened before its forward comes first
+        by_hand: _Looks = (self._batches, self._moved_by_hand)
         for number, (theirs, own) in enumerate(zip(self.expected.steps, self.actual.steps, strict=False), 1):
-            for look in looks:
+            usual = looks if number == 1 else later
+            for look in by_hand if OWN_CODE in (own.optimizer, theirs.optimizer) else usual:
                 fault = look(number, theirs, own)
                 if fault is not None:
                     return fault
         if len(self.expected.steps) == len(self.actual.steps):
-            return None
+            return self._ended()
         counts = counted(len(self.actual.steps), "step"), counted(len(self.expected.steps), "step")
         return StepFault(f"makes {counts[0]}; the reference makes {counts[1]}", "", self.actual.steps[-1].lines)
 
@@ -134,9 +158,7 @@ class _Steps:
 
     def _batches(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         if len(theirs.batches) != len(own.batches):
-            counts = counted(len(own.batches), "backward"), counted(len(theirs.batches), "backward")
-            wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"
-            return StepFault(wrong, "", own.lines, reference=theirs.lines)
+            return self._accumulated(number, theirs, own)
         for place, (one, other) in enumerate(zip(theirs.batches, own.batches, strict=True), 1):
             if one.is_fresh != other.is_fresh:
                 between = "zeroes the gradients between two batches of a step"
@@ -148,6 +170,19 @@ class _Steps:
             if fault is not None:
                 return replace(fault, reference=one.lines)
         return None
+
+    def _accumulated(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Return what is wrong with a step of another number of backwards: their sum, or that they are not summed."""
+        summed = [ParameterRows.together([batch.added for batch in step.batches]) for step in (theirs, own)]
+        fault = self._added(f"all batches of step {number}", number, (summed[0], summed[1]), own.lines)
+        is_zeroed = any(batch.is_fresh for step in (theirs, own) for batch in step.batches[1:])
+        if fault is None and not is_zeroed:
+            return None
+        counts = counted(len(own.batches), "backward"), counted(len(theirs.batches), "backward")
+        wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"
+        if fault is not None and fault.wrong != _GRADIENT:
+            wrong = fault.wrong
+        return StepFault(wrong, "" if fault is None else fault.why, own.lines, reference=theirs.lines)
 
     def _added(
         self, which: str, number: int, rows: tuple[ParameterRows, ParameterRows], lines: tuple[Line, ...]
@@ -175,6 +210,25 @@ class _Steps:
         seen = _SeenGradients(own.factor, own.factors, theirs.factor, _DRIFTED if number > 1 else _CLIPPED)
         told = seen.told()
         return None if told is None else StepFault(*told, own.lines, reference=theirs.lines)
+
+    def _kept(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Gradients of earlier backwards that an optimiser sees beside those of its own: they were not zeroed."""
+        kept = [_left_over(step) for step in (own, theirs)]
+        if kept[0] is None or kept[1] is None:
+            return None
+        found = {name: self.pairs.beside(name, kept[0], kept[1]) for name in self.pairs.paired if name in own.settings}
+        greatest = max(own.given.sizes().values(), default=0.0)
+        wrong = [name for name, (one, other) in found.items() if row_error(one, other, greatest) > _DRIFTED]
+        if not wrong:
+            return None
+        has_more = sum(float(found[name][0][:, -1].sum()) for name in wrong) > sum(
+            float(found[name][1][:, -1].sum()) for name in wrong
+        )
+        said = "does not zero the gradients" if has_more else "zeroes the gradients"
+        told = f"{said} of {counted(len(wrong), 'parameter')} before step {number}"
+        seen = "more than" if has_more else "not all that"
+        why = f"{own.optimizer} sees {seen} the backwards of this step have added: {listed(wrong, 3)}."
+        return StepFault(told, why, own.lines, tuple(wrong), reference=theirs.lines)
 
     def _held(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Parameters that the optimiser lacks, or has twice."""
@@ -236,24 +290,57 @@ class _Steps:
         return held[0] if held else None
 
     def _buffers(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
-        """Running statistics, after the first step: later the weights have drifted."""
-        if number > 1:
-            return None
-        found = {name: self.buffers.beside(name, own.buffers, theirs.buffers) for name in self.buffers.paired}
-        greatest = max((float(other[:, -1].max(initial=0.0)) for _, other in found.values()), default=0.0)
-        wrong = [name for name, (one, other) in found.items() if row_error(one, other, greatest) > _FLOWED]
+        """Running statistics, and other buffers."""
+        return self._flowed(own.buffers, theirs.buffers, _FLOWED if number == 1 else _DRIFTED)
+
+    def _flowed(self, own: ParameterRows, theirs: ParameterRows, allowed: float) -> StepFault | None:
+        """Return which buffers move otherwise."""
+        found = {name: self.buffers.beside(name, own, theirs) for name in self.buffers.paired}
+        wrong = _moved_otherwise(found, allowed, _greatest(theirs))
         if not wrong:
             return None
-        one, other = found[wrong[0]]
-        mine, there = one[:, :PROJECTIONS].ravel(), other[:, :PROJECTIONS].ravel()
-        if not mine.any():
-            said = "is not updated"
-        elif (k := _multiple(mine, there, 1e-2)) is not None:
-            said = f"moves {k:.4g} times as far as the reference's"
-        else:
-            said = "is updated otherwise than the reference's"
         why = f"{counted(len(wrong), 'buffer')}: {listed(wrong, 3)}."
-        return StepFault(f"{wrong[0]} {said}", why, (), tuple(wrong))
+        return StepFault(f"{wrong[0]} {_how(*found[wrong[0]], 'is updated')}", why, (), tuple(wrong))
+
+    def _moved_by_hand(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Parameters that move otherwise, where no optimiser of torch moves them on one of the sides."""
+        if own.moved is None or theirs.moved is None:
+            return None
+        sizes = own.given.sizes()
+        telling = {name for name, size in sizes.items() if size > _NO_GRADIENT * max(sizes.values())}
+        paired = telling.intersection(self.pairs.paired)
+        found = {name: self.pairs.beside(name, own.moved, theirs.moved) for name in own.given.ways if name in paired}
+        wrong = _moved_otherwise(found, _CLIPPED if number == 1 else _DRIFTED, _greatest(theirs.moved))
+        if not wrong:
+            return None
+        why = f"In step {number}, {counted(len(wrong), 'parameter')} of {len(found)}: {listed(wrong, 3)}."
+        told = f"{wrong[0]} {_how(*found[wrong[0]], 'is moved')} after this backward"
+        return StepFault(told, why, own.lines, tuple(wrong), reference=theirs.lines, evidence=Evidence.LATER_STEP)
+
+    def _outside(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Parameters that move otherwise between two steps: an average of weights, or weights that are cut off."""
+        if own.outside is None or theirs.outside is None:
+            return None
+        return self._moved_outside(own.outside, theirs.outside, f"before step {number}", _DRIFTED)
+
+    def _moved_outside(self, own: ParameterRows, theirs: ParameterRows, when: str, allowed: float) -> StepFault | None:
+        found = {name: self.pairs.beside(name, own, theirs) for name in self.pairs.paired}
+        moved = self.expected.steps[0].moved
+        wrong = _moved_otherwise(found, allowed, 0.0 if moved is None else _greatest(moved))
+        if not wrong:
+            return None
+        why = f"{counted(len(wrong), 'parameter')}, outside of the optimiser's steps: {listed(wrong, 3)}."
+        told = f"{wrong[0]} {_how(*found[wrong[0]], 'is moved')} {when}"
+        return StepFault(told, why, (), tuple(wrong), evidence=Evidence.LATER_STEP)
+
+    def _ended(self) -> StepFault | None:
+        """Buffers, and what moved parameters after the last step, once the run is over."""
+        own, theirs = self.actual.end, self.expected.end
+        if own is None or theirs is None:
+            return None
+        after = f"after step {len(self.actual.steps)}"
+        fault = self._moved_outside(own.outside, theirs.outside, after, _DRIFTED)
+        return fault or self._flowed(own.flowed, theirs.flowed, _DRIFTED)
 
     # --- the rule
 
@@ -326,6 +413,34 @@ def _class_of(step: OptimizerStep) -> type | None:
     import torch
 
     return step.kind or (getattr(torch.optim, step.optimizer, None) if step.is_torch else None)
+
+
+def _left_over(step: OptimizerStep) -> ParameterRows | None:
+    """Return what an optimiser saw beside what the backwards of its step have added; None where that is not known."""
+    if not step.factor or not step.batches:
+        return None
+    added = [batch.added for batch in step.batches]
+    return ParameterRows.together([step.given, *added], [1 / step.factor, *(-1.0 for _ in added)])
+
+
+def _greatest(rows: ParameterRows) -> float:
+    """Return the norm of the greatest row of all."""
+    return max((float(ways[0].numbers[:, -1].max(initial=0.0)) for ways in rows.ways.values() if ways), default=0.0)
+
+
+def _moved_otherwise(found: Mapping[str, tuple[Any, Any]], allowed: float, greatest: float) -> list[str]:
+    """Return the names of what moved otherwise than the reference's."""
+    return [name for name, (one, other) in found.items() if row_error(one, other, greatest) > allowed]
+
+
+def _how(own: Any, other: Any, verb: str) -> str:  # noqa: ANN401 - arrays
+    """Say how something moves that moves otherwise than the reference's."""
+    mine, there = own[:, :PROJECTIONS].ravel(), other[:, :PROJECTIONS].ravel()
+    if not mine.any():
+        return f"{verb.partition(' ')[0]} not {verb.partition(' ')[2]}"
+    if (k := _multiple(mine, there, 1e-2)) is not None:
+        return f"moves {k:.4g} times as far as the reference's"
+    return f"{verb} otherwise than the reference's"
 
 
 def _multiple(own: Any, other: Any, allowed: float) -> float | None:  # noqa: ANN401 - arrays

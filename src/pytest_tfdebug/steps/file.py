@@ -18,7 +18,7 @@ from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.steps.gradients import WEIGHINGS, GradientSums
 from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterRows, RowCut
 from pytest_tfdebug.steps.table import Backward, Graph
-from pytest_tfdebug.steps.training import Batch, OptimizerStep, Training
+from pytest_tfdebug.steps.training import Batch, OptimizerStep, Training, TrainingEnd
 from pytest_tfdebug.tracing.file.codec import ADVICE, DAMAGED, KEY, opened, problem_of, with_checksums
 from pytest_tfdebug.tracing.file.document import FORMAT, packed, unpacked
 from pytest_tfdebug.tracing.file.values_file import decode_values, encode_values
@@ -73,8 +73,13 @@ def write_step(path: Path, made: Backward | Training, extra: dict[str, Any]) -> 
     for number, step in enumerate(steps):
         tensors |= _encode_rows(f"{number}.given", step.given)
         tensors |= _encode_rows(f"{number}.buffers", step.buffers, with_keys=number == 0)
+        for name, rows in (("moved", step.moved), ("outside", step.outside)):
+            tensors |= {} if rows is None else _encode_rows(f"{number}.{name}", rows)
         for place, batch in enumerate(step.batches):
             tensors |= _encode_rows(f"{number}.batch.{place}", batch.added)
+    end = made.end if isinstance(made, Training) else None
+    if end is not None:
+        tensors |= _encode_rows("end.outside", end.outside) | _encode_rows("end.flowed", end.flowed)
     document = _StepDocument(
         backward.last,
         _finite(backward.loss),
@@ -185,7 +190,7 @@ def _decode(document: _StepDocument, tensors: dict[str, torch.Tensor]) -> Backwa
             )
             for place, batch in enumerate(entry.batches)
         ]
-        moved = _array(tensors, f"rows.{number}.buffers") if document.buffers else np.zeros((0, PROJECTIONS + 1))
+        buffers = _array(tensors, f"rows.{number}.buffers") if document.buffers else np.zeros((0, PROJECTIONS + 1))
         steps.append(
             OptimizerStep(
                 entry.optimizer,
@@ -196,12 +201,18 @@ def _decode(document: _StepDocument, tensors: dict[str, torch.Tensor]) -> Backwa
                 {},
                 {name: dict(entry.groups[place]) for name, place in entry.members.items()},
                 tuple(entry.twice),
-                _decode_rows(document.buffers, flow, moved),
+                _decode_rows(document.buffers, flow, buffers),
                 (),
                 (),
+                _told_rows(document.parameters, keys, tensors, f"rows.{number}.moved"),
+                _told_rows(document.parameters, keys, tensors, f"rows.{number}.outside"),
             )
         )
-    return Training(backward, steps)
+    if "rows.end.outside" not in tensors:
+        return Training(backward, steps)
+    outside = _decode_rows(document.parameters, keys, _array(tensors, "rows.end.outside"))
+    flowed = _array(tensors, "rows.end.flowed") if document.buffers else np.zeros((0, PROJECTIONS + 1))
+    return Training(backward, steps, TrainingEnd(outside, _decode_rows(document.buffers, flow, flowed)))
 
 
 def _array(tensors: dict[str, torch.Tensor], name: str, dtype: torch.dtype = torch.float32) -> Any:  # noqa: ANN401 - an array
@@ -226,6 +237,10 @@ def _decode_graph(tensors: dict[str, torch.Tensor], count: int) -> list[Graph]:
     for (index, made), sums in zip(edges.tolist(), sent, strict=True):
         graph[index].sent[made] = GradientSums(*sums)
     return graph
+
+
+def _told_rows(layout: _Layout, keys: Any, tensors: dict[str, torch.Tensor], name: str) -> ParameterRows | None:  # noqa: ANN401 - arrays
+    return _decode_rows(layout, keys, _array(tensors, name)) if name in tensors else None
 
 
 def _decode_rows(layout: _Layout, keys: Any, numbers: Any) -> ParameterRows:  # noqa: ANN401 - arrays

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -58,10 +58,28 @@ class ParameterRows:
             ]
         return found
 
+    @classmethod
+    def together(cls, some: Sequence[ParameterRows], factors: Sequence[float] = ()) -> ParameterRows:
+        """Return the rows of a sum: projections add up; a size is that of rows that have nothing in common."""
+        found, scales = cls(elements=some[0].elements), factors or [1.0] * len(some)
+        for name, ways in some[0].ways.items():
+            tables = zip(*([cut.numbers for cut in each.ways[name]] for each in some), strict=True)
+            found.ways[name] = [
+                way._replace(numbers=_summed([k * each for k, each in zip(scales, numbers, strict=True)]))
+                for way, numbers in zip(ways, tables, strict=True)
+            ]
+        return found
+
     def sizes(self) -> dict[str, float]:
         """Return the norm of what is held for each parameter."""
         held = {name: ways[0].numbers[:, -1] for name, ways in self.ways.items() if ways}
         return {name: float(np.linalg.norm(numbers)) for name, numbers in held.items()}
+
+
+def _summed(tables: Sequence[Floats]) -> Floats:
+    found: Floats = np.sum(tables, axis=0)
+    found[:, -1] = np.sqrt(np.square([table[:, -1] for table in tables]).sum(0))
+    return found
 
 
 class RowKeys:
@@ -197,4 +215,4 @@ class ParameterPairs:
         tables = {place[0]: expected.ways[place[0]] for places in choices for place in places}
         numbers = {(other, way.name): way.numbers for other, ways in tables.items() for way in ways}
         found = (np.stack([numbers[other, way][row] for other, way, row in places]) for places in choices)
-        return mine, min(found, key=lambda each: float(np.abs(each - mine).max()))
+        return mine, min(found, key=lambda each: float(np.abs(each - mine)[:, :PROJECTIONS].max()))

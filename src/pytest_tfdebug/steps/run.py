@@ -25,7 +25,7 @@ from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import kept, preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from pytest_tfdebug.steps.remedies import Remedy
@@ -79,9 +79,9 @@ class TrainedModel:
             watch = BackwardWatch(model, remedies)
             first: list[Backward] = []
 
-            def ended(loss: float) -> None:
+            def ended(loss: float, gradients: Mapping[str, torch.Tensor | None]) -> None:
                 values, graph, marks = watch.finish()
-                rows = ParameterRows.of(weights, {name: each.grad for name, each in model.named_parameters()}, keys)
+                rows = ParameterRows.of(weights, gradients, keys)
                 first.append(Backward(values, graph, loss, watch.last, rows, marks, frozen, hooks))
 
             steps = StepsWatch(model, ended, keys)
@@ -89,17 +89,17 @@ class TrainedModel:
                 loss = watched(watch, partial(self._run, model, kept(batch)))
             if loss is None and not steps.steps:
                 raise TFDebugError(
-                    f"run of the {self.role} returned None, and no optimiser of torch made a step: it returns a loss "
+                    f"run of the {self.role} returned None and moved no parameter after a backward: it returns a loss "
                     "of one number, of which the backward is made, or makes steps by itself."
                 )
             if not first:
-                ended(float(loss.detach()))
+                ended(float(loss.detach()), {name: each.grad for name, each in model.named_parameters()})
             if weights and not any(value.origin == "parameter" for value in first[0].values.values):
                 raise TFDebugError(
                     f"run of the {self.role} used no parameter of the model that it was given.\n"
                     "Let it call that one, run(model, batch), and no other."
                 )
-            return Training(first[0], steps.steps) if steps.steps else first[0]
+            return Training(first[0], steps.steps, steps.end) if steps.steps else first[0]
 
     def backward(self, remedy: Remedy | None = None) -> Backward:
         """Run under watch, and return the backward, or that of the first step."""

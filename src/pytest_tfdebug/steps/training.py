@@ -32,6 +32,10 @@ class LiveStep:
     after: dict[str, torch.Tensor]
 
 
+#: The optimiser of a run that moves its parameters by itself.
+OWN_CODE = "own code"
+
+
 @dataclass
 class OptimizerStep:
     """One step of an optimiser."""
@@ -49,6 +53,9 @@ class OptimizerStep:
     buffers: ParameterRows  # by how much each buffer moved since the step before
     lines: tuple[Line, ...]  # where the step was asked for
     made_at: tuple[Line, ...]  # where the optimiser was made; empty where that was before the run
+    # by how much each parameter moved since the step before, and by how much before this one began; None: not told
+    moved: ParameterRows | None = None
+    outside: ParameterRows | None = None
     rule: tuple[str, int, int] | None = None  # file and lines of a step method that is not torch's
     live: LiveStep | None = field(default=None, repr=False)
     kind: type | None = field(default=None, repr=False)  # its class
@@ -60,3 +67,12 @@ class Training:
 
     backward: Backward  # the backwards of its first step
     steps: list[OptimizerStep]
+    end: TrainingEnd | None = None  # None in a golden that does not tell it
+
+
+@dataclass
+class TrainingEnd:
+    """What a run has changed once it is over."""
+
+    outside: ParameterRows  # by how much each parameter moved after the last step: an average of weights, say
+    flowed: ParameterRows  # by how much each buffer moved in all

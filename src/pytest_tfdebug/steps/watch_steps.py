@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
-from pytest_tfdebug.steps.training import Batch, LiveStep, OptimizerStep
+from pytest_tfdebug.steps.training import OWN_CODE, Batch, LiveStep, OptimizerStep, TrainingEnd
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.values import Line
 
@@ -35,11 +35,14 @@ class StepsWatch:
 
     Args:
         model: Whose parameters are told.
-        before_first: Called with the first loss as the first step begins.
+        before_first: Called with the first loss, and the gradients of all parameters, as the first step begins.
     """
 
-    def __init__(self, model: torch.nn.Module, before_first: Callable[[float], object], keys: RowKeys) -> None:
+    def __init__(
+        self, model: torch.nn.Module, before_first: Callable[[float, _Tensors], object], keys: RowKeys
+    ) -> None:
         self.steps: list[OptimizerStep] = []
+        self._own_steps: list[OptimizerStep] = []  # of a run that has no optimiser
         self._before_first = before_first
         self._parameters = dict(model.named_parameters())
         self._names = {id(each): name for name, each in self._parameters.items()}
@@ -55,6 +58,8 @@ class StepsWatch:
         self._left: dict[str, torch.Tensor | None] = {}
         self._made: dict[int, tuple[Line, ...]] = {}
         self._before: dict[str, torch.Tensor] = {}
+        self._last = self._start  # the parameters after the last step
+        self._at_backward: dict[str, torch.Tensor] = {}  # the parameters as the last one was made
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,6 +80,18 @@ class StepsWatch:
 
     def __exit__(self, *_raised: object) -> None:
         self._undo.close()
+        if not self.steps:
+            self._step_of_own_code()
+            self.steps = self._own_steps
+
+    @property
+    def end(self) -> TrainingEnd:
+        """What the run has changed."""
+        flowed = {name: each.detach() - self._first_buffers[name] for name, each in self._buffers.items()}
+        return TrainingEnd(
+            self._moved(self._copies()),
+            ParameterRows.of(self._first_buffers, flowed, self._buffer_keys),
+        )
 
     def _gradients(self) -> dict[str, torch.Tensor | None]:
         return {
@@ -86,7 +103,30 @@ class StepsWatch:
             self._batches.append(self._pending())
             self._pending = None
 
+    def _step_of_own_code(self) -> None:
+        """Note a step that no optimiser has made: the parameters are others than they were at the last backward."""
+        self._note_batch()
+        batches = self._batches[sum(len(step.batches) for step in self._own_steps) :]
+        if not batches or all(torch.equal(each, self._at_backward[name]) for name, each in self._parameters.items()):
+            return
+        if not self._own_steps:
+            self._before_first(self._first_loss, self._left)
+        given, none = ParameterRows.of(self._start, self._left, self._keys), dict[str, torch.Tensor | None]()
+        flow = ParameterRows.of(self._first_buffers, none, self._buffer_keys)
+        now, lines = self._copies(), batches[-1].lines
+        moved, self._last = self._moved(now), now
+        self._own_steps.append(
+            OptimizerStep(OWN_CODE, False, batches, given, None, {}, {}, (), flow, lines, (), moved)  # noqa: FBT003
+        )
+
+    def _moved(self, now: dict[str, torch.Tensor]) -> ParameterRows:
+        """Return by how much each parameter moved since the step before."""
+        moved: dict[str, torch.Tensor | None] = {name: each - self._last[name] for name, each in now.items()}
+        return ParameterRows.of(self._start, moved, self._keys)
+
     def _backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        if not self.steps:
+            self._step_of_own_code()
         self._note_batch()
         before = self._gradients()
         done = original(*args, **kwargs)
@@ -99,16 +139,19 @@ class StepsWatch:
         if math.isnan(self._first_loss):
             self._first_loss = number
         self._pending = lambda: Batch(number, is_fresh, ParameterRows.of(self._start, added, self._keys), lines)
-        self._left = after
+        self._left, self._at_backward = after, self._copies()
         return done
+
+    def _copies(self) -> dict[str, torch.Tensor]:
+        return {name: each.detach().clone() for name, each in self._parameters.items()}
 
     def _begins(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
         if not self._is_ours(optimizer):
             return
-        if not self.steps:  # it ends the watch of the forward, which must see nothing of what follows
-            self._before_first(self._first_loss)
+        if not self.steps and not self._own_steps:  # it ends the watch of the forward: it sees nothing of what follows
+            self._before_first(self._first_loss, self._gradients())
         self._note_batch()
-        self._before = {name: each.detach().clone() for name, each in self._parameters.items()}
+        self._before = self._copies()
         self._given = self._gradients()
 
     def _is_ours(self, optimizer: Optimizer) -> bool:
@@ -125,7 +168,7 @@ class StepsWatch:
             for each in group["params"]
             if id(each) in self._names
         }
-        after = {name: each.detach().clone() for name, each in self._parameters.items()}
+        after, outside = self._copies(), self._moved(self._before)
         flow = {name: each.detach() - self._held[name] for name, each in self._buffers.items()}
         self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
         kind = type(optimizer)
@@ -142,12 +185,14 @@ class StepsWatch:
                 ParameterRows.of(self._first_buffers, flow, self._buffer_keys),
                 _lines(),
                 self._made.get(id(optimizer), ()),
+                self._moved(after),
+                outside,
                 _rule(kind),
                 LiveStep(given, self._before, after),
                 kind,
             )
         )
-        self._batches = []
+        self._batches, self._last = [], after
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a hyperparameter

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Edit, Forward, Given, Run
+    from pytest_tfdebug.parity.proof.other_steps import Computed
     from pytest_tfdebug.tracing.values.tape import Step
 
     _Path = tuple[Any, ...]
@@ -268,12 +269,19 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
         )
 
 
-def activated(at: At, known: Mapping[str, Callable[..., Any]]) -> Iterator[Change]:
+def activated(at: At, known: Iterable[Computed]) -> Iterator[Change]:
     """A step that was forgotten: one that the other side does to a result like this one, or any activation."""
-    for name, function in {**ACTIVATIONS, **_GATES, **known}.items() if not at.is_write else ():
-        text = f"{name} of {at.described}"
-        cost = _COST_OF_KNOWN if name in known else _COST_OF_ACTIVATION
-        yield at.change(cost, text, partial(_applied, function), "activated", name, new=name)
+    if at.is_write:
+        return
+    names = set[str]()
+    for name, where, function in ((each.name, each.where, each.function) for each in known):
+        names.add(name)
+        text, edit = f"{name} of {at.described}, as {where} does,", partial(_applied, function)
+        yield at.change(_COST_OF_KNOWN, text, edit, "activated", name, new=name)
+    for name, function in {**ACTIVATIONS, **_GATES}.items():
+        if name not in names:
+            text = f"{name} of {at.described}"
+            yield at.change(_COST_OF_ACTIVATION, text, partial(_applied, function), "activated", name, new=name)
 
 
 # --- operators

@@ -6,6 +6,7 @@ Example: the reference clamps its time steps, ``clamp(0.02, 0.08)``; the port us
 from __future__ import annotations
 
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,9 +15,10 @@ from pytest_tfdebug.parity.proof.forward import put
 from pytest_tfdebug.tracing.values.tape import Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_tfdebug.tracing.values.tape import Step, Tape
+    from pytest_tfdebug.values import Value
 
 #: Steps one after another, as of a soft cap: ``x / cap``, its ``tanh``, and that times ``cap``.
 _STEPS = 3
@@ -27,13 +29,15 @@ class Computed(NamedTuple):
 
     value: int  # its value there
     name: str  # what was done, ``clamp(0.02, 0.08)``
+    where: str  # the line that does it, ``modeling_mamba2.py:279``
     function: Callable[[torch.Tensor], torch.Tensor]
 
 
 class OtherSteps:
     """The steps of the other forward that take one tensor, element by element."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, values: Sequence[Value]) -> None:
+        self._values = values
         self._of: dict[int, list[Step]] = {}
         for step in tape.steps:
             if step.func is not None and torch.Tag.pointwise in step.func.tags and len(step.refs) == 1:
@@ -45,10 +49,14 @@ class OtherSteps:
             made = next((out for out in step.outs if out is not None and out >= 0), None)
             if made is None:
                 continue
-            name, function = _named(step), partial(_done, step)
-            yield Computed(made, name, function)
+            name, function, where = _named(step), partial(_done, step), _where(self._values[made])
+            yield Computed(made, name, where, function)
             for more in self.after(made, steps - 1):
-                yield Computed(more.value, f"{name}, {more.name}", partial(_both, function, more.function))
+                yield Computed(more.value, f"{name}, {more.name}", where, partial(_both, function, more.function))
+
+
+def _where(value: Value) -> str:
+    return f"{PurePath(value.lines[0].file).name}:{value.lines[0].line}" if value.lines else "the reference"
 
 
 def _named(step: Step) -> str:

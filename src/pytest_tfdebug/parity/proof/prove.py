@@ -270,7 +270,7 @@ def _search(
         twins=one.twins,
         moved=one.moved,
         used_alone=one.used_alone,
-        steps=OtherSteps(other.live.tape),
+        steps=OtherSteps(other.live.tape, theirs),
         known=KnownNumbers.of(
             other.called, other.side.table, other.live.tape, one.side.table, one.live.tape, settings=other.settings
         ),

@@ -127,7 +127,7 @@ class Search:
     # by path, modules of the other side with the weights of one of this side that were made otherwise
     twins: Mapping[str, Twin] = field(default_factory=dict)
     moved: int | None = None  # the value at which elements come into another order than the other side's
-    steps: OtherSteps = field(default_factory=lambda: OtherSteps(Tape()))  # what the other side does to one value
+    steps: OtherSteps = field(default_factory=lambda: OtherSteps(Tape(), ()))  # what the other side does to one value
 
     def __post_init__(self) -> None:
         self._all: list[Change] | None = None
@@ -345,7 +345,7 @@ class Search:
         if not used:
             return found
         missing = (each for value in used for each in self.steps.after(value) if self.is_missing[each.value])
-        return itertools.chain(found, activated(at, {each.name: each.function for each in missing}))
+        return itertools.chain(found, activated(at, missing))
 
     def _used_otherwise(self, place: int) -> set[int]:
         """Return the values like a result of a step of which the other side computes what this one never does."""
