@@ -138,13 +138,29 @@ class BackwardPair:
         return found
 
     def _first(self, wrong: list[Wrong]) -> Wrong | None:
-        """Return the one nearest to the loss: from which nothing is computed that is wrong too."""
+        """Return the one nearest to the loss: from which nothing is computed that is wrong too.
+
+        A piece gets what its whole gets: where that is wrong, one of its other uses may be.
+        """
+        wrong = [each for each in wrong if not self._is_piece_of(each, wrong)]
         ancestors, bits = self._ancestors[1], [sum(1 << index for index in each.members) for each in wrong]
         masks = [
             0 if each.value is None else ancestors[each.value] & ~own for each, own in zip(wrong, bits, strict=True)
         ]
         last = [each for each, own in zip(wrong, bits, strict=True) if not any(mask & own for mask in masks)]
         return max(last or wrong, key=lambda each: each.position, default=None)
+
+    def _is_piece_of(self, one: Wrong, others: Sequence[Wrong]) -> bool:
+        """Tell whether a value is a piece of one whose gradient is wrong too."""
+        if one.value is None or not self.port.graph[one.value].is_piece:
+            return False
+        values = self.port.values.values
+        larger = {
+            each
+            for each in values[one.value].producers
+            if values[each].print.elements > values[one.value].print.elements
+        }
+        return any(not each.members.isdisjoint(larger) for each in others)
 
     def _compare_value(self, value: Value, floor: float, found: HeldGradients) -> None:
         graph, known = self.port.graph[value.index], self.reference.values.values

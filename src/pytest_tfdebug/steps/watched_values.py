@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from pytest_tfdebug.steps.gradients import GradientSums, weighed
 from pytest_tfdebug.steps.lines import lines_under_way
@@ -184,7 +185,10 @@ class WatchedValues:
 
     def _whole_of(self, tensor: torch.Tensor, index: int) -> int | None:
         base = tensor._base  # noqa: SLF001 - there is no public name
-        if base is None or tensor.is_complex() or base.is_complex():
+        is_of_function = isinstance(
+            tensor.grad_fn, BackwardCFunction
+        )  # which may send on another gradient than it gets
+        if base is None or is_of_function or tensor.is_complex() or base.is_complex():
             return None
         key = id(base), version(base)
         whole = self._at.get(key, self._wholes.get(key))
