@@ -156,6 +156,21 @@ def test_optimiser_that_sees_gradients_of_another_one_is_told():
     assert report.culprit.source.first == line_of("# STEP")
 
 
+def test_optimiser_of_a_parameter_that_the_model_has_replaced_is_told():
+    def replaced(model, batches):
+        held = torch.optim.SGD(model.parameters(), lr=0.1)  # MADE
+        model[2].weight = nn.Parameter(model[2].weight.detach().clone())
+        for batch in batches:
+            held.zero_grad()
+            loss_of(model, batch).backward()
+            held.step()
+
+    report = compare_steps(seeded(Plain), seeded(Plain), BATCHES, run=whole, port_run=replaced)
+
+    assert report.culprit.wrong == "SGD has parameters that the model has replaced: 2.weight"
+    assert report.culprit.source.first == line_of("# MADE")
+
+
 def whole(model, batches):
     held = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in batches:

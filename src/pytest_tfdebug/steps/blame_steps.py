@@ -140,7 +140,16 @@ class _Steps:
 
     def first_fault(self) -> StepFault | None:
         """Return the first thing that is done otherwise."""
-        looks: _Looks = (self._batches, self._seen, self._kept, self._held, self._settings, self._buffers, self._moves)
+        looks: _Looks = (
+            self._stale,
+            self._batches,
+            self._seen,
+            self._kept,
+            self._held,
+            self._settings,
+            self._buffers,
+            self._moves,
+        )
         later: _Looks = (self._outside, self._buffers, *looks)  # what happened before its forward comes first
         by_hand: _Looks = (self._batches, self._moved_by_hand)
         for number, (theirs, own) in enumerate(zip(self.expected.steps, self.actual.steps, strict=False), 1):
@@ -229,6 +238,14 @@ class _Steps:
         seen = "more than" if has_more else "not all that"
         why = f"{own.optimizer} sees {seen} the backwards of this step have added: {listed(wrong, 3)}."
         return StepFault(told, why, own.lines, tuple(wrong), reference=theirs.lines)
+
+    def _stale(self, _number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Parameters of the optimiser in whose place the model has others by now: these are not trained."""
+        if not own.stale or theirs.stale:
+            return None
+        wrong = f"{own.optimizer} has parameters that the model has replaced: {listed(list(own.stale), 3)}"
+        why = "The model has another parameter of that name: the optimiser was made before it was replaced."
+        return StepFault(wrong, why, own.made_at or own.lines, own.stale)
 
     def _held(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Parameters that the optimiser lacks, or has twice."""

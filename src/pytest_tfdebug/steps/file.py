@@ -50,6 +50,7 @@ class _StepEntry(msgspec.Struct):
     groups: list[dict[str, Any]]  # hyperparameters, each once
     members: dict[str, int]  # parameter -> place of its group
     twice: list[str]
+    stale: list[str] = []
 
 
 class _StepDocument(msgspec.Struct):
@@ -109,7 +110,9 @@ def _entry(step: OptimizerStep) -> _StepEntry:
         members[name] = groups.index(settings)
     batches = [_BatchEntry(_finite(batch.loss), batch.is_fresh) for batch in step.batches]
     plain = msgspec.to_builtins(groups, enc_hook=repr)
-    return _StepEntry(step.optimizer, step.is_torch, batches, step.factor, plain, members, list(step.twice))
+    return _StepEntry(
+        step.optimizer, step.is_torch, batches, step.factor, plain, members, list(step.twice), list(step.stale)
+    )
 
 
 def _layout(rows: ParameterRows) -> _Layout:
@@ -201,6 +204,7 @@ def _decode(document: _StepDocument, tensors: dict[str, torch.Tensor]) -> Backwa
                 {},
                 {name: dict(entry.groups[place]) for name, place in entry.members.items()},
                 tuple(entry.twice),
+                tuple(entry.stale),
                 _decode_rows(document.buffers, flow, buffers),
                 (),
                 (),

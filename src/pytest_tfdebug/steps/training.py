@@ -50,6 +50,7 @@ class OptimizerStep:
     factors: dict[str, float | None]
     settings: dict[str, dict[str, Any]]  # of each parameter: its group's hyperparameters
     twice: tuple[str, ...]  # parameters that it holds twice
+    stale: tuple[str, ...]  # parameters that it holds, and the model has others of that name by now
     buffers: ParameterRows  # by how much each buffer moved since the step before
     lines: tuple[Line, ...]  # where the step was asked for
     made_at: tuple[Line, ...]  # where the optimiser was made; empty where that was before the run

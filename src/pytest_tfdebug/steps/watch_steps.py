@@ -43,7 +43,7 @@ class StepsWatch:
     ) -> None:
         self.steps: list[OptimizerStep] = []
         self._own_steps: list[OptimizerStep] = []  # of a run that has no optimiser
-        self._before_first = before_first
+        self._before_first, self._model = before_first, model
         self._parameters = dict(model.named_parameters())
         self._names = {id(each): name for name, each in self._parameters.items()}
         self._start = {name: each.detach().clone() for name, each in self._parameters.items()}
@@ -116,7 +116,7 @@ class StepsWatch:
         now, lines = self._copies(), batches[-1].lines
         moved, self._last = self._moved(now), now
         self._own_steps.append(
-            OptimizerStep(OWN_CODE, False, batches, given, None, {}, {}, (), flow, lines, (), moved)  # noqa: FBT003
+            OptimizerStep(OWN_CODE, False, batches, given, None, {}, {}, (), (), flow, lines, (), moved)  # noqa: FBT003
         )
 
     def _moved(self, now: dict[str, torch.Tensor]) -> ParameterRows:
@@ -168,7 +168,7 @@ class StepsWatch:
             for each in group["params"]
             if id(each) in self._names
         }
-        after, outside = self._copies(), self._moved(self._before)
+        after, outside, current = self._copies(), self._moved(self._before), dict(self._model.named_parameters())
         flow = {name: each.detach() - self._held[name] for name, each in self._buffers.items()}
         self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
         kind = type(optimizer)
@@ -182,6 +182,7 @@ class StepsWatch:
                 *_factors(given, self._left, held),
                 settings,
                 tuple(sorted({name for name in held if held.count(name) > 1})),
+                tuple(name for name in dict.fromkeys(held) if current.get(name) is not self._parameters[name]),
                 ParameterRows.of(self._first_buffers, flow, self._buffer_keys),
                 _lines(),
                 self._made.get(id(optimizer), ()),
