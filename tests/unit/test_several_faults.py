@@ -38,7 +38,7 @@ def _as_long_as_it_takes(monkeypatch, one_thread):
 def report_on(monkeypatch, tmp_path):
     """Return the report on the port of Llama with some mistakes, and the line of each."""
 
-    def report(*edits):
+    def report(*edits, dtype=torch.float32):
         text = Path(llama_port.__file__).read_text()
         for old, _ in edits:
             assert text.count(old) == 1
@@ -55,10 +55,20 @@ def report_on(monkeypatch, tmp_path):
                 own.mixer_norm.scale.copy_(theirs.post_attention_layernorm.weight)
             port.norm.scale.copy_(reference.model.norm.weight)
         ids = torch.arange(3, 23).view(2, 10)
+        for model in (reference, port):  # buffers stay: the port computes its frequencies in float32
+            for parameter in model.parameters():
+                parameter.data = parameter.data.to(dtype)
         traces = (pytest_tfdebug.trace(model, input_ids=ids) for model in (reference, port))
         return pytest_tfdebug.compare(*traces), lines
 
     return report
+
+
+def test_two_mistakes_of_a_port_in_half_precision_are_told_in_one_run(report_on):
+    report, lines = report_on(SILU, SCALE, dtype=torch.bfloat16)
+
+    assert sorted(each.source.first for each in report.culprits) == sorted(lines)
+    assert report.told_of_faults == "after these 2 changes every output agrees, also on inputs that were not searched"
 
 
 def test_two_mistakes_of_one_run_have_each_its_change_and_diff(report_on, tmp_path):

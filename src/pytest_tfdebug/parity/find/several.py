@@ -76,7 +76,7 @@ def _several(look: Explained, trial: Trial) -> tuple[Faults, Searched | None]:
     pair, claim = look.pair, look.claim
     if pair is None or claim is None or claim.kind == "random" or not seconds_of(trial):
         return Faults(), None
-    if pair.port.table.is_widened or pair.reference.table.is_widened or not trial.reference.tape.steps:
+    if not trial.reference.tape.steps:
         return Faults(), None
     try:
         fronts = find_fronts(pair.port.table, pair.reference.table, trial)
