@@ -32,6 +32,12 @@ _INTERNAL = ("_", "mkldnn_", "cudnn_", "miopen_", "mps_", "xpu_", "slow_", "thnn
 _CHECKED = ("_softmax", "_log_softmax", "_unsafe_view", "_to_copy", "_reshape_alias", "_scaled_dot_product")
 
 
+#: Operators that write to the running statistics that they are given, and whose schema does not say so.
+_WITH_STATISTICS = frozenset({"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"})
+#: Where these stand among the arguments.
+_STATISTICS = (3, 4)
+
+
 class Ref(int):
     """Where a tensor stood among arguments: the index of its value; below 0 that of the image of a storage."""
 
@@ -127,6 +133,8 @@ class Tape:
         is_trusting = name.startswith(_INTERNAL) and not name.startswith(_CHECKED)  # most of these check nothing
         if "empty" not in name and torch.Tag.nondeterministic_seeded not in func.tags:
             run = self._as_recorded(func, given) if is_trusting else self._checked(func, given)
+            if name in _WITH_STATISTICS:
+                run = partial(_on_copies, run)
             self._add(Step(name, run, *given, tuple(outs), func))
 
     def will_write(self, tensors: Sequence[torch.Tensor]) -> dict[int, Target]:
@@ -226,6 +234,12 @@ def _on_the_like(func: Callable[..., Any], forms: Sequence[Any], *args: Any, **k
         msg = f"{func} runs on what it was recorded with alone: it checks nothing of what it is given"
         raise NotTriedError(msg)
     return func(*args, **kwargs)
+
+
+def _on_copies(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operator
+    """Run an operator on copies of the running statistics: those that a tape keeps are the model's own."""
+    own = (each.clone() if place in _STATISTICS and each is not None else each for place, each in enumerate(args))
+    return run(*own, **kwargs)
 
 
 def _in_range(func: torch._ops.OpOverload, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
