@@ -182,10 +182,11 @@ class _Steps:
 
     def _accumulated(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Return what is wrong with a step of another number of backwards: their sum, or that they are not summed."""
-        summed = [ParameterRows.together([batch.added for batch in step.batches]) for step in (theirs, own)]
-        fault = self._added(f"all batches of step {number}", number, (summed[0], summed[1]), own.lines)
+        sums = [ParameterRows.together([each.added for each in step.batches]) for step in (theirs, own) if step.batches]
+        which = f"all batches of step {number}"
+        fault = self._added(which, number, (sums[0], sums[1]), own.lines) if len(sums) > 1 else None
         is_zeroed = any(batch.is_fresh for step in (theirs, own) for batch in step.batches[1:])
-        if fault is None and not is_zeroed:
+        if fault is None and not is_zeroed and len(sums) > 1:
             return None
         counts = counted(len(own.batches), "backward"), counted(len(theirs.batches), "backward")
         wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"

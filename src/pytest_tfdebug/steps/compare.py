@@ -140,9 +140,9 @@ class BackwardPair:
     def _first(self, wrong: list[Wrong]) -> Wrong | None:
         """Return the one nearest to the loss: from which nothing is computed that is wrong too.
 
-        A piece gets what its whole gets: where that is wrong, one of its other uses may be.
+        A piece gets what its whole gets there: where that is wrong, another use of the whole may be.
         """
-        wrong = [each for each in wrong if not self._is_piece_of(each, wrong)]
+        wrong = [each for each in wrong if not self._is_only_in_wrong(each)] or wrong
         ancestors, bits = self._ancestors[1], [sum(1 << index for index in each.members) for each in wrong]
         masks = [
             0 if each.value is None else ancestors[each.value] & ~own for each, own in zip(wrong, bits, strict=True)
@@ -150,17 +150,13 @@ class BackwardPair:
         last = [each for each, own in zip(wrong, bits, strict=True) if not any(mask & own for mask in masks)]
         return max(last or wrong, key=lambda each: each.position, default=None)
 
-    def _is_piece_of(self, one: Wrong, others: Sequence[Wrong]) -> bool:
-        """Tell whether a value is a piece of one whose gradient is wrong too."""
+    def _is_only_in_wrong(self, one: Wrong) -> bool:
+        """Tell whether a value is a piece of another, and sends on to that what it should: its other uses are wrong."""
         if one.value is None or not self.port.graph[one.value].is_piece:
             return False
-        values = self.port.values.values
-        larger = {
-            each
-            for each in values[one.value].producers
-            if values[each].print.elements > values[one.value].print.elements
-        }
-        return any(not each.members.isdisjoint(larger) for each in others)
+        own = self.port.graph[one.value].sent.values()
+        expected = [each for mate in one.mates for each in self.reference.graph[mate].sent.values()]
+        return any(is_same_gradient(mine, theirs) for mine in own for theirs in expected if mine.size)
 
     def _compare_value(self, value: Value, floor: float, found: HeldGradients) -> None:
         graph, known = self.port.graph[value.index], self.reference.values.values
