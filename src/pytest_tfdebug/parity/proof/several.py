@@ -13,6 +13,7 @@ from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
 from pytest_tfdebug.parity.proof.elsewhere import Ran
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
@@ -100,6 +101,13 @@ def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
     return _FaultSearch(port, reference, trial).fronts()
 
 
+class _Made(NamedTuple):
+    """What was made of the port at once: changes, or values that were given."""
+
+    changes: tuple[Change, ...]
+    given: dict[int, torch.Tensor]
+
+
 class _Option(NamedTuple):
     """Some changes that are made together, and what they give."""
 
@@ -126,7 +134,9 @@ class _FaultSearch:
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
         self._ran = Ran(port, trial.port.tape), Ran(reference, trial.reference.tape)
-        self._sets: list[tuple[Change, ...]] = []  # the changes that were made, in their order
+        self._made: list[_Made] = []  # in its order
+        self._led_at: dict[int, int] = {}  # begin of a fault that was led past -> where what was given is in that
+        self._dropped: list[Front] = []  # faults that were led past, and seemed to be those behind them
         self._others = OtherInputs(self._ran, trial.again)  # with the same changes
         self._holds: bool | None = None  # whether all outputs agree there in the end
         self._budget, self._budgets = Budget(seconds_of(trial), trial.begun), 1
@@ -159,6 +169,8 @@ class _FaultSearch:
             self._go_on()
             past, is_last = self._past(behind)
         found, end = self._from(behind, past, made, is_last=is_last)
+        if end == "agrees":
+            found += self._needed(behind, found)
         found.sort(key=lambda front: front.begin)
         faults = () if is_last and len(found) == 1 else tuple(found)
         fronts = Fronts(faults, end, mended=self._mended(found, end), holds=self._holds)
@@ -174,8 +186,35 @@ class _FaultSearch:
         last = self._last_proof
         changes = () if last is None else last.mends[0].changes
         if last is not None and last.is_reverse:
-            return Mended(self._ran, tuple(self._sets), changes)
-        return Mended(self._ran, (*self._sets, changes))
+            return Mended(self._ran, tuple(each.changes for each in self._made), changes)
+        return Mended(self._ran, (*(each.changes for each in self._made), changes))
+
+    def _needed(self, at: Round, found: Sequence[Front]) -> list[Front]:
+        """Return the faults that were dropped, if not all outputs agree without the values that led past them."""
+        if not self._dropped:
+            return []
+        every = {place for place, each in enumerate(self._made) if each.given}
+        alone = {self._led_at[front.begin] for front in self._dropped}
+        if self._agrees_without(at, alone if any(front.proof is None for front in found) else every):
+            return []
+        return [
+            replace(front, begin=front.past.own, is_beside=True) for front in self._dropped if front.past is not None
+        ]
+
+    def _agrees_without(self, at: Round, places: Collection[int]) -> bool:
+        """Tell whether every output agrees after all that was made but some of it, and what mends the last fault."""
+        (values, tape), (_, theirs) = self._ran
+        last = () if self._last_proof is None else self._last_proof.mends[0].changes
+        try:
+            for changes, given in (each for place, each in enumerate(self._made) if place not in places):
+                values, tape = changed_forward(values, tape, changes, given)
+            if self._last_proof is not None and self._last_proof.is_reverse:
+                theirs = changed_forward(*self._ran[1], last, {})[1]
+            else:
+                tape = changed_forward(values, tape, last, {})[1]
+        except NOT_COMPUTED:
+            return False
+        return at.search.agrees_on(tape.tensors.__getitem__, theirs.tensors.__getitem__)
 
     def _made_otherwise(self, at: Round) -> list[Front]:
         """Make each module for good as the reference's with its weights is made; return a fault for each kind.
@@ -212,7 +251,7 @@ class _FaultSearch:
                 return found, "cut" if self._budget.spent() >= 1 else "exhausted"
             first = next(iter(at.search.firsts()), None)
             if found and first is not None and first.index == found[-1].begin and found[-1].proof is None:
-                found.pop()  # what led past it did not mend all that is computed of it
+                self._dropped.append(found.pop())  # what led past it did not mend all that is computed of it
             if not is_known:
                 found += fronts
             if last or (is_last and fronts[0].proof is None):
@@ -322,6 +361,7 @@ class _FaultSearch:
         self._led.add(way)
         self._borrowed.update(past.given.keys() - at.search.opened.open)
         front = self._front(at, past)
+        self._led_at[front.begin] = len(self._made)
         self._make((), past.given, dict(past.ways))
         return [front], is_known
 
@@ -358,7 +398,7 @@ class _FaultSearch:
         laid_out_alike = {own: other for own, other in ways.items() if _is_same(given.get(own), theirs[other])}
         self._others = self._others.after(changes, laid_out_alike if given.keys() <= laid_out_alike.keys() else None)
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
-        self._sets.append(tuple(changes))
+        self._made.append(_Made(tuple(changes), given))
         self._trial = self._trial._replace(port=Live(tape, Ran(self._port, tape).outputs))
 
     def _until(self, at: Round, share: float) -> Callable[[], bool]:
