@@ -95,6 +95,20 @@ def test_training_is_held_to_the_golden_alone(suite):
     result.stdout.fnmatch_lines(["*AdamW has weight_decay 0.1; the reference has 0.01"])
 
 
+def test_another_batch_than_the_golden_was_recorded_with_is_told(suite):
+    suite("--tf-golden=update")
+
+    result = suite(change="IDS.add_(1).remainder_(99)")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*The batch is another than the one that *.safetensors was recorded with, so nothing can be said of the port.",
+            "*To record the step of this one, run: pytest *test_it.py::test_step --tf-golden=update",
+        ]
+    )
+
+
 def test_same_step_leaves_its_golden_alone(suite, pytester):
     suite("--tf-golden=update")
     (file,) = (pytester.path / "goldens").rglob("*.safetensors")

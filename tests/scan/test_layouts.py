@@ -171,6 +171,16 @@ def test_models_whose_classes_cannot_be_read_are_named(layout, tmp_path, monkeyp
     assert "Models of which no class has one of these tests : t5\n" in capsys.readouterr().out
 
 
+def test_models_whose_file_was_left_out_are_not_said_to_have_no_such_class(layout, tmp_path, monkeypatch, capsys):
+    root, _ = layout("adapters")
+    (root / "tests/test_methods/test_on_t5.py").write_text("class T5Test(:\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["--repo", str(root)]) == 0
+
+    assert "no class has one" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("option", ["--models-dir", "--models_dir"])
 def test_options_are_taken_with_hyphens_and_underscores(layout, tmp_path, monkeypatch, option):
     root, _ = layout("diffusers")

@@ -66,7 +66,7 @@ def test_search_that_was_cut_says_which_setting_goes_on(monkeypatch):
 
     assert report.search == "cut"
     assert report.told_of_search == (
-        "The search for a change that mends it was cut after 0.01 s of work: tf_explain_seconds = 20 goes on."
+        "The search for a change that mends it was cut after 0.01 s of work: -o tf_explain_seconds=20 goes on."
     )
 
 

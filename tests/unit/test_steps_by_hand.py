@@ -1,6 +1,7 @@
 """Trainings that move parameters and buffers without an optimiser of torch, or beside it, held to a reference."""
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,29 +47,33 @@ def loss_of(model, batch):
     return (model(batch) - batch).square().mean()
 
 
-def by_torch(model, batches):
+def by_torch(model, batches, clip=100.0):
     held = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for batch in batches:
         held.zero_grad()
         loss_of(model, batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
         held.step()
 
 
-def by_hand(model, batches, *, momentum=0.9, zeroes=True):
+def by_hand(model, batches, *, momentum=0.9, zeroes=True, clip=100.0):
     kept = {}
     for batch in batches:
         if zeroes:
             model.zero_grad()
         loss_of(model, batch).backward()  # BACK
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 kept[name] = momentum * kept.get(name, 0) + weight.grad
                 weight.sub_(0.1 * kept[name])
 
 
+@pytest.mark.parametrize("clip", [100.0, 0.1], ids=["not clipped", "clipped"])
 @pytest.mark.parametrize("run", [by_torch, by_hand])
-def test_loop_without_an_optimiser_agrees_with_what_does_the_same(run):
-    report = compare_steps(seeded(Net), seeded(Net), BATCHES, run=run, port_run=by_hand)
+def test_loop_without_an_optimiser_agrees_with_what_does_the_same(run, clip):
+    runs = partial(run, clip=clip), partial(by_hand, clip=clip)
+    report = compare_steps(seeded(Net), seeded(Net), BATCHES, run=runs[0], port_run=runs[1])
 
     assert report.ok, report
     assert "So do 3 steps of own code." in report.agreement

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 import unittest
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -34,7 +35,7 @@ from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_tfdebug.invariance.checks.base import Check
 
@@ -129,6 +130,8 @@ Varies = dict[str, dict[str, str]]
 def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
     """Return the declared reasons, each under its promise and class."""
     classes, promises = list(classes), list(promises)
+    if varies is not None and not isinstance(varies, Mapping):
+        raise TFDebugError(f'varies says why, {{"padding": "it ..."}}; it is {varies!r}.')
     found: Varies = {}
     for promise, given in (varies or {}).items():
         if promise not in promises:

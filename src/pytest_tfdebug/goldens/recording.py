@@ -100,6 +100,9 @@ def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -
     """Return the reference, whose forward is recorded."""
     if isinstance(reference, torch.nn.Module):
         return reference
+    if isinstance(reference, type) and issubclass(reference, torch.nn.Module):
+        name = reference.__name__
+        raise TFDebugError(f"reference= is the class {name}: give a model, as reference={name}(config).eval().")
     owner = getattr(reference, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         name, kind = getattr(reference, "__name__", "forward"), type(owner).__name__

@@ -10,11 +10,13 @@ from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError, 
 from pytest_tfdebug.goldens.golden_file import provenance
 from pytest_tfdebug.goldens.place import missing, shown
 from pytest_tfdebug.goldens.session import GoldenOutcome, GoldenSession
+from pytest_tfdebug.goldens.weights import hash_of
 from pytest_tfdebug.parity.record import parity_record
 from pytest_tfdebug.publish.reports import calling_line, note, wants_details
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.steps.api import held
 from pytest_tfdebug.steps.file import read_step, write_step
+from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     import pytest
@@ -31,20 +33,28 @@ def record_step(item: pytest.Item, place: GoldenPlace, reference: TrainedModel) 
     existed = place.exists()
     status, size = "changed" if existed else "new", 0
     with place.staged() as file:
-        if existed and _says(file, made):
+        given = _batch_of(reference)
+        if existed and _says(file, made, given):
             status, size = "unchanged", file.stat().st_size
         else:
-            extra: dict[str, Any] = {"test": redact(item.nodeid), "provenance": provenance(reference.model)}
+            told = {"test": redact(item.nodeid), "provenance": provenance(reference.model), "batch": given}
+            extra: dict[str, Any] = told
             size = write_step(file, made, extra)
     outcome = GoldenOutcome(str(place), item.nodeid, status, (), size=size)
     GoldenSession.of(item.config).outcomes.append(outcome)
 
 
-def _says(file: Any, made: Any) -> bool:  # noqa: ANN401 - a path, a recorded step
+def _says(file: Any, made: Any, given: list[str]) -> bool:  # noqa: ANN401 - a path, a recorded step
     try:
-        return bool(held(read_step(file)[0], made))
+        expected, extra = read_step(file)
+        return extra.get("batch") == given and bool(held(expected, made))
     except (GoldenError, TFDebugError):
         return False
+
+
+def _batch_of(model: TrainedModel) -> list[str]:
+    """Return a hash of each tensor that a model is run with."""
+    return [hash_of(leaf.tensor) for leaf in walk(model.batch)]
 
 
 def check_step(item: pytest.Item, place: GoldenPlace, port: TrainedModel, name: str | None) -> ParityReport:
@@ -54,11 +64,16 @@ def check_step(item: pytest.Item, place: GoldenPlace, port: TrainedModel, name: 
     if not place.exists():
         raise MissingGoldenError(missing(item, place))
     try:
-        expected, _ = place.read(read_step)
+        expected, extra = place.read(read_step)
     except GoldenError as error:
         again = f"To record it again, run: pytest {quote(item.nodeid)} --tf-golden=update"
         raise GoldenError(f"{error}\n{again}") from error
     report = held(expected, port.made(), port.backward)
+    if not report and "batch" in extra and extra["batch"] != _batch_of(port):
+        raise TFDebugError(
+            f"The batch is another than the one that {golden} was recorded with, so nothing can be said of the port.\n"
+            f"To record the step of this one, run: pytest {quote(item.nodeid)} --tf-golden=update"
+        )
     if not report:
         report = replace(report, facts=[*report.facts, f"Golden: {golden}"])
     outcome = GoldenOutcome(str(place), item.nodeid, "checked" if report else "failed", (), "", report.coverage)

@@ -52,7 +52,13 @@ def _built(named: str) -> Any:  # noqa: ANN401 - what a function of the user ret
         ) from error
     finally:
         sys.path.pop(0)
-    return build()
+    try:
+        return build()
+    except Exception as error:
+        raise TFDebugError(
+            f"--model={named} raised {type(error).__name__}: {error}.\n"
+            "Name a function that takes nothing and returns the model: --model=my_port:load."
+        ) from error
 
 
 if __name__ == "__main__":

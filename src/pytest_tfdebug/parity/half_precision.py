@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, relative_l2
@@ -59,11 +60,47 @@ def is_wide(trace: Trace) -> bool:
     return isinstance(trace.again, Rerun) and bool(trace.again.wider)
 
 
-def in_float32_alone(report: ParityReport, expected: Trace) -> ParityReport:
-    """Return the report of forwards in half precision that differ in float32, which says so."""
-    return replace(
-        report, notes=[f"Held in float32, where rounding to {_named(expected)} hides nothing.", *report.notes]
+def is_same_as_it_is(compared: Compared) -> bool:
+    """Tell whether every output of a forward as it is is the reference's, bit for bit."""
+    roots = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
+    has_all = not any(leaf.problem not in ("", "extra") and not leaf.how for leaf in roots)
+    held = [leaf.metrics for leaf in roots if leaf.is_measured]  # None where they are equal
+    return has_all and bool(held) and not any(each and (each.max_abs or each.mismatched) for each in held)
+
+
+def same_as_it_is(as_it_is: ParityReport, in_float32: ParityReport, expected: Trace) -> ParityReport:
+    """Return the report of outputs that are equal in half precision, with what differs in float32 as a warning.
+
+    What follows the model's dtype in the code, as ``torch.tensor(scale, dtype=x.dtype)`` does, is another number there.
+    """
+    dtype, first = _named(expected), str(in_float32).partition("\n")[0]
+    told = (
+        f"In {dtype} every output is the reference's, bit for bit; computed in float32 they differ: {first}. "
+        f"Either a number there follows the model's dtype, or {dtype} hides what is wrong."
     )
+    return replace(as_it_is, notes=[*as_it_is.notes, told], unseen=[*as_it_is.unseen, told])
+
+
+def in_float32_alone(report: ParityReport, expected: Trace, reference: Rerun | Recorded | None) -> ParityReport:
+    """Return the report of forwards in half precision that differ in float32, which says so."""
+    notes = [f"Held in float32, where rounding to {_named(expected)} hides nothing."]
+    tables = _rounded_tables(reference.model) if isinstance(reference, Rerun) else []
+    if tables:
+        notes.append(
+            f"The reference holds {listed(tables, 3)} in {_named(expected)}: .to() rounds tables that no checkpoint "
+            "has, and building or loading it with dtype= leaves them in float32."
+        )
+    return replace(report, notes=[*notes, *report.notes])
+
+
+def _rounded_tables(model: torch.nn.Module) -> list[str]:
+    """Return the buffers of half precision that are not saved, of more than one number."""
+    return [
+        f"{path}.{name}".removeprefix(".")
+        for path, module in model.named_modules()
+        for name in sorted(module._non_persistent_buffers_set)  # noqa: SLF001 - there is no public name
+        if (held := getattr(module, name, None)) is not None and held.dtype in HALF and held.numel() > 1
+    ]
 
 
 def hold_as_it_is(

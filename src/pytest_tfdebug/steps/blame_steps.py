@@ -349,7 +349,8 @@ class _Steps:
             return None
         why = f"{counted(len(wrong), 'parameter')}, outside of the optimiser's steps: {listed(wrong, 3)}."
         told = f"{wrong[0]} {_how(*found[wrong[0]], 'is moved')} {when}"
-        return StepFault(told, why, (), tuple(wrong), evidence=Evidence.LATER_STEP)
+        lines = self.actual.steps[0].lines
+        return StepFault(told, why, lines, tuple(wrong), evidence=Evidence.LATER_STEP)
 
     def _ended(self) -> StepFault | None:
         """Buffers, and what moved parameters after the last step, once the run is over."""

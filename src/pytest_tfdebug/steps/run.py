@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import sys
 from contextlib import contextmanager, nullcontext
@@ -40,6 +41,11 @@ _HALF = (torch.float16, torch.bfloat16)
 
 def plain_run(model: torch.nn.Module, batch: Any) -> Any:  # noqa: ANN401 - the model's own inputs
     """Return ``model(**batch).loss``."""
+    if isinstance(batch, (list, tuple)):
+        raise TFDebugError(
+            f"The batch is a {type(batch).__name__}: give one batch, or say what is done with them, "
+            "run=lambda model, batches: ..."
+        )
     output = model(**batch) if isinstance(batch, dict) else model(batch)
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if loss is None:
@@ -65,6 +71,17 @@ class TrainedModel:
     run: Run
     batch: Any
     role: str
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        try:
+            inspect.signature(self.run).bind(self.model, self.batch)
+        except (TypeError, ValueError) as error:
+            named = getattr(self.run, "__name__", repr(self.run))
+            raise TFDebugError(
+                f"run of the {self.role} is a function of the model and a batch, run(model, batch); {named} is none: "
+                f"{error}."
+            ) from error
 
     def made(self, remedy: Remedy | None = None) -> Backward | Training:
         """Run under watch: a backward, or a training where the run makes the steps by itself."""

@@ -35,7 +35,8 @@ class StepsWatch:
 
     Args:
         model: Whose parameters are told.
-        before_first: Called with the first loss, and the gradients of all parameters, as the first step begins.
+        before_first: Called with the first loss, and the gradients that the last backward has left, before they are
+            clipped, as the first step begins.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class StepsWatch:
         if not self._is_ours(optimizer):
             return
         if not self.steps and not self._own_steps:  # it ends the watch of the forward: it sees nothing of what follows
-            self._before_first(self._first_loss, self._gradients())
+            self._before_first(self._first_loss, self._left)
         self._note_batch()
         self._before = self._copies()
         self._given = self._gradients()

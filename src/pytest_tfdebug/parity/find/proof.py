@@ -67,7 +67,7 @@ def _told_end(end: SearchEnd, seconds: float) -> str:
     if end == "cut":
         return (
             f"The search for a change that mends it was cut after {seconds:.3g} s of work: "
-            f"tf_explain_seconds = {max(20, round(4 * seconds))} goes on."
+            f"-o tf_explain_seconds={max(20, round(4 * seconds))} goes on."
         )
     told = "No single change that was tried makes every output agree: likely a second fault, or one of several places."
     return told if end == "exhausted" else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Edit, Forward, Given, Run
-    from pytest_tfdebug.parity.proof.other_steps import Computed
+    from pytest_tfdebug.parity.proof.other_steps import OtherStep
     from pytest_tfdebug.tracing.values.tape import Step
 
     _Path = tuple[Any, ...]
@@ -269,7 +269,7 @@ def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
         )
 
 
-def activated(at: At, known: Iterable[Computed]) -> Iterator[Change]:
+def activated(at: At, known: Iterable[OtherStep]) -> Iterator[Change]:
     """A step that was forgotten: one that the other side does to a result like this one, or any activation."""
     if at.is_write:
         return

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _STEPS = 3
 
 
-class Computed(NamedTuple):
+class OtherStep(NamedTuple):
     """Something that the other side computes of one value."""
 
     value: int  # its value there
@@ -43,16 +43,16 @@ class OtherSteps:
             if step.func is not None and torch.Tag.pointwise in step.func.tags and len(step.refs) == 1:
                 self._of.setdefault(step.refs[0], []).append(step)
 
-    def after(self, value: int, steps: int = _STEPS) -> Iterator[Computed]:
+    def after(self, value: int, steps: int = _STEPS) -> Iterator[OtherStep]:
         """Yield what is computed of a value of the other side, and of that."""
         for step in self._of.get(value, ()) if steps else ():
             made = next((out for out in step.outs if out is not None and out >= 0), None)
             if made is None:
                 continue
             name, function, where = _named(step), partial(_done, step), _where(self._values[made])
-            yield Computed(made, name, where, function)
+            yield OtherStep(made, name, where, function)
             for more in self.after(made, steps - 1):
-                yield Computed(more.value, f"{name}, {more.name}", where, partial(_both, function, more.function))
+                yield OtherStep(more.value, f"{name}, {more.name}", where, partial(_both, function, more.function))
 
 
 def _where(value: Value) -> str:

@@ -101,7 +101,7 @@ def find_fronts(port: Values, reference: Values, trial: Trial) -> Fronts:
     return _FaultSearch(port, reference, trial).fronts()
 
 
-class _Made(NamedTuple):
+class _Stage(NamedTuple):
     """What was made of the port at once: changes, or values that were given."""
 
     changes: tuple[Change, ...]
@@ -134,7 +134,7 @@ class _FaultSearch:
     def __init__(self, port: Values, reference: Values, trial: Trial) -> None:
         self._port, self._reference, self._trial = port, reference, trial
         self._ran = Ran(port, trial.port.tape), Ran(reference, trial.reference.tape)
-        self._made: list[_Made] = []  # in its order
+        self._made: list[_Stage] = []  # in its order
         self._led_at: dict[int, int] = {}  # begin of a fault that was led past -> where what was given is in that
         self._dropped: list[Front] = []  # faults that were led past, and seemed to be those behind them
         self._others = OtherInputs(self._ran, trial.again)  # with the same changes
@@ -398,7 +398,7 @@ class _FaultSearch:
         laid_out_alike = {own: other for own, other in ways.items() if _is_same(given.get(own), theirs[other])}
         self._others = self._others.after(changes, laid_out_alike if given.keys() <= laid_out_alike.keys() else None)
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
-        self._made.append(_Made(tuple(changes), given))
+        self._made.append(_Stage(tuple(changes), given))
         self._trial = self._trial._replace(port=Live(tape, Ran(self._port, tape).outputs))
 
     def _until(self, at: Round, share: float) -> Callable[[], bool]:
