@@ -55,7 +55,8 @@ def _answer(report: LoadResult, groups: Sequence[Sequence[LoadRow]]) -> str:
     whole = f"{report.model}: each of {counted(report.stored, 'tensor')} of {report.checkpoint} arrived"
     if not groups:
         return whole
-    number = sum(map(len, groups))
+    lost = [row for rows in groups for row in rows]
+    number = len({row.tensor for row in lost if row.verdict != "loaded twice"} or {row.tensor for row in lost})
     told = [f"{_name(rows)} {_is(rows)}{_why(rows)}" for rows in groups]
     return f"{report.model}: {counted(number, 'tensor')} did not arrive from {report.checkpoint}: {listed(told, 2)}"
 
