@@ -53,7 +53,10 @@ def _differences(revision: str) -> Iterator[str]:
 
 def _changed(revision: str) -> Iterator[tuple[str, str | None]]:
     """Yield each golden here that is not as in a revision, or only on one side, with the blob there, if any."""
-    commit = git(".", "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    try:
+        commit = git(".", "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    except GitError as error:
+        raise GitError(f"{revision} is no revision here: {error}") from error
     entries = (
         entry.partition("\t") for entry in os.fsdecode(git(".", "ls-tree", "-r", "-z", commit)).split("\0") if entry
     )

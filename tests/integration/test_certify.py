@@ -134,9 +134,10 @@ def test_time_for_a_test_is_bounded(certified):
     result.stdout.fnmatch_lines(["*No change of windowed.py says anything of this test: 0 of 0 raise."])
 
 
-def test_what_is_no_number_is_refused(certified):
-    result = certified(10, "--tf-certify=many")
+@pytest.mark.parametrize("number", ["many", "0"])
+def test_what_is_no_number_is_refused(certified, number):
+    result = certified(10, f"--tf-certify={number}")
 
     result.stderr.fnmatch_lines(
-        ["*--tf-certify=many is no whole number: --tf-certify=200 tries 200 changes of each port."]
+        [f"*--tf-certify={number} is no whole number from 1 on: --tf-certify=200 tries 200 changes of each port."]
     )

@@ -119,7 +119,7 @@ def test_any_revision_can_be_compared_with_and_no_revision_is_said_so(run, capsy
     assert told(capsys) == ["No golden here differs from HEAD."]
     assert told(capsys, "HEAD~1")[-1] == "2 goldens differ from HEAD~1."
     assert review.main(["nowhere"]) == 2
-    assert capsys.readouterr().err == "error: fatal: Needed a single revision\n"
+    assert capsys.readouterr().err == "error: nowhere is no revision here: fatal: Needed a single revision\n"
 
 
 @pytest.mark.nightly

@@ -104,6 +104,13 @@ def test_golden_of_other_ids_is_told_by_their_values(run, call):
     result.stdout.fnmatch_lines(["*given other inputs than the expected forward:*"])
 
 
+def test_golden_of_more_ids_under_another_name_is_told_by_their_shape(run):
+    result = run(BY_NAME.replace("ids,", "ids[:, :-1],"), recorded=BY_NAME)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Port (Port): was given other inputs"])
+
+
 def test_port_inputs_with_other_ids_than_the_references_are_told(run):
     call = "Port(reference), reference=reference, input_ids=ids, port_inputs={'ids': ids}"
 

@@ -67,13 +67,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def _limits(config: pytest.Config) -> tuple[int, int]:
     """Return how many changes are tried for a test, and for how many seconds."""
     options = Options.of(config)
-    count = _number("--tf-certify", options.certify)
+    count = _number("--tf-certify", options.certify, least=1)
     return count, _number("tf_certify_seconds", options.certify_seconds or _SECONDS)
 
 
-def _number(name: str, text: object) -> int:
-    if not str(text).isdigit():
-        raise pytest.UsageError(f"{name}={text} is no whole number: --tf-certify=200 tries 200 changes of each port.")
+def _number(name: str, text: object, least: int = 0) -> int:
+    if not str(text).isdigit() or int(str(text)) < least:
+        raise pytest.UsageError(
+            f"{name}={text} is no whole number from {least} on: --tf-certify=200 tries 200 changes of each port."
+        )
     return int(str(text))
 
 

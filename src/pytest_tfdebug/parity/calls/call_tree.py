@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from math import isclose
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,7 +124,12 @@ def failing(item: CallComparison, direction: str) -> list[LeafComparison]:
 
 
 def is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
-    """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form."""
+    """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form.
+
+    Another form has as many elements, or other axes: fewer tokens are other values.
+    """
+    if leaf.problem == "shape" and leaf.expected is not None and len(leaf.shape) == len(leaf.expected.shape):
+        return math.prod(leaf.shape) != math.prod(leaf.expected.shape) or root.is_of_one_class
     return leaf.problem == "values" or bool(leaf.problem and root.is_of_one_class and can_be_given(root, leaf))
 
 
