@@ -126,10 +126,12 @@ def failing(item: CallComparison, direction: str) -> list[LeafComparison]:
 def is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
     """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form.
 
-    Another form has as many elements, or other axes: fewer tokens are other values.
+    Another form has as many elements, other axes, or one row for all: fewer tokens are other values.
     """
-    if leaf.problem == "shape" and leaf.expected is not None and len(leaf.shape) == len(leaf.expected.shape):
-        return math.prod(leaf.shape) != math.prod(leaf.expected.shape) or root.is_of_one_class
+    theirs = () if leaf.expected is None else leaf.expected.shape
+    if leaf.problem == "shape" and len(leaf.shape) == len(theirs) and not root.is_of_one_class:
+        is_for_all = all(own == other or 1 in (own, other) for own, other in zip(leaf.shape, theirs, strict=True))
+        return math.prod(leaf.shape) != math.prod(theirs) and not is_for_all
     return leaf.problem == "values" or bool(leaf.problem and root.is_of_one_class and can_be_given(root, leaf))
 
 
