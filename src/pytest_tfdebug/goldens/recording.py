@@ -100,9 +100,6 @@ def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -
     """Return the reference, whose forward is recorded."""
     if isinstance(reference, torch.nn.Module):
         return reference
-    if isinstance(reference, type) and issubclass(reference, torch.nn.Module):
-        name = reference.__name__
-        raise TFDebugError(f"reference= is the class {name}: give a model, as reference={name}(config).eval().")
     owner = getattr(reference, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         name, kind = getattr(reference, "__name__", "forward"), type(owner).__name__
@@ -110,7 +107,15 @@ def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -
             f"reference= is the method {name} of a {kind}: give the {kind} itself.\n"
             f"To compare what {name} gives, check the port's: tf_golden.check(port.{name}, reference=model, ...)."
         )
-    built = reference() if callable(reference) else reference
+    try:
+        built = reference() if callable(reference) else reference
+    except TypeError as error:
+        if not isinstance(reference, type):
+            raise
+        name = reference.__name__
+        raise TFDebugError(
+            f"reference= is the class {name}, and {error}: give a model, as reference={name}(config).eval()."
+        ) from error
     if not isinstance(built, torch.nn.Module):
         raise TFDebugError(
             f"reference= is a torch.nn.Module or a function that returns one; it gave {type(built).__name__}."
