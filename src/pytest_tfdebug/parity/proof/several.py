@@ -135,7 +135,7 @@ class _FaultSearch:
         self._port, self._reference, self._trial = port, reference, trial
         self._ran = Ran(port, trial.port.tape), Ran(reference, trial.reference.tape)
         self._made: list[_Stage] = []  # in its order
-        self._led_at: dict[int, int] = {}  # begin of a fault that was led past -> where what was given is in that
+        self._led_at: dict[int, int] = {}  # ``id`` of a fault that was led past -> where what was given is in that
         self._dropped: list[Front] = []  # faults that were led past, and seemed to be those behind them
         self._others = OtherInputs(self._ran, trial.again)  # with the same changes
         self._holds: bool | None = None  # whether all outputs agree there in the end
@@ -194,7 +194,7 @@ class _FaultSearch:
         if not self._dropped:
             return []
         every = {place for place, each in enumerate(self._made) if each.given}
-        alone = {self._led_at[front.begin] for front in self._dropped}
+        alone = {self._led_at[id(front)] for front in self._dropped}
         if self._agrees_without(at, alone if any(front.proof is None for front in found) else every):
             return []
         return [
@@ -361,7 +361,7 @@ class _FaultSearch:
         self._led.add(way)
         self._borrowed.update(past.given.keys() - at.search.opened.open)
         front = self._front(at, past)
-        self._led_at[front.begin] = len(self._made)
+        self._led_at[id(front)] = len(self._made)
         self._make((), past.given, dict(past.ways))
         return [front], is_known
 
