@@ -25,13 +25,7 @@ from pytest_tfdebug.parity.comparison import Comparison, Known, conclude, covera
 from pytest_tfdebug.parity.find.pads import made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.half_precision import (
-    halves_of,
-    hold_as_it_is,
-    in_float32_alone,
-    is_same_as_it_is,
-    same_as_it_is,
-)
+from pytest_tfdebug.parity.half_precision import halves_of, hold_in_half
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.elsewhere import Ran
@@ -99,13 +93,11 @@ def compare_with(
     args, kwargs = again.inputs()
     low = _HeldModel(golden_file, model, replace(called, args=args, kwargs=kwargs), settings, None, tell)
     compared = low.under(low.rename).finish()
-    if not found.ok:
-        is_same = is_same_as_it_is(compared)
-        if is_same:
-            return same_as_it_is(low.checked(), found, trace)
-        return in_float32_alone(found, trace, None if reference is None else reference())
-    held = hold_as_it_is(found, compared, trace, again, reference)
-    return low.filled_alike(low.checked()) if held is None else held
+
+    def as_it_is() -> ParityReport:
+        return low.filled_alike(low.checked())
+
+    return hold_in_half(found, compared, trace, again, reference, as_it_is=as_it_is)
 
 
 def _in_float32(forward: Rerun) -> Rerun:

@@ -32,13 +32,12 @@ def record_step(item: pytest.Item, place: GoldenPlace, reference: TrainedModel) 
     made = reference.made()
     existed = place.exists()
     status, size = "changed" if existed else "new", 0
+    given = _batch_of(reference)
     with place.staged() as file:
-        given = _batch_of(reference)
         if existed and _says(file, made, given):
             status, size = "unchanged", file.stat().st_size
         else:
-            told = {"test": redact(item.nodeid), "provenance": provenance(reference.model), "batch": given}
-            extra: dict[str, Any] = told
+            extra = {"test": redact(item.nodeid), "provenance": provenance(reference.model), "batch": given}
             size = write_step(file, made, extra)
     outcome = GoldenOutcome(str(place), item.nodeid, status, (), size=size)
     GoldenSession.of(item.config).outcomes.append(outcome)

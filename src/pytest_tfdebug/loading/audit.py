@@ -133,8 +133,9 @@ def _of_checkpoint(arrivals: Arrivals) -> Iterator[LoadRow]:
         readers = arrivals.readers.get(name, [])
         if not readers and not _is_there(arrivals, name):
             probably = _only_place(arrivals, name, initial)
-            told = f"probably {probably} under another name" if probably and probably != name else ""
-            told = "though the model has one of this name" if probably == name else told
+            told = f"probably {probably} under another name" if probably else ""
+            if probably == name:
+                told = "though the model has one of this name"
             yield LoadRow(name, "never read", (), told, "checkpoint")
         whole = [each for each in readers if arrivals.found[each].verdict not in ("fused", "split", "partly filled")]
         differing = [each for each in whole if not is_constant(arrivals.held[each].tensor)]

@@ -15,14 +15,7 @@ from pytest_tfdebug.parity.comparison import Comparison, coverage_of
 from pytest_tfdebug.parity.find.pads import is_part, made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.half_precision import (
-    halves_of,
-    hold_as_it_is,
-    in_float32_alone,
-    is_same_as_it_is,
-    is_wide,
-    same_as_it_is,
-)
+from pytest_tfdebug.parity.half_precision import halves_of, hold_in_half, is_wide
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamer
 from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.prove import Live, Trial
@@ -134,12 +127,7 @@ def _held(held: TraceComparison) -> ParityReport:
         return held.report()
     found = replace(held, expected=theirs, actual=own).report()
     compared = held.under(held.rename).finish()
-    if not found.ok:
-        if is_same_as_it_is(compared):
-            return same_as_it_is(held.report(), found, expected)
-        return in_float32_alone(found, expected, expected.again if isinstance(expected.again, Rerun) else None)
-    low = hold_as_it_is(found, compared, expected, actual.again, held.reference)
-    return held.report() if low is None else low
+    return hold_in_half(found, compared, expected, actual.again, held.reference, as_it_is=held.report)
 
 
 @dataclass(frozen=True)

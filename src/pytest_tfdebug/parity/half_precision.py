@@ -60,7 +60,34 @@ def is_wide(trace: Trace) -> bool:
     return isinstance(trace.again, Rerun) and bool(trace.again.wider)
 
 
-def is_same_as_it_is(compared: Compared) -> bool:
+def hold_in_half(
+    in_float32: ParityReport,
+    compared: Compared,
+    expected: Trace,
+    port: Rerun | Recorded | None,
+    reference: Callable[[], Rerun] | None,
+    *,
+    as_it_is: Callable[[], ParityReport],
+) -> ParityReport:
+    """Return the report of a port in half precision, which was held in float32.
+
+    Args:
+        in_float32: What came of that.
+        compared: What its outputs are beside the reference's as it is.
+        expected: The reference's forward.
+        port: How the port is run again.
+        reference: How the reference is, where it can be.
+        as_it_is: Holds the port as it is, with all that is said of it.
+    """
+    if in_float32.ok:
+        held = _as_it_is(in_float32, compared, expected, port, reference)
+        return as_it_is() if held is None else held
+    if _is_same_as_it_is(compared):
+        return _same_as_it_is(as_it_is(), in_float32, expected)
+    return _in_float32_alone(in_float32, expected, None if reference is None else reference())
+
+
+def _is_same_as_it_is(compared: Compared) -> bool:
     """Tell whether every output of a forward as it is is the reference's, bit for bit."""
     roots = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
     has_all = not any(leaf.problem not in ("", "extra") and not leaf.how for leaf in roots)
@@ -68,7 +95,7 @@ def is_same_as_it_is(compared: Compared) -> bool:
     return has_all and bool(held) and not any(each and (each.max_abs or each.mismatched) for each in held)
 
 
-def same_as_it_is(as_it_is: ParityReport, in_float32: ParityReport, expected: Trace) -> ParityReport:
+def _same_as_it_is(as_it_is: ParityReport, in_float32: ParityReport, expected: Trace) -> ParityReport:
     """Return the report of outputs that are equal in half precision, with what differs in float32 as a warning.
 
     What follows the model's dtype in the code, as ``torch.tensor(scale, dtype=x.dtype)`` does, is another number there.
@@ -81,7 +108,7 @@ def same_as_it_is(as_it_is: ParityReport, in_float32: ParityReport, expected: Tr
     return replace(as_it_is, notes=[*as_it_is.notes, told], unseen=[*as_it_is.unseen, told])
 
 
-def in_float32_alone(report: ParityReport, expected: Trace, reference: Rerun | Recorded | None) -> ParityReport:
+def _in_float32_alone(report: ParityReport, expected: Trace, reference: Rerun | Recorded | None) -> ParityReport:
     """Return the report of forwards in half precision that differ in float32, which says so."""
     notes = [f"Held in float32, where rounding to {_named(expected)} hides nothing."]
     tables = _rounded_tables(reference.model) if isinstance(reference, Rerun) else []
@@ -103,7 +130,7 @@ def _rounded_tables(model: torch.nn.Module) -> list[str]:
     ]
 
 
-def hold_as_it_is(
+def _as_it_is(
     in_float32: ParityReport,
     compared: Compared,
     expected: Trace,

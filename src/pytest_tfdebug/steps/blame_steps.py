@@ -201,7 +201,7 @@ class _Steps:
         found = {name: self.pairs.beside(name, rows[1], rows[0]) for name in self.pairs.paired}
         greatest = max((float(own[:, -1].max(initial=0.0)) for _, own in found.values()), default=0.0)
         allowed = SAME if number == 1 else _DRIFTED
-        wrong = [name for name, (own, other) in found.items() if row_error(own, other, greatest) > allowed]
+        wrong = _otherwise(found, allowed, greatest)
         if not wrong:
             return None
         own, other = (
@@ -228,7 +228,7 @@ class _Steps:
             return None
         found = {name: self.pairs.beside(name, kept[0], kept[1]) for name in self.pairs.paired if name in own.settings}
         greatest = max(own.given.sizes().values(), default=0.0)
-        wrong = [name for name, (one, other) in found.items() if row_error(one, other, greatest) > _DRIFTED]
+        wrong = _otherwise(found, _DRIFTED, greatest)
         if not wrong:
             return None
         has_more = sum(float(found[name][0][:, -1].sum()) for name in wrong) > sum(
@@ -314,7 +314,7 @@ class _Steps:
     def _flowed(self, own: ParameterRows, theirs: ParameterRows, allowed: float) -> StepFault | None:
         """Return which buffers move otherwise."""
         found = {name: self.buffers.beside(name, own, theirs) for name in self.buffers.paired}
-        wrong = _moved_otherwise(found, allowed, _greatest(theirs))
+        wrong = _otherwise(found, allowed, _greatest(theirs))
         if not wrong:
             return None
         why = f"{counted(len(wrong), 'buffer')}: {listed(wrong, 3)}."
@@ -328,7 +328,7 @@ class _Steps:
         telling = {name for name, size in sizes.items() if size > _NO_GRADIENT * max(sizes.values())}
         paired = telling.intersection(self.pairs.paired)
         found = {name: self.pairs.beside(name, own.moved, theirs.moved) for name in own.given.ways if name in paired}
-        wrong = _moved_otherwise(found, _CLIPPED if number == 1 else _DRIFTED, _greatest(theirs.moved))
+        wrong = _otherwise(found, _CLIPPED if number == 1 else _DRIFTED, _greatest(theirs.moved))
         if not wrong:
             return None
         why = f"In step {number}, {counted(len(wrong), 'parameter')} of {len(found)}: {listed(wrong, 3)}."
@@ -344,7 +344,7 @@ class _Steps:
     def _moved_outside(self, own: ParameterRows, theirs: ParameterRows, when: str, allowed: float) -> StepFault | None:
         found = {name: self.pairs.beside(name, own, theirs) for name in self.pairs.paired}
         moved = self.expected.steps[0].moved
-        wrong = _moved_otherwise(found, allowed, 0.0 if moved is None else _greatest(moved))
+        wrong = _otherwise(found, allowed, 0.0 if moved is None else _greatest(moved))
         if not wrong:
             return None
         why = f"{counted(len(wrong), 'parameter')}, outside of the optimiser's steps: {listed(wrong, 3)}."
@@ -447,8 +447,8 @@ def _greatest(rows: ParameterRows) -> float:
     return max((float(ways[0].numbers[:, -1].max(initial=0.0)) for ways in rows.ways.values() if ways), default=0.0)
 
 
-def _moved_otherwise(found: Mapping[str, tuple[Any, Any]], allowed: float, greatest: float) -> list[str]:
-    """Return the names of what moved otherwise than the reference's."""
+def _otherwise(found: Mapping[str, tuple[Any, Any]], allowed: float, greatest: float) -> list[str]:
+    """Return the names of what is otherwise than the reference's."""
     return [name for name, (one, other) in found.items() if row_error(one, other, greatest) > allowed]
 
 

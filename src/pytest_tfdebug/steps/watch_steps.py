@@ -121,8 +121,8 @@ class StepsWatch:
         )
 
     def _moved(self, now: dict[str, torch.Tensor]) -> ParameterRows:
-        """Return by how much each parameter moved since the step before."""
-        moved: dict[str, torch.Tensor | None] = {name: each - self._last[name] for name, each in now.items()}
+        """Return by how much each parameter moved since the step before; most move in steps alone."""
+        moved = {name: each - self._last[name] for name, each in now.items() if not torch.equal(each, self._last[name])}
         return ParameterRows.of(self._start, moved, self._keys)
 
     def _backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -140,7 +140,9 @@ class StepsWatch:
         if math.isnan(self._first_loss):
             self._first_loss = number
         self._pending = lambda: Batch(number, is_fresh, ParameterRows.of(self._start, added, self._keys), lines)
-        self._left, self._at_backward = after, self._copies()
+        self._left = after
+        if not self.steps:
+            self._at_backward = self._copies()
         return done
 
     def _copies(self) -> dict[str, torch.Tensor]:

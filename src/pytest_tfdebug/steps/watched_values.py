@@ -185,9 +185,7 @@ class WatchedValues:
 
     def _whole_of(self, tensor: torch.Tensor, index: int) -> int | None:
         base = tensor._base  # noqa: SLF001 - there is no public name
-        is_of_function = isinstance(
-            tensor.grad_fn, BackwardCFunction
-        )  # which may send on another gradient than it gets
+        is_of_function = isinstance(tensor.grad_fn, BackwardCFunction)  # its backward may change the gradient
         if base is None or is_of_function or tensor.is_complex() or base.is_complex():
             return None
         key = id(base), version(base)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
-from math import isclose
+from math import isclose, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.parity.closeness import number_of
@@ -131,7 +130,7 @@ def is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
     theirs = () if leaf.expected is None else leaf.expected.shape
     if leaf.problem == "shape" and len(leaf.shape) == len(theirs) and not root.is_of_one_class:
         is_for_all = all(own == other or 1 in (own, other) for own, other in zip(leaf.shape, theirs, strict=True))
-        return math.prod(leaf.shape) != math.prod(theirs) and not is_for_all
+        return prod(leaf.shape) != prod(theirs) and not is_for_all
     return leaf.problem == "values" or bool(leaf.problem and root.is_of_one_class and can_be_given(root, leaf))
 
 

@@ -175,9 +175,10 @@ def _together(claim: Claim, others: int, past: list[Claim]) -> str:
 
 def _summary(fronts: Fronts, count: int, past: list[Claim]) -> str:
     if fronts.is_mended:
-        more = {True: ", also on inputs that were not searched", False: ", but not on inputs that were not searched"}
-        told = f"these {count} changes" if count > 1 else "this change"
-        return f"after {told} every output agrees{more.get(fronts.holds, '') if fronts.holds is not None else ''}"
+        told = f"after {f'these {count} changes' if count > 1 else 'this change'} every output agrees"
+        if fronts.holds is None:
+            return told
+        return f"{told}, {'also' if fronts.holds else 'but not'} on inputs that were not searched"
     if fronts.end == "agrees":
         return f"with the reference's values after {listed(list(_places(past)))} every output agrees"
     if fronts.end == "given":

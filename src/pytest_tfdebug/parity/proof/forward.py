@@ -87,7 +87,7 @@ class Replay:
                 if index is None or result is None or index in instead:
                     continue
                 recorded = self.tape.tensors.get(index)
-                if _is_same(result, recorded):
+                if is_same(result, recorded):
                     continue
                 if recorded is not None and result.dim() != recorded.dim():
                     raise NotTriedError("what follows counts axes")  # and an axis that is not there is an error
@@ -115,7 +115,8 @@ def put(given: Any, path: tuple[Any, ...], new: Any) -> Any:  # noqa: ANN401 - a
     return items if isinstance(items, dict) else type(given)(items)
 
 
-def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+def is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Tell whether two tensors are equal, in shape and dtype, too."""
     return other is not None and one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
 
 

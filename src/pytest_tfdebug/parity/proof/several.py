@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
 from pytest_tfdebug.parity.proof.elsewhere import Ran
-from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, is_same
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
@@ -395,7 +395,7 @@ class _FaultSearch:
     ) -> None:
         """Make changes for good, and give values; ``ways`` are those of the port -> the reference's given for them."""
         theirs = self._trial.reference.tape.tensors
-        laid_out_alike = {own: other for own, other in ways.items() if _is_same(given.get(own), theirs[other])}
+        laid_out_alike = {own: other for own, other in ways.items() if is_same(theirs[other], given.get(own))}
         self._others = self._others.after(changes, laid_out_alike if given.keys() <= laid_out_alike.keys() else None)
         self._port, tape = changed_forward(self._port, self._trial.port.tape, changes, given)
         self._made.append(_Stage(tuple(changes), given))
@@ -600,7 +600,3 @@ def _way(at: Round, past: Past) -> Hashable:
     """Return the operators and lines of both sides where a fault was led past: the same in every layer."""
     own, other = at.pair.port.values[past.own], at.pair.reference.values[past.other]
     return tuple((each.operator, *((line.file, line.line) for line in each.lines[:3])) for each in (own, other))
-
-
-def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
-    return one is not None and one.shape == other.shape and torch.equal(one, other)
