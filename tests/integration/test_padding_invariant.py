@@ -244,7 +244,8 @@ def test_bert_classification_with_padding_and_with_or_without_attention_mask(pyt
     result.stdout.fnmatch_lines(
         [
             "*BertForSequenceClassification (test_it.py:*) is not invariant to padding: row 1 in its batch, where it *",
-            "*Diagnosis: the call was made without attention_mask although rows of input_ids end in pad tokens: *",
+            "*Diagnosis: the call was made without attention_mask although rows of input_ids begin or end with pad *",
+            "*Next: pass attention_mask at test_it.py:*",
         ]
     )
 

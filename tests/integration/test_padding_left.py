@@ -5,6 +5,8 @@ import linecache
 import pytest
 import torch
 from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
     BloomConfig,
     BloomModel,
     GPT2Config,
@@ -193,8 +195,9 @@ def test_positions_that_ignore_the_mask_are_told_from_pads_that_are_seen():
     assert "like real tokens" not in str(error)
 
 
-def gpt2():
-    return fill(GPT2LMHeadModel(GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64)).eval())
+def gpt2(**settings):
+    config = GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, **settings)
+    return fill(GPT2LMHeadModel(config).eval())
 
 
 CALLERS = """
@@ -230,6 +233,56 @@ def test_left_padded_rows_without_position_ids_fail_at_the_tests_call(pytester):
         ]
     )
     result.stdout.no_fnmatch_line("*fix these lines*")
+
+
+class Unmasked(BertForSequenceClassification):
+    """Takes the mask and gives none to the body."""
+
+    def forward(self, input_ids, attention_mask=None):
+        return super().forward(input_ids)
+
+
+def bert(cls):
+    config = BertConfig(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    return fill(cls(config).eval())
+
+
+FORGOTTEN = """
+import pytest
+from transformers import BertForSequenceClassification
+from test_padding_left import LEFT_PADDED, Unmasked, bert, gpt2
+
+@pytest.mark.padding_invariant
+def test_forgotten():
+    bert(BertForSequenceClassification)(LEFT_PADDED.flip(-1))
+
+@pytest.mark.padding_invariant
+def test_mask_and_positions_forgotten():
+    gpt2(pad_token_id=0)(input_ids=LEFT_PADDED)
+
+@pytest.mark.padding_invariant
+def test_forgotten_and_not_read():
+    bert(Unmasked)(LEFT_PADDED.flip(-1))
+"""
+
+
+def test_forgotten_mask_is_told_at_the_call_unless_the_model_is_wrong_with_it_too(pytester):
+    pytester.makepyfile(test_it=FORGOTTEN)
+
+    result = pytester.runpytest("-W", "ignore")
+
+    result.assert_outcomes(failed=3)
+    told = "is not invariant to padding; probably the call was made without attention_mask although rows of input_ids"
+    result.stdout.fnmatch_lines(
+        [
+            f"test_it.py:7 in BertForSequenceClassification: {told} begin or end with pad tokens",
+            "  Next: pass attention_mask at test_it.py:7.",
+            f"test_it.py:11 in GPT2LMHeadModel: {told} begin or end with pad tokens",
+            "  Next: pass attention_mask at test_it.py:11.",
+            "*test_padding_left.py:* in Unmasked (Unmasked): *",
+            "  Next: fix these lines; *",
+        ]
+    )
 
 
 class Windowed(Turning):

@@ -101,6 +101,13 @@ def with_positions(
     return {**inputs, sequence.kind.positions: positions}
 
 
+def masked(sequence: InputSequence, made: Repetition) -> Repetition:
+    """Return a repetition whose padded call is given the mask that follows from its pad tokens."""
+    ones = mask_of(made.inputs, sequence)
+    mask = ones if sequence.mask is None else sequence.mask.to(ones).view(ones.shape)
+    return replace(made, inputs={**made.inputs, sequence.kind.mask: mask}, recorded="")
+
+
 def numbered(call: ObservedCall, sequence: InputSequence, made: Repetition) -> Repetition:
     """Return a repetition in which both calls are given position ids.
 

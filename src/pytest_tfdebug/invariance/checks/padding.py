@@ -12,11 +12,11 @@ import torch
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.alignment import Alignment
 from pytest_tfdebug.invariance.calls.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
-from pytest_tfdebug.invariance.calls.repetition import can_take_positions, numbered, without_pads
+from pytest_tfdebug.invariance.calls.repetition import can_take_positions, masked, numbered, without_pads
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.compare.culprit import locate
-from pytest_tfdebug.invariance.compare.diagnosis import Leak, advise, diagnose, examined
+from pytest_tfdebug.invariance.compare.diagnosis import Leak, diagnose, examined
 from pytest_tfdebug.invariance.compare.outputs import lay
 
 if TYPE_CHECKING:
@@ -132,11 +132,19 @@ class PaddingCheck(Check):
         return is_causal(self.call, sequence, self.expected, self.tolerances) if said is None else said
 
     def _try(self, sequence: InputSequence, made: Repetition) -> Leak | None:
+        """Run a repetition, and where the test gave its padded rows no mask, with the mask too."""
+        is_own = made.recorded == "actual"  # rows that the test itself padded: it is to pass what they need
+        leak = self._with_positions(sequence, made, is_own=is_own)
+        if leak is None or not (is_own and sequence.is_mask_inferred and sequence.takes_mask):
+            return leak
+        with_mask = self._with_positions(sequence, masked(sequence, made), is_own=is_own)
+        return replace(leak, lacks="mask") if with_mask is None or with_mask.lacks else with_mask
+
+    def _with_positions(self, sequence: InputSequence, made: Repetition, *, is_own: bool) -> Leak | None:
         """Run a repetition as it is, and with position ids where these may help."""
         mode, main = self.settings.position_ids, sequence.main
         can_take = can_take_positions(self.call, sequence)
-        is_callers = made.recorded == "actual"  # rows that the test itself padded: it is to pass what they need
-        has_positions = can_take and (mode == "always" or (main in self._needs_positions and not is_callers))
+        has_positions = can_take and (mode == "always" or (main in self._needs_positions and not is_own))
         repetition = numbered(self.call, sequence, made) if has_positions else made
         is_moved = made.side == "left" and not has_positions
         may_move = is_moved and can_take
@@ -155,8 +163,8 @@ class PaddingCheck(Check):
             second = self._run(sequence, replace(with_positions, recorded=""))
         if second is not None and (second.is_in_cache or not mismatch.is_in_cache):
             return Leak(self.call, sequence, with_positions, second)
-        if is_callers and not mismatch.is_in_cache:
-            return Leak(self.call, sequence, made, mismatch, is_callers=True)
+        if is_own and not mismatch.is_in_cache:
+            return Leak(self.call, sequence, made, mismatch, lacks="positions")
         if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
             self._numbers_caches.add(main)
         else:
@@ -186,12 +194,12 @@ class PaddingCheck(Check):
         label = leak.repetition.label
         if leak.mismatch.error:
             self.report(label, leak.mismatch)
-        elif leak.is_callers:  # the model is right: no line of its own is to blame
-            self.report(label, leak.mismatch, None, diagnose(leak), advise(leak))
+        elif leak.lacks:  # the model is right: no line of its own is to blame
+            self.report(label, leak.mismatch, None, *diagnose(leak))
         else:
             located = locate(self.call, leak.repetition, self.tolerances, is_padded=True)
             found = replace(examined(leak, fails), located=located)
-            self.report(label, leak.mismatch, located, diagnose(found), advise(found))
+            self.report(label, leak.mismatch, located, *diagnose(found))
 
 
 def is_causal(call: ObservedCall, sequence: InputSequence, expected: Leaves, tolerances: Tolerances) -> bool | None:

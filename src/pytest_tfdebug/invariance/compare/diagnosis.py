@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -42,8 +42,7 @@ class Leak:
     mask_matters: bool | None = None  # switching the mask on at the pads does; None where there is no mask
     positions_help: bool = False  # position ids built from the mask make the answer right
     batch_matters: bool = False  # a row's answer depends on its batch without any change of padding
-    # the test's own rows, padded on the left without position ids, with which they would be right
-    is_callers: bool = False
+    lacks: str = ""  # "mask" or "positions": what the test's own padded rows lack, and would be right with
     only_before: bool = False  # as many pads behind the tokens change nothing
     located: Located | None = None
 
@@ -83,40 +82,66 @@ class Leak:
         return is_beside and has_effect and not self.is_in_attention()
 
 
-#: What is probably wrong: when, and in words. The first that applies is reported.
-RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
-    (lambda f: f.has_nan, "NaN from a softmax over a row whose keys are all masked: add a finite number, not -inf."),
-    (
-        lambda f: f.sequence.is_mask_inferred and f.sequence.takes_mask,
-        "the call was made without {mask} although rows of {main} end in pad tokens: pass {mask}.",
+class Reading(NamedTuple):
+    """What is probably wrong when something is seen, and what to do; without that, the blamed lines change."""
+
+    applies: Callable[[Leak], object]
+    says: str
+    advice: str = ""
+
+
+_POSITIONS = "Pass {own_positions}{at}: ({own_mask}.cumsum(-1) - 1).clamp(min=0)"
+
+#: The first that applies is reported.
+RULES = (
+    Reading(
+        lambda f: f.lacks == "mask",
+        "the call was made without {mask} although rows of {main} begin or end with pad tokens: pass {mask}.",
+        "Pass {own_mask}{at}.",
     ),
-    (lambda f: f.batch_matters, "a row's answer depends on the other rows of its batch, whatever its padding."),
-    (
+    Reading(
+        lambda f: f.lacks == "positions",
+        (
+            "{main} has pads on the left and no {positions}: pads are counted as tokens, and with {positions} built "
+            "from {mask} the row gives the answer that it gives alone."
+        ),
+        _POSITIONS,
+    ),
+    Reading(
+        lambda f: f.has_nan, "NaN from a softmax over a row whose keys are all masked: add a finite number, not -inf."
+    ),
+    Reading(lambda f: f.batch_matters, "a row's answer depends on the other rows of its batch, whatever its padding."),
+    Reading(
         lambda f: f.positions_help,
         "position ids are shifted by the pads: with {positions} built from the mask the answer is right.",
+        _POSITIONS,
     ),
-    (lambda f: f.located and f.located.fault, "{fault}."),
-    (lambda f: f.located and f.located.counts_pads, "positions ignore the mask: pads are counted as tokens."),
-    (lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} are shifted by the pads."),
-    (lambda f: any(map(_NORM.search, f.classes)), "normalisation over time, pads too (by design? expect='varies')."),
-    (
+    Reading(lambda f: f.located and f.located.fault, "{fault}."),
+    Reading(lambda f: f.located and f.located.counts_pads, "positions ignore the mask: pads are counted as tokens."),
+    Reading(lambda f: f.divergence[1] in _INTEGERS, "the indices given to {path!r} are shifted by the pads."),
+    Reading(
+        lambda f: any(map(_NORM.search, f.classes)), "normalisation over time, pads too (by design? expect='varies')."
+    ),
+    Reading(
         lambda f: f.located and f.located.is_pooling,
         "pooling over pads: the mean, maximum or position that is taken of the sequence includes them.",
     ),
-    (Leak.is_scan, "a convolution or state-space scan runs across the pads: set the pads to 0 before it."),
-    (
+    Reading(Leak.is_scan, "a convolution or state-space scan runs across the pads: set the pads to 0 before it."),
+    Reading(
         lambda f: f.content_matters is False and f.only_before,
         (
             "positions ignore the mask, or strides begin at the first pad: pads before the tokens matter, whatever "
             "they hold, and pads behind them do not."
         ),
     ),
-    (lambda f: f.content_matters is False, "the number of pads matters, not their content: the length is used there."),
-    (
+    Reading(
+        lambda f: f.content_matters is False, "the number of pads matters, not their content: the length is used there."
+    ),
+    Reading(
         lambda f: not f.sequence.takes_mask or (f.mask_matters is not False and not f.is_in_attention()),
         "the pads are treated there like real {unit}, and {mask} is ignored.",
     ),
-    (
+    Reading(
         lambda _: True,
         (
             "{mask} never reached attention there: the pads are attended to like real {unit}, or keys are made of "
@@ -126,29 +151,23 @@ RULES: tuple[tuple[Callable[[Leak], object], str], ...] = (
 )
 
 
-#: Of a row that the test padded on the left without position ids, and that is right with them.
-CALLERS = (
-    "{main} has pads on the left and no {positions}: pads are counted as tokens, and with {positions} built from "
-    "{mask} the row gives the answer that it gives alone."
-)
-
-
-def diagnose(leak: Leak) -> str:
-    """Return what is probably wrong, in a sentence."""
-    sequence, kind = leak.sequence, leak.sequence.kind
-    words = {"mask": kind.mask, "positions": kind.positions, "unit": kind.unit, "main": sequence.main}
-    told = CALLERS if leak.is_callers else next(told for applies, told in RULES if applies(leak))
-    return told.format(**words, path=leak.divergence[0], fault=leak.located.fault if leak.located else "")
-
-
-def advise(leak: Leak) -> str:
-    """Return what to do about a leak; empty where the lines that are blamed have to change."""
-    if not (leak.is_callers or leak.positions_help):
-        return ""
-    kind, at = leak.sequence.kind, leak.call.at
+def diagnose(leak: Leak) -> tuple[str, str]:
+    """Return what is probably wrong, in a sentence, and what to do; no advice where the blamed lines change."""
+    sequence, kind, at = leak.sequence, leak.sequence.kind, leak.call.at
     own = leak.call.own_names
-    positions, mask = (own.get(name, name) for name in (str(kind.positions), kind.mask))
-    return f"Pass {positions}{f' at {at}' if at else ''}: ({mask}.cumsum(-1) - 1).clamp(min=0)"
+    words = {
+        "mask": kind.mask,
+        "positions": kind.positions,
+        "unit": kind.unit,
+        "main": sequence.main,
+        "own_mask": own.get(kind.mask, kind.mask),
+        "own_positions": own.get(str(kind.positions), kind.positions),
+        "at": f" at {at}" if at else "",
+        "path": leak.divergence[0],
+        "fault": leak.located.fault if leak.located else "",
+    }
+    reading = next(reading for reading in RULES if reading.applies(leak))
+    return reading.says.format(**words), reading.advice.format(**words)
 
 
 def examined(leak: Leak, fails: Callable[[Repetition], bool | None]) -> Leak:
