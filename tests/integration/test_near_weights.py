@@ -144,6 +144,70 @@ def test_parts_are_found_in_a_fused_and_in_a_transposed_matrix():
     assert list(back.distances) == ["q.weight", "k.weight"]
 
 
+class Folded(torch.nn.Module):
+    """A convolution whose weight norm was folded when it was loaded, and a batch norm, if there is one."""
+
+    def __init__(self, reference, *, is_wrong=False):
+        super().__init__()
+        conv, norm = reference.conv, getattr(reference, "norm", None)
+        scale = torch.ones(len(conv.bias)) if norm is None else norm.weight / (norm.running_var + norm.eps).sqrt()
+        shift = 0 if norm is None else norm.bias - norm.running_mean * scale
+        self.kernel = torch.nn.Parameter((conv.weight.float() * scale[:, None, None]).to(conv.bias).detach())
+        self.offset = torch.nn.Parameter((conv.bias * scale + shift).to(conv.bias).detach())
+        self.is_wrong = is_wrong
+
+    def forward(self, x):
+        x = torch.nn.functional.conv1d(x, self.kernel, self.offset)
+        return x.tanh() if self.is_wrong else x.relu()
+
+
+class Normed(torch.nn.Module):
+    def __init__(self, *, has_batch_norm=False):
+        super().__init__()
+        self.conv = torch.nn.Conv1d(8, 16, 3)
+        if has_batch_norm:
+            self.norm = torch.nn.BatchNorm1d(16)
+        else:
+            torch.nn.utils.parametrizations.weight_norm(self.conv, dim=0)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return (self.norm(x) if hasattr(self, "norm") else x).relu()
+
+
+FOLDED = """
+import torch
+from pytest_tfdebug import fill
+from test_near_weights import Folded, Normed
+
+def test_it(tf_golden):
+    reference = fill(Normed({norm}).eval(), seed=0).to(torch.{dtype})
+    inputs = torch.linspace(-2, 2, 160).view(2, 8, 10).to(torch.{dtype})
+    tf_golden.check(Folded(reference, is_wrong={is_wrong}), inputs, reference=reference)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weight_norm_that_is_folded_into_a_port_is_what_the_reference_computes(pytester, dtype):
+    pytester.makepyfile(test_it=FOLDED.format(norm="", dtype=dtype, is_wrong=False))
+
+    result = pytester.runpytest("--tf-golden=update", "-v")
+
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("norm", ["", "has_batch_norm=True"])
+def test_weights_that_mean_something_else_are_not_taken_from_the_reference(pytester, norm):
+    """Each is near one of the reference's, and gives other outputs in its place."""
+    pytester.makepyfile(test_it=FOLDED.format(norm=norm, dtype="float32", is_wrong=True))
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *test_near_weights.py:* in Folded (Folded): *"])
+    result.stdout.no_fnmatch_line("*parameters differ from the reference's*")
+
+
 def pair_of_norms():
     models = [pytest_tfdebug.fill(torch.nn.Sequential(torch.nn.LayerNorm(64), torch.nn.LayerNorm(64))) for _ in "ab"]
     return *models, fingerprint(models[1])

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.utils import parametrize
 
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.goldens.weights import hash_of
-from pytest_tfdebug.module_path import holder
+from pytest_tfdebug.module_path import holder, under
 from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.closeness import SAME_WEIGHT
 from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
+from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import modules_by_path
+from pytest_tfdebug.tracing.values.widening import to_float32, widened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +45,7 @@ class NearWeights:
 
     pairs: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]]  # own name -> the port's, and the reference's numbers
     distances: Mapping[str, float]  # own name -> distance, see :func:`near_weights`
+    are_folded: bool  # whether all are what the reference computes of its parameters, rounded to the port's dtype
 
     @contextmanager
     def as_the_reference_has(self) -> Iterator[None]:
@@ -53,6 +58,14 @@ class NearWeights:
         finally:
             for own, data in kept:
                 own.data = data
+
+    @property
+    def folded(self) -> str:
+        """That they are what the reference computes, in a sentence."""
+        first, dtype = next(iter(self.pairs.items()))[0], dtype_name(next(iter(self.pairs.values()))[0].dtype)
+        others = len(self.pairs) - 1
+        more = f" and {counted(others, 'parameter')} more" if others else ""
+        return f"{first!r}{more}: what the reference computes of its parameters in each forward, rounded to {dtype}."
 
     @property
     def advice(self) -> str:
@@ -93,7 +106,9 @@ def near_weights(
 
     The distance of two is the norm of their difference over that of the reference's spread around its mean, so that a
     norm's weights, all of them near one, are not near those of another norm. Parameters that no name pairs are paired
-    by their numbers: one with one, transposed too, or one with several that stand in it row below row.
+    by their numbers: one with one, transposed too, or one with several that stand in it row below row. What the
+    reference computes of its parameters before use (a weight norm) counts as what it computes, for that is what a port
+    in which it is folded holds.
 
     Args:
         port: The model under test; it is not changed.
@@ -101,10 +116,12 @@ def near_weights(
         rename: Port path -> reference path.
         recorded: Hash of each parameter of the golden, by name; what the reference has otherwise by now is left out.
     """
-    own, theirs = _plain(port), _plain(reference)
+    own, held = _plain(port), _plain(reference)
+    computed, made_of = _computed(reference)
+    theirs = {**held, **computed}
 
     def is_known(name: str) -> bool:
-        return recorded.get(name) == hash_of(theirs[name])
+        return all(recorded.get(each) == hash_of(held[each]) for each in made_of.get(name, [name]))
 
     names = {name: there for name, there in renamed_tensors(rename, own).items() if there in theirs}
     alike = {name: theirs[there] for name, there in names.items() if own[name].shape == theirs[there].shape}
@@ -115,14 +132,19 @@ def near_weights(
     if left:
         free = (name for name in theirs.keys() - set(names.values()) if is_known(name))
         given |= _by_numbers(left, [theirs[name] for name in sorted(free)])
-    pairs, distances = {}, {}
+    pairs, distances, are_folded = {}, {}, True
     for name, one in own.items():
-        if name not in given or torch.equal(one, other := given[name].to(one)):
+        if name not in given:
+            continue
+        is_computed = any(given[name] is each for each in computed.values())
+        other = given[name].to(one.device if is_computed else one)  # what is computed is not rounded
+        if not is_computed and torch.equal(one, other):
             continue
         distance = _distance(one, other)
-        if distance <= _NEAR and int(torch.count_nonzero(one != other)) / one.numel() >= _ROUNDED:
+        if SAME_WEIGHT < distance <= _NEAR and int(torch.count_nonzero(one != other)) / one.numel() >= _ROUNDED:
             pairs[name], distances[name] = (one, other), distance
-    return NearWeights(pairs, distances) if pairs else None
+            are_folded = are_folded and is_computed and _is_rounded(one, other)
+    return NearWeights(pairs, distances, are_folded) if pairs else None
 
 
 def _plain(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -131,6 +153,25 @@ def _plain(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {
         name: it for name, it in named if type(it) is torch.nn.Parameter and it.is_floating_point() and not it.is_meta
     }
+
+
+def _computed(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, list[str]]]:
+    """Return what modules compute of their parameters before they use it, by name, and of which parameters."""
+    computed, made_of = {}, {}
+    made = [(path, module) for path, module in model.named_modules() if parametrize.is_parametrized(module)]
+    for path, module in made:
+        for name in module.parametrizations:
+            with widened(module, ((), {}), to_float32(module)):
+                computed[under(path, name)] = getattr(module, name)
+            originals = module.parametrizations[name].named_parameters(under(path, f"parametrizations.{name}"))
+            made_of[under(path, name)] = [each for each, _ in originals]
+    return computed, made_of
+
+
+def _is_rounded(own: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Tell whether a tensor is another one in its dtype: each number within half of its last digit."""
+    half = torch.finfo(own.dtype).eps / 2
+    return bool(((own - theirs).abs() <= half * 1.01 * theirs.abs() + torch.finfo(own.dtype).tiny).all())
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -149,7 +190,9 @@ def _by_numbers(own: Mapping[str, torch.Tensor], theirs: Sequence[torch.Tensor])
     stacks = _Stacks(layouts)
     for name, whole in own.items():
         parts = stacks.parts_of(whole)
-        if parts:
+        if len(parts) == 1 and parts[0].shape == whole.shape:
+            found[name] = parts[0]
+        elif parts:
             found[name] = torch.cat([_rows(part) for part in parts]).view_as(whole)
     left = {name: each for name, each in own.items() if name not in found}
     names, stacks = {id(each): name for name, each in left.items()}, _Stacks([*left.values()])
