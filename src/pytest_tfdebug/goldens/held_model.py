@@ -101,7 +101,12 @@ def compare_with(
     def as_it_is() -> ParityReport:
         return low.filled_alike(low.checked())
 
-    return hold_in_half(found, compared, trace, again, reference, as_it_is=as_it_is)
+    def held_to(other: Trace) -> ParityReport:
+        args, kwargs = again.inputs()
+        own = replace(called, args=args, kwargs=kwargs)
+        return compare_with(replace(golden_file, trace=other), model, own, settings, group=group, tell=tell)
+
+    return hold_in_half(found, compared, trace, again, reference, as_it_is=as_it_is, held_to=held_to)
 
 
 def _in_float32(forward: Rerun) -> Rerun:

@@ -127,7 +127,12 @@ def _held(held: TraceComparison) -> ParityReport:
         return held.report()
     found = replace(held, expected=theirs, actual=own).report()
     compared = held.under(held.rename).finish()
-    return hold_in_half(found, compared, expected, actual.again, held.reference, as_it_is=held.report)
+
+    def held_to(other: Trace) -> ParityReport:
+        return _held(replace(held, expected=other))
+
+    again, reference = actual.again, held.reference
+    return hold_in_half(found, compared, expected, again, reference, as_it_is=held.report, held_to=held_to)
 
 
 @dataclass(frozen=True)

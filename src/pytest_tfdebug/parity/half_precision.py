@@ -18,20 +18,24 @@ import torch
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, relative_l2
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import class_of, modules_of, uncompiled
+from pytest_tfdebug.tracing.record.modules import Selection, class_of, modules_of, uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.sites import forward_source
 from pytest_tfdebug.tracing.record.state import kept, preserved
+from pytest_tfdebug.tracing.trace import in_float32, recorded_forward
 from pytest_tfdebug.tracing.values.rerun import Rerun
+from pytest_tfdebug.tracing.values.tables import as_made, rounded_tables
 from pytest_tfdebug.tracing.values.widening import HALF, to_float32, widened
+from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.compared import Compared
@@ -61,30 +65,66 @@ def is_wide(trace: Trace) -> bool:
 
 
 def hold_in_half(
-    in_float32: ParityReport,
+    found: ParityReport,
     compared: Compared,
     expected: Trace,
     port: Rerun | Recorded | None,
     reference: Callable[[], Rerun] | None,
     *,
     as_it_is: Callable[[], ParityReport],
+    held_to: Callable[[Trace], ParityReport],
 ) -> ParityReport:
     """Return the report of a port in half precision, which was held in float32.
 
     Args:
-        in_float32: What came of that.
+        found: What came of that.
         compared: What its outputs are beside the reference's as it is.
         expected: The reference's forward.
         port: How the port is run again.
         reference: How the reference is, where it can be.
         as_it_is: Holds the port as it is, with all that is said of it.
+        held_to: Holds the port to another forward of the reference, in float32 and as it is.
     """
-    if in_float32.ok:
-        held = _as_it_is(in_float32, compared, expected, port, reference)
+    if found.ok:
+        held = _as_it_is(found, compared, expected, port, reference)
         return as_it_is() if held is None else held
     if _is_same_as_it_is(compared):
-        return _same_as_it_is(as_it_is(), in_float32, expected)
-    return _in_float32_alone(in_float32, expected, None if reference is None else reference())
+        return _same_as_it_is(as_it_is(), found, expected)
+    again = None if reference is None else reference()
+    held = _with_tables_as_made(expected, port, again, held_to) if isinstance(again, Rerun) else None
+    return _in_float32_alone(found, expected, again) if held is None else held
+
+
+def _with_tables_as_made(
+    expected: Trace, port: Rerun | Recorded | None, reference: Rerun, held_to: Callable[[Trace], ParityReport]
+) -> ParityReport | None:
+    """Hold the port to the reference with the tables that its code makes, where ``.to()`` has rounded them.
+
+    None where it has none, or where the port neither agrees with these nor computes with them.
+    """
+    with as_made(reference.model) as tables:
+        if not tables:
+            return None
+        dtype, picked = _named(expected), Selection(among={*expected.modules}.difference(expected.unrecorded))
+        reference.seed()
+        other = recorded_forward(reference.model, *reference.inputs(), picked, method=reference.method)
+        in_float32(other)
+        report = held_to(other)
+        if not report.ok and not _computes_with(port, tables.values()):
+            return None
+    told = (
+        f"The reference's {listed([*tables], 3)} {'are' if len(tables) > 1 else 'is'} rounded to {dtype} by .to(). The "
+        "port was held to it with what its code makes: building or loading it with dtype= leaves that in float32."
+    )
+    return replace(report, notes=[told, *report.notes], unseen=[*report.unseen, told])
+
+
+def _computes_with(port: Rerun | Recorded | None, tables: Iterable[torch.Tensor]) -> bool:
+    """Tell whether a port has one of some tables among its values."""
+    values = None if port is None else port.values()
+    prints = [] if values is None else [each.print for each in values.values]
+    wanted = [Fingerprint.of(each) for each in tables]
+    return any(distance(one, each) <= AGREE for one in wanted for each in prints)
 
 
 def _is_same_as_it_is(compared: Compared) -> bool:
@@ -111,23 +151,13 @@ def _same_as_it_is(as_it_is: ParityReport, in_float32: ParityReport, expected: T
 def _in_float32_alone(report: ParityReport, expected: Trace, reference: Rerun | Recorded | None) -> ParityReport:
     """Return the report of forwards in half precision that differ in float32, which says so."""
     notes = [f"Held in float32, where rounding to {_named(expected)} hides nothing."]
-    tables = _rounded_tables(reference.model) if isinstance(reference, Rerun) else []
+    tables = [*rounded_tables(reference.model)] if isinstance(reference, Rerun) else []
     if tables:
         notes.append(
             f"The reference holds {listed(tables, 3)} in {_named(expected)}: .to() rounds tables that no checkpoint "
             "has, and building or loading it with dtype= leaves them in float32."
         )
     return replace(report, notes=[*notes, *report.notes])
-
-
-def _rounded_tables(model: torch.nn.Module) -> list[str]:
-    """Return the buffers of half precision that are not saved, of more than one number."""
-    return [
-        f"{path}.{name}".removeprefix(".")
-        for path, module in model.named_modules()
-        for name in sorted(module._non_persistent_buffers_set)  # noqa: SLF001 - there is no public name
-        if (held := getattr(module, name, None)) is not None and held.dtype in HALF and held.numel() > 1
-    ]
 
 
 def _as_it_is(

@@ -1,0 +1,68 @@
+"""Tables of a model that ``.to()`` has rounded: no checkpoint has them, and the code that makes them is at hand.
+
+``model.to(torch.bfloat16)`` rounds the frequencies of a rotary embedding, say, which the same model keeps in float32 if
+it is built or loaded with ``dtype=``. A port that makes its own in float32 is right then, and every value differs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.module_path import under
+from pytest_tfdebug.tracing.record.state import random_state_kept
+from pytest_tfdebug.tracing.values.widening import HALF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def rounded_tables(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+    """Return module and name of each unsaved buffer of several numbers in half precision, by its path."""
+    return {
+        under(path, name): (module, name)
+        for path, module in model.named_modules()
+        for name in sorted(module._non_persistent_buffers_set)  # noqa: SLF001 - there is no public name
+        if (held := getattr(module, name, None)) is not None and held.dtype in HALF and held.numel() > 1
+    }
+
+
+@contextmanager
+def as_made(model: torch.nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Hold rounded tables as their modules make them in a block, and yield these by path.
+
+    A module is made once more of what it holds under the names of its constructor's parameters. What it makes counts if
+    rounding that gives the table, bit for bit.
+    """
+    made: dict[str, torch.Tensor] = {}
+    with ExitStack() as stack:
+        for path, (module, name) in rounded_tables(model).items():
+            held, other = getattr(module, name), getattr(_made_anew(module), name, None)
+            if isinstance(other, torch.Tensor) and other.shape == held.shape and other.dtype not in HALF:
+                table = other.to(held.device)
+                if torch.equal(table.to(held.dtype), held):
+                    made[path] = module._buffers[name] = table  # noqa: SLF001 - as nn.Module itself holds it
+                    stack.callback(module._buffers.__setitem__, name, held)  # noqa: SLF001
+        yield made
+
+
+def _made_anew(module: torch.nn.Module) -> torch.nn.Module | None:
+    """Make a module without parameters once more; None where it does not hold what its constructor takes."""
+    if next(module.parameters(), None) is not None:
+        return None
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float32)
+        with random_state_kept(), torch.device("cpu"):
+            taken = inspect.signature(type(module)).parameters.values()
+            kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            plain = [each for each in taken if each.kind not in kinds and each.name != "device"]
+            given = {each.name: getattr(module, each.name) for each in plain if hasattr(module, each.name)}
+            return type(module)(**given)
+    except Exception:  # noqa: BLE001 - whatever a constructor minds
+        return None
+    finally:
+        torch.set_default_dtype(default)
