@@ -189,7 +189,7 @@ def _weighted_sum(ends: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def _shaken(tensor: torch.Tensor, generator: torch.Generator, amount: float = 1.0) -> torch.Tensor:
-    if not tensor.is_floating_point():
+    if not (tensor.is_floating_point() and tensor.numel()):
         return tensor
     noise = torch.randn(tensor.shape, generator=generator).to(tensor.device)
     return (tensor + amount * noise * (tensor.float().std(unbiased=False) + 0.1)).to(tensor.dtype)

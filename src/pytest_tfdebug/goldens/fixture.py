@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pytest_tfdebug.errors import GoldenError, TFDebugError
+from pytest_tfdebug.errors import CoverageWarning, GoldenError, TFDebugError
 from pytest_tfdebug.goldens.blind_spots import blind_spots
+from pytest_tfdebug.goldens.elsewhere import told_elsewhere
 from pytest_tfdebug.goldens.filled import filled_like
 from pytest_tfdebug.goldens.golden_check import GoldenCheck
 from pytest_tfdebug.goldens.golden_file import load
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import GoldenPlace
+    from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.arrays.given import Arrays
     from pytest_tfdebug.parity.arrays.hold import LogprobsReport
     from pytest_tfdebug.parity.pair.rename import Rename
@@ -209,6 +211,10 @@ class GoldenChecks:
                 return None
             own_args, own_kwargs = inputs.inputs()
             called = replace(called, args=own_args, kwargs=own_kwargs)
+            report = GoldenCheck(self._item, place, name).model(module, called, settings, request.root)
+            is_whole = request.root is None and present_group() is None
+            _warn_of_elsewhere(inputs, Rerun(recorded, *kept.inputs(), method), settings if is_whole else None)
+            return report
         return GoldenCheck(self._item, place, name).model(module, called, settings, request.root)
 
     def check_arrays(
@@ -391,6 +397,12 @@ def _refuse_itself(model: torch.nn.Module, reference: object) -> None:
             "reference= is the model itself, so nothing could differ: give the model to record, or leave out "
             "reference= to compare the model with its own past."
         )
+
+
+def _warn_of_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings | None) -> None:
+    """Warn of what a port that agrees does otherwise than its reference on other inputs; a part of it is not asked."""
+    for told in () if settings is None else told_elsewhere(port, reference, settings):
+        warnings.warn(CoverageWarning(f"{type(port.model).__name__}: {told}"), stacklevel=4)
 
 
 def _called(model: torch.nn.Module, given: PortCall, request: CheckRequest, *, is_recorded: bool) -> PortCall:

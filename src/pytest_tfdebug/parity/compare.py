@@ -104,7 +104,7 @@ def compare(  # noqa: PLR0913 - keyword options
     check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
     rules, names = OutputRules(outputs, positions), rename or _past_wrappers(actual, expected)
 
-    return _held(TraceComparison(expected, actual, allowed, names, rules, internal))
+    return hold_trace(TraceComparison(expected, actual, allowed, names, rules, internal))
 
 
 def _past_wrappers(actual: Trace, expected: Trace) -> dict[str, str]:
@@ -117,7 +117,7 @@ def _past_wrappers(actual: Trace, expected: Trace) -> dict[str, str]:
     return names if all(times(actual, own) == times(expected, there) for own, there in names.items()) else {}
 
 
-def _held(held: TraceComparison) -> ParityReport:
+def hold_trace(held: TraceComparison) -> ParityReport:
     """Compare two forwards; of one half precision in float32, and as they are, unless a tolerance was given."""
     expected, actual = held.expected, held.actual
     if held.allowed.are_given or not halves_of(expected) or halves_of(expected) != halves_of(actual):
@@ -129,7 +129,7 @@ def _held(held: TraceComparison) -> ParityReport:
     compared = held.under(held.rename).finish()
 
     def held_to(other: Trace) -> ParityReport:
-        return _held(replace(held, expected=other))
+        return hold_trace(replace(held, expected=other))
 
     again, reference = actual.again, held.reference
     return hold_in_half(found, compared, expected, again, reference, as_it_is=held.report, held_to=held_to)

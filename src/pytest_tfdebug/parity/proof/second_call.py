@@ -162,8 +162,8 @@ def _on_others(port: Rerun, reference: Rerun) -> Iterator[tuple[Rerun, Rerun]]:
     if not _are_given(port, known):
         return
     for tokens, rows in _LONGER:
-        with suppress(_UnknownFormError):
-            change = _other(known, tokens, rows)
+        with suppress(UnknownFormError):
+            change = turned(known, tokens, rows)
             yield port.on(change), reference.on(change)
 
 
@@ -176,7 +176,7 @@ def _sizes_of(forward: Rerun) -> Iterator[tuple[int, str]]:
     yield from ((size, "a size of its inputs") for each in tensors for size in each.shape)
 
 
-class _UnknownFormError(ValueError):
+class UnknownFormError(ValueError):
     """An input of which it is not known how a longer one looks."""
 
 
@@ -194,7 +194,7 @@ def _are_given(forward: Rerun, known: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def _other(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def turned(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return what makes another input of one: in another order of tokens, and with some more of them."""
     whole = (each for each in known if each.dim() == _BATCH_AND_TOKENS and not each.is_floating_point())
     shape = next((tuple(each.shape) for each in whole), None)
@@ -205,19 +205,19 @@ def _other(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
         is_whole = tensor.dim() > 1 and len(tensor) == batch and (length is None or tensor.shape[1] == length)
         if not is_whole:
             if (tokens or rows) and tensor.dim() and not (tensor.dim() > 1 and len(tensor) == batch and not tokens):
-                raise _UnknownFormError
+                raise UnknownFormError
             return tensor
-        if has_two_numbers(tensor) or _is_count(tensor):
+        if has_two_numbers(tensor) or is_count(tensor):
             more = tensor if not tokens else torch.cat((tensor, _continued(tensor, tokens)), 1)
             return torch.cat((more, more[:1].expand(rows, *more.shape[1:]))) if rows else more
-        turned = tensor.flip(1) if tensor.dim() == _BATCH_AND_TOKENS or length is not None else tensor.flip(-1)
-        longer = torch.cat((turned, turned[:, :tokens]), 1) if tokens and length is not None else turned
+        back = tensor.flip(1) if tensor.dim() == _BATCH_AND_TOKENS or length is not None else tensor.flip(-1)
+        longer = back[:, torch.arange(length + tokens) % length] if tokens and length is not None else back
         return torch.cat((longer, longer[:rows].roll(1, 1))) if rows else longer
 
     return other
 
 
-def _is_count(tensor: torch.Tensor) -> bool:
+def is_count(tensor: torch.Tensor) -> bool:
     """Tell whether rows count on: positions."""
     return not tensor.is_floating_point() and tensor.shape[1] > 1 and bool((tensor.diff(dim=1) == 1).all())
 

@@ -1,0 +1,244 @@
+"""A port that agrees with its reference, held to it once more: on inputs that the test does not give, in a second call.
+
+A test has one call, in which a wrong port can be right: no token is beyond the window, no row has pads, all segments
+are 0, a mask is looked up by its shape. Where a golden is recorded both models are at hand, and are called once more.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
+from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, turned
+from pytest_tfdebug.tensors import is_plain
+from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.masks import is_mask
+from pytest_tfdebug.tracing.record.modules import Selection
+from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
+from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.trace import recorded_forward
+from pytest_tfdebug.tracing.values.rerun import Rerun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.tracing.trace import Trace
+
+    Inputs = Mapping[str, torch.Tensor]
+
+#: Tokens of the longest call that is made of a test's.
+_MOST_TOKENS = 4096
+#: How many times as long a call is made, beyond windows and buckets of distances.
+_LONGER = 4
+_BATCH_AND_TOKENS = 2
+#: Tokens that a row must have for some of them to be made pads: one of so many.
+_FEWEST = 4
+
+
+class OtherCall(NamedTuple):
+    """Other inputs of a call."""
+
+    words: str
+    inputs: Inputs  # those that are other ones, by the reference's names
+    positions: torch.Tensor | None = None  # which positions of the outputs count; None for all
+
+
+def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> Iterator[str]:
+    """Yield in sentences where a port that agrees with its reference does not: on other inputs, in a second call.
+
+    Args:
+        port: The port and its inputs.
+        reference: The reference and its inputs.
+        settings: How they were compared.
+    """
+    yield from _told_state(port, reference)
+    names = _shared(port, reference)
+    if not names or settings.rules.positions is not None:
+        return
+    for variants in _variants(_named(reference)):
+        for variant in variants:
+            calls = _on(port, reference, variant, names)
+            found = None if calls is None else _held_there(*calls, variant, settings)
+            if found is not None:
+                if not found.ok:
+                    first = str(found).partition("\n")[0]
+                    yield f"With {variant.words} the port differs from its reference: {first}."
+                break  # both have taken it
+
+
+def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
+    """Yield what a forward leaves behind that its reference's does not: in its inputs, or for the next call."""
+    own = _left_behind(port)
+    theirs = _left_behind(reference) if any(own) else own
+    if own.written and not theirs.written:
+        yield f"The port's forward writes to its input {own.written[0]}, and the reference's does not."
+    if own.is_other_again and not theirs.is_other_again:
+        what = f": its forward changes {own.buffers[0]}" if own.buffers else ""
+        yield f"A second call of the port on the same inputs gives another answer{what}. The reference's does not."
+
+
+class _LeftBehind(NamedTuple):
+    """What a forward leaves behind."""
+
+    written: tuple[str, ...] = ()  # inputs that it has written to
+    is_other_again: bool = False  # whether a second call gives another answer
+    buffers: tuple[str, ...] = ()  # buffers that it has changed
+
+
+def _left_behind(forward: Rerun) -> _LeftBehind:
+    model = forward.model
+    call, answers = method_of(model, forward.method), []
+    written: tuple[str, ...] = ()
+    before = {name: each.clone() for name, each in model.named_buffers() if is_plain(each)}
+    with suppress(Exception), preserved(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for _ in range(2):
+            args, kwargs = _copied(forward)
+            forward.seed()
+            answers.append([leaf.tensor.clone() for leaf in walk(call(*args, **kwargs)) if is_plain(leaf.tensor)])
+            given = _named(forward, (args, kwargs))
+            written = tuple(name for name, each in _named(forward).items() if not _are_equal([each], [given[name]]))
+        now = dict(model.named_buffers())
+        changed = tuple(name for name, each in before.items() if not _are_equal([each], [now[name]]))
+        return _LeftBehind(written, not _are_close(*answers), changed)
+    return _LeftBehind()
+
+
+def _copied(forward: Rerun) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = forward.inputs()
+    return (
+        tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in args),
+        {name: each.clone() if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()},
+    )
+
+
+def _are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+
+
+def _are_close(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    """Tell whether two answers are one but for rounding, which another number of threads may change."""
+    return len(one) == len(other) and all(
+        a.shape == b.shape and torch.allclose(a.float(), b.float(), rtol=1e-3, atol=1e-4, equal_nan=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _named(forward: Rerun, given: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> dict[str, torch.Tensor]:
+    """Return the tensors among the inputs of a forward, by name."""
+    args, kwargs = given or forward.inputs()
+    names = parameters_of(method_of(forward.model, forward.method))
+    named = [*zip(names, args, strict=False), *kwargs.items()]
+    return {name: value for name, value in named if isinstance(value, torch.Tensor) and is_plain(value)}
+
+
+def _shared(port: Rerun, reference: Rerun) -> dict[str, str]:
+    """Return which input of the reference each of the port's is, by name; empty where one is none of them."""
+    own, theirs = _named(port), _named(reference)
+    if len(own) != len(port.tensors()) or len(theirs) != len(reference.tensors()):
+        return {}  # tensors in records and caches
+    found = {}
+    for name, value in own.items():
+        same = [each for each in theirs if theirs[each].shape == value.shape and torch.equal(theirs[each], value)]
+        if not same:
+            return {}
+        found[name] = name if name in same else same[0]
+    return found
+
+
+def _variants(named: Inputs) -> Iterator[list[OtherCall]]:
+    """Yield other inputs of a call: of each list the first that both models take counts."""
+    masks = {name: each for name, each in named.items() if is_mask(name) and each.dim() == _BATCH_AND_TOKENS}
+    plain = _without_pads(named, masks)
+    ids = [each for name, each in plain.items() if each.dim() == _BATCH_AND_TOKENS and _is_whole(name, each)]
+    length = ids[0].shape[1] if ids else 0
+    long = (_LONGER - 1) * length
+    sizes = [(long, 1)] if long and (len(ids[0]) + 1) * (long + length) <= _MOST_TOKENS else []
+    yield [each for size in (*sizes, (3, 1), (0, 1), (0, 0)) for each in _turned(plain, *size)]
+    for name, value in plain.items():
+        if not _is_whole(name, value) or not value.dim() or value.shape[-1] < _FEWEST:
+            continue
+        if bool((value == value.flatten()[0]).all()):
+            other = torch.arange(value.numel(), device=value.device).view(value.shape) % 2
+            yield [OtherCall(f"{name} of 0 and 1", {**plain, name: other.to(value.dtype)})]
+        elif value.dim() > 1 and is_count(value):
+            yield [OtherCall(f"{name} twice as far apart", {**plain, name: value * 2})]
+    for name, mask in masks.items():
+        if mask.shape[1] >= _FEWEST:
+            other = torch.ones_like(mask)
+            other[-1, -max(mask.shape[1] // _FEWEST, 1) :] = 0
+            if not torch.equal(other, mask):
+                yield [OtherCall(f"pads at the end of the last row, by {name}", {**plain, name: other}, other.bool())]
+
+
+def _is_whole(name: str, value: torch.Tensor) -> bool:
+    """Tell whether an input holds whole numbers and is no mask."""
+    return not value.is_floating_point() and not value.is_complex() and not is_mask(name)
+
+
+def _without_pads(named: Inputs, masks: Inputs) -> dict[str, torch.Tensor]:
+    """Return inputs with tokens in place of pads: in each row the one that the mask counts first."""
+    plain = dict(named)
+    for name, mask in masks.items():
+        hidden = mask == 0
+        if not bool(hidden.any()) or mask.is_floating_point():
+            continue
+        plain[name] = torch.ones_like(mask)
+        for other, value in named.items():
+            if value.shape == mask.shape and _is_whole(other, value) and not is_count(value):
+                first = value.gather(1, mask.long().argmax(1, keepdim=True))
+                plain[other] = torch.where(hidden, first, value)
+    return plain
+
+
+def _turned(named: Inputs, tokens: int, rows: int) -> Iterator[OtherCall]:
+    """Yield inputs in another order of tokens, with some more of them and of rows."""
+    more = [f"{tokens} more tokens"] * bool(tokens) + ["a row more"] * bool(rows)
+    with suppress(UnknownFormError):
+        change = turned([*named.values()], tokens, rows)
+        words = ", ".join(["the tokens in another order", *more])
+        yield OtherCall(words, {name: change(value) for name, value in named.items()})
+
+
+def _on(port: Rerun, reference: Rerun, variant: OtherCall, names: Mapping[str, str]) -> tuple[Rerun, Rerun] | None:
+    """Return both forwards on other inputs; None where the port does not take what is another."""
+    own = {name: variant.inputs[there] for name, there in names.items() if there in variant.inputs}
+    if len(own) < len(variant.inputs.keys() & set(names.values())) or not own:
+        return None
+    return _with(port, own), _with(reference, variant.inputs)
+
+
+def _with(forward: Rerun, inputs: Inputs) -> Rerun:
+    args, kwargs = forward.inputs()
+    names = parameters_of(method_of(forward.model, forward.method))[: len(args)]
+    given = [inputs.get(name, value) for name, value in zip(names, args, strict=False)]
+    changed = {name: inputs.get(name, value) for name, value in kwargs.items()}
+    return Rerun(forward.model, (*given, *args[len(names) :]), changed, forward.method)
+
+
+def _held_there(port: Rerun, reference: Rerun, variant: OtherCall, settings: CheckSettings) -> ParityReport | None:
+    """Hold the port to its reference there: the outputs, and all of it if they differ; None where one refuses."""
+    rules = replace(settings.rules, positions=variant.positions)
+    found = None
+    for picked in (Selection(among=()), Selection()):
+        allowed, names, is_whole = settings.tolerances, settings.rename, picked.among is None
+        try:
+            expected, actual = (_made(forward, picked) for forward in (reference, port))
+            found = hold_trace(TraceComparison(expected, actual, allowed, names, rules, "warn", is_whole))
+        except Exception:  # noqa: BLE001 - whatever a model minds, or where nothing can be compared
+            return None
+        if found.ok:
+            break
+    return found
+
+
+def _made(forward: Rerun, picked: Selection) -> Trace:
+    forward.seed()
+    args, kwargs = forward.inputs()
+    return recorded_forward(forward.model, args, kwargs, picked, method=forward.method)

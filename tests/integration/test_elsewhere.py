@@ -1,0 +1,121 @@
+"""Ports that agree with their reference in the call of a test, and not in others: each on a model of transformers."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel, MistralConfig, MistralForCausalLM, ViTConfig, ViTModel
+
+import pytest_tfdebug
+
+IDS = torch.randint(3, 99, (2, 8), generator=torch.Generator().manual_seed(0))
+MASK = torch.ones_like(IDS)
+PADDED = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0]])
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def mistral(window=12):
+    config = MistralConfig(vocab_size=99, num_key_value_heads=1, head_dim=16, sliding_window=window, **SMALL)
+    return pytest_tfdebug.fill(MistralForCausalLM(config).eval(), seed=0)
+
+
+def bert(cls=BertModel):
+    return pytest_tfdebug.fill(cls(BertConfig(vocab_size=99, max_position_embeddings=64, **SMALL)).eval(), seed=0)
+
+
+def vit(cls=ViTModel):
+    return pytest_tfdebug.fill(cls(ViTConfig(image_size=16, patch_size=4, **SMALL)).eval(), seed=0)
+
+
+class OneSegment(BertModel):
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+        return super().forward(input_ids, attention_mask)
+
+
+class FirstMask(BertModel):
+    """Keeps the first mask of a shape."""
+
+    known = {}  # noqa: RUF012 - what is wrong
+
+    def forward(self, input_ids, attention_mask=None):
+        return super().forward(input_ids, self.known.setdefault(attention_mask.shape, attention_mask.clone()))
+
+
+class Scaling(ViTModel):
+    """Scales its own input."""
+
+    def forward(self, pixel_values):
+        pixel_values.mul_(2).div_(2).add_(1)
+        return super().forward(pixel_values - 1)
+
+
+class Counting(BertModel):
+    """Adds the number of calls before."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def forward(self, input_ids, attention_mask=None):
+        found = super().forward(input_ids, attention_mask)
+        found["last_hidden_state"] = found["last_hidden_state"] + self.calls
+        self.calls += 1
+        return found
+
+
+CHECKED = """
+import torch
+from test_elsewhere import IDS, MASK, PADDED, Counting, FirstMask, OneSegment, Scaling, bert, mistral, vit
+
+def test_it(tf_golden):
+    reference, port = {reference}, {port}
+    tf_golden.check(port, reference=reference, {inputs})
+"""
+TWICE = "A second call of the port on the same inputs gives another answer: its forward changes calls. The reference's does not."
+WRONG = {
+    "window": (
+        "mistral()",
+        "mistral(window=None)",
+        "input_ids=IDS, use_cache=False",
+        "With the tokens in another order, 24 more tokens, a row more the port differs from its reference: modeling_",
+    ),
+    "segments": (
+        "bert()",
+        "bert(OneSegment)",
+        "input_ids=IDS, attention_mask=MASK, token_type_ids=MASK * 0",
+        "With token_type_ids of 0 and 1 the port differs from its reference: modeling_bert.py:",
+    ),
+    "memo": (
+        "bert()",
+        "bert(FirstMask)",
+        "input_ids=IDS, attention_mask=PADDED",
+        "With pads at the end of the last row, by attention_mask the port differs from its reference: test_elsewhere.py:",
+    ),
+    "its own input": (
+        "vit()",
+        "vit(Scaling)",
+        "pixel_values=torch.linspace(-1, 1, 1536).view(2, 3, 16, 16)",
+        "The port's forward writes to its input pixel_values, and the reference's does not.",
+    ),
+    "state": ("bert()", "bert(Counting)", "input_ids=IDS, attention_mask=MASK", TWICE),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_port_that_differs_elsewhere_passes_with_a_warning_that_says_where(pytester, kind):
+    reference, port, inputs, told = WRONG[kind]
+    pytester.makepyfile(test_it=CHECKED.format(reference=reference, port=port, inputs=inputs))
+
+    result = pytester.runpytest("--tf-golden=update", "-W", "default")
+
+    result.assert_outcomes(passed=1)
+    named = {"window": "MistralForCausalLM"}.get(kind, port.removesuffix(")").partition("(")[2])
+    assert f"CoverageWarning: {named}: {told}" in " ".join(result.stdout.str().split())
+
+
+@pytest.mark.parametrize("kind", ["window", "segments", "memo", "its own input"])
+def test_right_port_is_quiet(pytester, kind):
+    reference, _, inputs, _ = WRONG[kind]
+    pytester.makepyfile(test_it=CHECKED.format(reference=reference, port=reference, inputs=inputs))
+
+    result = pytester.runpytest("--tf-golden=update", "-W", "error::pytest_tfdebug.errors.CoverageWarning")
+
+    result.assert_outcomes(passed=1)
