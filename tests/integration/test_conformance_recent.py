@@ -214,3 +214,16 @@ def test_windows_of_an_image_are_not_taken_for_its_rows():
 
     assert not finding.absent
     assert ".encoder.layers.0." in f"{finding.culprit.path}."
+
+
+def test_cache_that_is_not_returned_with_checkpointing_changes_no_gradient():
+    """A forward that takes ``use_cache`` among ``**kwargs`` alone returns one without checkpointing."""
+    model, config_class = classes("GraniteMoeForCausalLM", "GraniteMoeConfig")
+    small = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2}
+    config = config_class(vocab_size=64, **{key: value for key, value in ENCODER.items() if "_size" in key}, **small)
+    config.num_hidden_layers, config.num_attention_heads = 2, 2
+
+    finding = found(model, "checkpointing", config, {"input_ids": IDS})
+
+    assert not finding.failure
+    assert finding.repeats == 1
