@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a transform has no public test
 #: Classes of tensors that hold their elements as they are.
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+#: A label that losses leave out: torch's own default of ``ignore_index``.
+IGNORED_LABEL = -100
 #: Dtypes that are reduced as they are; float16 and bfloat16 are summed in float32, the rest converted.
 _WIDE = (torch.float32, torch.float64)
 #: Dtypes that torch's kernels read; of others (``float4_e2m1fn_x2``, ``uint4``, ``bits8``) the bytes are read.

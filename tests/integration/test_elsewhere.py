@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, MistralConfig, MistralForCausalLM, ViTConfig, ViTModel
+from transformers import BertConfig, BertForMaskedLM, BertModel, MistralConfig, MistralForCausalLM, ViTConfig, ViTModel
 
 import pytest_tfdebug
 
@@ -23,6 +23,19 @@ def bert(cls=BertModel):
 
 def vit(cls=ViTModel):
     return pytest_tfdebug.fill(cls(ViTConfig(image_size=16, patch_size=4, **SMALL)).eval(), seed=0)
+
+
+def masked(cls=BertForMaskedLM):
+    return bert(cls)
+
+
+class AllLabels(BertForMaskedLM):
+    """Its loss counts every label."""
+
+    def forward(self, input_ids, labels=None):
+        logits = super().forward(input_ids).logits
+        each = torch.nn.functional.cross_entropy(logits.mT, labels.clamp(min=0), reduction="none")
+        return {"loss": each.mean(), "logits": logits}
 
 
 class OneSegment(BertModel):
@@ -63,7 +76,7 @@ class Counting(BertModel):
 
 CHECKED = """
 import torch
-from test_elsewhere import IDS, MASK, PADDED, Counting, FirstMask, OneSegment, Scaling, bert, mistral, vit
+from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, FirstMask, OneSegment, Scaling, bert, masked, mistral, vit
 
 def test_it(tf_golden):
     reference, port = {reference}, {port}
@@ -95,6 +108,12 @@ WRONG = {
         "pixel_values=torch.linspace(-1, 1, 1536).view(2, 3, 16, 16)",
         "The port's forward writes to its input pixel_values, and the reference's does not.",
     ),
+    "ignored labels": (
+        "masked()",
+        "masked(AllLabels)",
+        "input_ids=IDS, labels=IDS",
+        "With labels of -100 at the end of each row the port differs from its reference: test_elsewhere.py:",
+    ),
     "state": ("bert()", "bert(Counting)", "input_ids=IDS, attention_mask=MASK", TWICE),
 }
 
@@ -111,7 +130,7 @@ def test_port_that_differs_elsewhere_passes_with_a_warning_that_says_where(pytes
     assert f"CoverageWarning: {named}: {told}" in " ".join(result.stdout.str().split())
 
 
-@pytest.mark.parametrize("kind", ["window", "segments", "memo", "its own input"])
+@pytest.mark.parametrize("kind", ["window", "segments", "memo", "its own input", "ignored labels"])
 def test_right_port_is_quiet(pytester, kind):
     reference, _, inputs, _ = WRONG[kind]
     pytester.makepyfile(test_it=CHECKED.format(reference=reference, port=reference, inputs=inputs))

@@ -20,8 +20,9 @@ from pytest_tfdebug.conform.micro_batches import WatchedCalls, culprit_of, joine
 from pytest_tfdebug.conform.subject import broken
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls.repetition import rows_of
-from pytest_tfdebug.invariance.calls.sequences import IGNORED_LABEL, main_input
+from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import Outcome
+from pytest_tfdebug.tensors import IGNORED_LABEL
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced, walk
 from pytest_tfdebug.tracing.record.state import random_state_kept
 

@@ -14,7 +14,7 @@ import torch
 
 from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
 from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, turned
-from pytest_tfdebug.tensors import is_plain
+from pytest_tfdebug.tensors import IGNORED_LABEL, is_plain
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import Selection
@@ -169,6 +169,10 @@ def _variants(named: Inputs) -> Iterator[list[OtherCall]]:
             yield [OtherCall(f"{name} of 0 and 1", {**plain, name: other.to(value.dtype)})]
         elif value.dim() > 1 and is_count(value):
             yield [OtherCall(f"{name} twice as far apart", {**plain, name: value * 2})]
+        if "label" in name and not bool((value == IGNORED_LABEL).any()):
+            other = value.clone()
+            other[..., -max(value.shape[-1] // _FEWEST, 1) :] = IGNORED_LABEL
+            yield [OtherCall(f"{name} of {IGNORED_LABEL} at the end of each row", {**plain, name: other})]
     for name, mask in masks.items():
         if mask.shape[1] >= _FEWEST:
             other = torch.ones_like(mask)

@@ -10,7 +10,8 @@ import torch
 from torch.nn.functional import pad
 
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.sequences import IGNORED_LABEL, KEEPS_END, LENGTHS, POINTERS, mask_of
+from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, LENGTHS, POINTERS, mask_of
+from pytest_tfdebug.tensors import IGNORED_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.tensors import IGNORED_LABEL
 from pytest_tfdebug.tracing.record.signatures import collects_keywords
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ POINTERS = ("start_positions", "end_positions", "mc_token_ids")
 KEEPS_END = "logits_to_keep"
 #: Input that says how many tokens each row begins with, in place of a mask (XLM); a mask outranks it.
 LENGTHS = "lengths"
-#: What transformers' losses ignore.
-IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from pytest_tfdebug.tensors import IGNORED_LABEL
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -126,7 +128,7 @@ def _of_classes(given: dict[str, Any]) -> Iterator[str]:
     """``nll_loss_forward(self, target, weight, reduction, ignore_index)``."""
     scores = given["self"]
     classes = scores.shape[1 if scores.dim() > 1 else 0]
-    yield from _outside(given["target"], 0, classes, but=given.get("ignore_index", -100))
+    yield from _outside(given["target"], 0, classes, but=given.get("ignore_index", IGNORED_LABEL))
 
 
 def _of_probabilities(given: dict[str, Any]) -> Iterator[str]:
