@@ -38,6 +38,14 @@ class AllLabels(BertForMaskedLM):
         return {"loss": each.mean(), "logits": logits}
 
 
+class Detached(BertForMaskedLM):
+    """Cuts its body off the graph."""
+
+    def forward(self, input_ids, labels=None):
+        logits = self.cls(self.bert(input_ids).last_hidden_state.detach())
+        return {"loss": torch.nn.functional.cross_entropy(logits.mT, labels), "logits": logits}
+
+
 class OneSegment(BertModel):
     def forward(self, input_ids, attention_mask=None, token_type_ids=None):
         return super().forward(input_ids, attention_mask)
@@ -76,7 +84,7 @@ class Counting(BertModel):
 
 CHECKED = """
 import torch
-from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, FirstMask, OneSegment, Scaling, bert, masked, mistral, vit
+from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, FirstMask, OneSegment, Scaling, bert, masked, mistral, vit
 
 def test_it(tf_golden):
     reference, port = {reference}, {port}
@@ -113,6 +121,12 @@ WRONG = {
         "masked(AllLabels)",
         "input_ids=IDS, labels=IDS",
         "With labels of -100 at the end of each row the port differs from its reference: test_elsewhere.py:",
+    ),
+    "gradients": (
+        "masked()",
+        "masked(Detached)",
+        "input_ids=IDS, labels=IDS",
+        "No gradient of what it returns reaches bert.embeddings.position_embeddings.weight, bert.embeddings.",
     ),
     "state": ("bert()", "bert(Counting)", "input_ids=IDS, attention_mask=MASK", TWICE),
 }

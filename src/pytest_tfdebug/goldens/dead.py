@@ -73,6 +73,17 @@ def find_dead(model: torch.nn.Module, again: Rerun, names: Sequence[str], weight
     return Dead(tuple(inputs), tuple(modules), tuple(each for each in idle if not _is_in(each, modules)))
 
 
+def without_gradient(model: torch.nn.Module, again: Rerun, weights: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the weights that no gradient of a call's loss reaches; of its outputs, where it returns no loss.
+
+    None where there is no backward, or in a model that is too large for one.
+    """
+    if sum(each.numel() for each in model.parameters()) > _MOST:
+        return []
+    suspects = _RepeatedCall(model, again, (), weights).unreached(is_of_loss=True)
+    return [name for kind, name in suspects if kind == "weight"]
+
+
 class _RepeatedCall:
     """A call that is made again and again, with changes."""
 
@@ -104,8 +115,11 @@ class _RepeatedCall:
         self._again.seed()
         return method_of(self._model, self._again.method)(*given, **kwargs)
 
-    def unreached(self) -> list[Suspect]:
-        """Return the weights and modules that no output has a gradient of; none where there is no backward."""
+    def unreached(self, *, is_of_loss: bool = False) -> list[Suspect]:
+        """Return the weights and modules that no output has a gradient of; none where there is no backward.
+
+        ``is_of_loss`` begins at outputs of one number alone, where there are any.
+        """
         made: dict[str, list[torch.Tensor]] = {}
 
         def keep(module: torch.nn.Module, _: Any, output: Any) -> None:  # noqa: ANN401 - of a hook
@@ -122,6 +136,7 @@ class _RepeatedCall:
                 try:
                     found = [leaf.tensor for leaf in walk(self._made({}))]
                     ends = [each for each in found if each.requires_grad and each.is_floating_point()]
+                    ends = [each for each in ends if is_of_loss and each.numel() == 1] or ends
                     loss = _weighted_sum(ends)
                     keys: list[Suspect] = [("weight", name) for name in floats]
                     keys += [("module", name) for name, tensors in made.items() for _ in tensors]

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.errors import listed
+from pytest_tfdebug.goldens.dead import without_gradient
+from pytest_tfdebug.goldens.weights import hash_of
 from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
 from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, turned
 from pytest_tfdebug.tensors import IGNORED_LABEL, is_plain
@@ -58,6 +61,7 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
         settings: How they were compared.
     """
     yield from _told_state(port, reference)
+    yield from _told_gradients(port, reference)
     names = _shared(port, reference)
     if not names or settings.rules.positions is not None:
         return
@@ -81,6 +85,19 @@ def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
     if own.is_other_again and not theirs.is_other_again:
         what = f": its forward changes {own.buffers[0]}" if own.buffers else ""
         yield f"A second call of the port on the same inputs gives another answer{what}. The reference's does not."
+
+
+def _told_gradients(port: Rerun, reference: Rerun) -> Iterator[str]:
+    """Yield which weights of the port no gradient reaches, where one reaches the reference's of the same numbers."""
+    own, theirs = (dict(each.model.named_parameters()) for each in (port, reference))
+    lost = without_gradient(port.model, port, own)
+    if not lost or len(lost) == len(own):  # a port that is not made to be trained
+        return
+    idle = set(without_gradient(reference.model, reference, theirs))
+    live = {hash_of(each) for name, each in theirs.items() if name not in idle}
+    cut = [name for name in lost if hash_of(own[name]) in live]
+    if cut:
+        yield f"No gradient of what it returns reaches {listed(cut, 2)}, and one reaches the same in the reference."
 
 
 class _LeftBehind(NamedTuple):
