@@ -280,7 +280,7 @@ def _dead(_: Trace, model: torch.nn.Module, inputs: Inputs) -> str:
             model(**given)
     except Exception:  # noqa: BLE001 - some take kinds or positions of another form
         given = inputs
-    found = find_dead(model, Rerun(model, (), given), (), _weights(model))
+    found = find_dead(Rerun(model, (), given), _weights(model))
     kinds = {"inputs": found.inputs, "modules": found.modules, "weights": _by_module(model, found.weights)}
     return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names)
 

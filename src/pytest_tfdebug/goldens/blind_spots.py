@@ -30,7 +30,7 @@ def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecor
     is_even = not any(
         _is_uneven(row) for tensor in leaves.values() for row in (tensor if tensor.dim() > 1 else [tensor])
     )
-    dead = _dead(model, called, names)
+    dead = _dead(model, called)
     for name in dead.inputs:
         yield BlindRecord(name, "", "an output that depends on it", NO_EFFECT)
     for name in dead.modules:
@@ -55,9 +55,9 @@ def blind_spots(model: torch.nn.Module, called: PortCall) -> Iterator[BlindRecor
             yield BlindRecord(listed(weights, 1), str(number), shows, "leaving them out may give the same")
 
 
-def _dead(model: torch.nn.Module, called: PortCall, names: Sequence[str]) -> Dead:
+def _dead(model: torch.nn.Module, called: PortCall) -> Dead:
     try:
-        return find_dead(model, Rerun(model, called.args, called.kwargs, called.method), names, _weights(model))
+        return find_dead(Rerun(model, called.args, called.kwargs, called.method), _weights(model))
     except Exception:  # noqa: BLE001 - a golden is written whether or not its call can be looked into
         return Dead()
 

@@ -49,20 +49,18 @@ class Dead:
     weights: tuple[str, ...] = ()  # parameters and buffers, those of dead modules left out
 
 
-def find_dead(model: torch.nn.Module, again: Rerun, names: Sequence[str], weights: Mapping[str, torch.Tensor]) -> Dead:
+def find_dead(again: Rerun, weights: Mapping[str, torch.Tensor]) -> Dead:
     """Find what has no effect in a call; nothing where the call is not the same each time.
 
     Args:
-        model: The model.
-        again: Its call, whose inputs are made anew for each forward.
-        names: Names of its positional inputs.
+        again: A model and its call, whose inputs are made anew for each forward.
         weights: The parameters and buffers to look at, by name.
     """
-    call = _RepeatedCall(model, again, names, weights)
+    call = _RepeatedCall(again, weights)
     base = call.outputs()
-    if not base or not _are_equal(base, call.outputs()):
+    if not base or not are_equal(base, call.outputs()):
         return Dead()
-    suspects = call.unreached() if sum(each.numel() for each in model.parameters()) <= _MOST else []
+    suspects = call.unreached()
     kinds: dict[str, list[Suspect]] = {"weight": [], "module": []}
     for suspect in suspects:
         kinds[suspect[0]].append(suspect)
@@ -73,31 +71,21 @@ def find_dead(model: torch.nn.Module, again: Rerun, names: Sequence[str], weight
     return Dead(tuple(inputs), tuple(modules), tuple(each for each in idle if not _is_in(each, modules)))
 
 
-def without_gradient(model: torch.nn.Module, again: Rerun, weights: Mapping[str, torch.Tensor]) -> list[str]:
+def without_gradient(again: Rerun, weights: Mapping[str, torch.Tensor]) -> list[str]:
     """Return the weights that no gradient of a call's loss reaches; of its outputs, where it returns no loss.
 
     None where there is no backward, or in a model that is too large for one.
     """
-    if sum(each.numel() for each in model.parameters()) > _MOST:
-        return []
-    suspects = _RepeatedCall(model, again, (), weights).unreached(is_of_loss=True)
-    return [name for kind, name in suspects if kind == "weight"]
+    return [name for kind, name in _RepeatedCall(again, weights).unreached(is_of_loss=True) if kind == "weight"]
 
 
 class _RepeatedCall:
     """A call that is made again and again, with changes."""
 
-    def __init__(
-        self, model: torch.nn.Module, again: Rerun, names: Sequence[str], weights: Mapping[str, torch.Tensor]
-    ) -> None:
-        self._model, self._again = model, again
-        self._paths = {module: path for path, module in model.named_modules() if path}
-        self._weights = weights
-        args, kwargs = again.inputs()
-        named = [*zip(names, args, strict=False), *kwargs.items()]
-        tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
-        self.inputs = {name: value for name, value in tensors.items() if value.numel() and is_plain(value)}
-        self._positions = {name: place for place, name in enumerate(names[: len(args)])}
+    def __init__(self, again: Rerun, weights: Mapping[str, torch.Tensor]) -> None:
+        self._model, self._again, self._weights = again.model, again, weights
+        self._paths = {module: path for path, module in again.model.named_modules() if path}
+        self.inputs = {name: value for name, value in again.named().items() if value.numel() and is_plain(value)}
 
     def outputs(self, **changed: torch.Tensor) -> list[torch.Tensor]:
         """Return what the call returns, in the order of its leaves, with other inputs."""
@@ -105,21 +93,17 @@ class _RepeatedCall:
             return [leaf.tensor.detach().clone() for leaf in walk(self._made(changed)) if is_plain(leaf.tensor)]
 
     def _made(self, changed: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401 - what the model returns
-        args, kwargs = self._again.inputs()
-        given = list(args)
-        for name, value in changed.items():
-            if name in self._positions:
-                given[self._positions[name]] = value
-            else:
-                kwargs[name] = value
+        args, kwargs = self._again.given(changed).inputs()
         self._again.seed()
-        return method_of(self._model, self._again.method)(*given, **kwargs)
+        return method_of(self._model, self._again.method)(*args, **kwargs)
 
     def unreached(self, *, is_of_loss: bool = False) -> list[Suspect]:
-        """Return the weights and modules that no output has a gradient of; none where there is no backward.
+        """Return the weights and modules that no output has a gradient of; none where no backward is made.
 
         ``is_of_loss`` begins at outputs of one number alone, where there are any.
         """
+        if sum(each.numel() for each in self._model.parameters()) > _MOST:
+            return []
         made: dict[str, list[torch.Tensor]] = {}
 
         def keep(module: torch.nn.Module, _: Any, output: Any) -> None:  # noqa: ANN401 - of a hook
@@ -175,7 +159,7 @@ class _RepeatedCall:
 
     def _differs(self, base: list[torch.Tensor], changed: dict[str, torch.Tensor]) -> bool:
         try:
-            return not _are_equal(base, self.outputs(**changed))
+            return not are_equal(base, self.outputs(**changed))
         except Exception:  # noqa: BLE001 - whatever it minds, it reads
             return True
 
@@ -189,7 +173,8 @@ def _without_effect(group: Sequence[Suspect], moves: Callable[[Sequence[Suspect]
     return [each for half in halves for each in _without_effect(half, moves)]
 
 
-def _are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+def are_equal(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Tell whether tensors are the same, bit for bit."""
     pairs = zip(one, other, strict=False)
     return len(one) == len(other) and all(
         a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.goldens.dead import without_gradient
+from pytest_tfdebug.goldens.dead import are_equal, without_gradient
 from pytest_tfdebug.goldens.weights import hash_of
 from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
 from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, turned
 from pytest_tfdebug.tensors import IGNORED_LABEL, is_plain
-from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.leaves import duplicate, walk
 from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import Selection
-from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
+from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import recorded_forward
-from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.tracing.values.rerun import Rerun
 
     Inputs = Mapping[str, torch.Tensor]
 
@@ -65,15 +65,11 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
     names = _shared(port, reference)
     if not names or settings.rules.positions is not None:
         return
-    for variants in _variants(_named(reference)):
-        for variant in variants:
-            calls = _on(port, reference, variant, names)
-            found = None if calls is None else _held_there(*calls, variant, settings)
-            if found is not None:
-                if not found.ok:
-                    first = str(found).partition("\n")[0]
-                    yield f"With {variant.words} the port differs from its reference: {first}."
-                break  # both have taken it
+    for calls in _other_calls(reference.named()):
+        held = ((call, _held_there(port, reference, call, names, settings)) for call in calls)
+        call, found = next(((call, found) for call, found in held if found is not None), (None, None))
+        if call is not None and found is not None and not found.ok:
+            yield f"With {call.words} the port differs from its reference: {str(found).splitlines()[0]}."
 
 
 def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
@@ -90,10 +86,10 @@ def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
 def _told_gradients(port: Rerun, reference: Rerun) -> Iterator[str]:
     """Yield which weights of the port no gradient reaches, where one reaches the reference's of the same numbers."""
     own, theirs = (dict(each.model.named_parameters()) for each in (port, reference))
-    lost = without_gradient(port.model, port, own)
+    lost = without_gradient(port, own)
     if not lost or len(lost) == len(own):  # a port that is not made to be trained
         return
-    idle = set(without_gradient(reference.model, reference, theirs))
+    idle = set(without_gradient(reference, theirs))
     live = {hash_of(each) for name, each in theirs.items() if name not in idle}
     cut = [name for name in lost if hash_of(own[name]) in live]
     if cut:
@@ -115,28 +111,16 @@ def _left_behind(forward: Rerun) -> _LeftBehind:
     before = {name: each.clone() for name, each in model.named_buffers() if is_plain(each)}
     with suppress(Exception), preserved(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
         for _ in range(2):
-            args, kwargs = _copied(forward)
+            args, kwargs = duplicate(forward.inputs())
             forward.seed()
             answers.append([leaf.tensor.clone() for leaf in walk(call(*args, **kwargs)) if is_plain(leaf.tensor)])
-            given = _named(forward, (args, kwargs))
-            written = tuple(name for name, each in _named(forward).items() if not _are_equal([each], [given[name]]))
+            given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+            pairs = zip(forward.named().items(), given, strict=False)
+            written = tuple(name for (name, before), after in pairs if not are_equal([before], [after]))
         now = dict(model.named_buffers())
-        changed = tuple(name for name, each in before.items() if not _are_equal([each], [now[name]]))
+        changed = tuple(name for name, each in before.items() if not are_equal([each], [now[name]]))
         return _LeftBehind(written, not _are_close(*answers), changed)
     return _LeftBehind()
-
-
-def _copied(forward: Rerun) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args, kwargs = forward.inputs()
-    return (
-        tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in args),
-        {name: each.clone() if isinstance(each, torch.Tensor) else each for name, each in kwargs.items()},
-    )
-
-
-def _are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    pairs = zip(one, other, strict=True)
-    return all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
 
 def _are_close(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -147,17 +131,9 @@ def _are_close(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     )
 
 
-def _named(forward: Rerun, given: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> dict[str, torch.Tensor]:
-    """Return the tensors among the inputs of a forward, by name."""
-    args, kwargs = given or forward.inputs()
-    names = parameters_of(method_of(forward.model, forward.method))
-    named = [*zip(names, args, strict=False), *kwargs.items()]
-    return {name: value for name, value in named if isinstance(value, torch.Tensor) and is_plain(value)}
-
-
 def _shared(port: Rerun, reference: Rerun) -> dict[str, str]:
     """Return which input of the reference each of the port's is, by name; empty where one is none of them."""
-    own, theirs = _named(port), _named(reference)
+    own, theirs = port.named(), reference.named()
     if len(own) != len(port.tensors()) or len(theirs) != len(reference.tensors()):
         return {}  # tensors in records and caches
     found = {}
@@ -169,7 +145,7 @@ def _shared(port: Rerun, reference: Rerun) -> dict[str, str]:
     return found
 
 
-def _variants(named: Inputs) -> Iterator[list[OtherCall]]:
+def _other_calls(named: Inputs) -> Iterator[list[OtherCall]]:
     """Yield other inputs of a call: of each list the first that both models take counts."""
     masks = {name: each for name, each in named.items() if is_mask(name) and each.dim() == _BATCH_AND_TOKENS}
     plain = _without_pads(named, masks)
@@ -227,31 +203,21 @@ def _turned(named: Inputs, tokens: int, rows: int) -> Iterator[OtherCall]:
         yield OtherCall(words, {name: change(value) for name, value in named.items()})
 
 
-def _on(port: Rerun, reference: Rerun, variant: OtherCall, names: Mapping[str, str]) -> tuple[Rerun, Rerun] | None:
-    """Return both forwards on other inputs; None where the port does not take what is another."""
-    own = {name: variant.inputs[there] for name, there in names.items() if there in variant.inputs}
-    if len(own) < len(variant.inputs.keys() & set(names.values())) or not own:
-        return None
-    return _with(port, own), _with(reference, variant.inputs)
-
-
-def _with(forward: Rerun, inputs: Inputs) -> Rerun:
-    args, kwargs = forward.inputs()
-    names = parameters_of(method_of(forward.model, forward.method))[: len(args)]
-    given = [inputs.get(name, value) for name, value in zip(names, args, strict=False)]
-    changed = {name: inputs.get(name, value) for name, value in kwargs.items()}
-    return Rerun(forward.model, (*given, *args[len(names) :]), changed, forward.method)
-
-
-def _held_there(port: Rerun, reference: Rerun, variant: OtherCall, settings: CheckSettings) -> ParityReport | None:
+def _held_there(
+    port: Rerun, reference: Rerun, call: OtherCall, names: Mapping[str, str], settings: CheckSettings
+) -> ParityReport | None:
     """Hold the port to its reference there: the outputs, and all of it if they differ; None where one refuses."""
-    rules = replace(settings.rules, positions=variant.positions)
+    own, before = {name: call.inputs[there] for name, there in names.items()}, port.named()
+    if all(torch.equal(own[name], value) for name, value in before.items()):
+        return None  # it does not take what is other
+    forwards = reference.given(call.inputs), port.given(own)
+    rules = replace(settings.rules, positions=call.positions)
     found = None
     for picked in (Selection(among=()), Selection()):
-        allowed, names, is_whole = settings.tolerances, settings.rename, picked.among is None
+        allowed, rename, is_whole = settings.tolerances, settings.rename, picked.among is None
         try:
-            expected, actual = (_made(forward, picked) for forward in (reference, port))
-            found = hold_trace(TraceComparison(expected, actual, allowed, names, rules, "warn", is_whole))
+            expected, actual = (_made(forward, picked) for forward in forwards)
+            found = hold_trace(TraceComparison(expected, actual, allowed, rename, rules, "warn", is_whole))
         except Exception:  # noqa: BLE001 - whatever a model minds, or where nothing can be compared
             return None
         if found.ok:

@@ -13,14 +13,14 @@ from pytest_tfdebug.generators import put_back, states
 from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
 from pytest_tfdebug.tracing.record.modules import named_tensors, uncompiled
-from pytest_tfdebug.tracing.record.signatures import method_of
+from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.tracing.values.widening import computing, to_float32, widened
 from pytest_tfdebug.values import Fingerprint, are_among
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_tfdebug.tracing.values.tape import Tape
     from pytest_tfdebug.tracing.values.widening import Wider
@@ -80,6 +80,23 @@ class Rerun:
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors of the inputs."""
         return [leaf.tensor for leaf in walk(self.inputs())]
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that are inputs themselves, by name."""
+        args, kwargs = self.inputs()
+        named = [*zip(self._names(), args, strict=False), *kwargs.items()]
+        return {name: value for name, value in named if isinstance(value, torch.Tensor)}
+
+    def given(self, others: Mapping[str, torch.Tensor]) -> Rerun:
+        """Return the forward with other tensors in the place of some inputs, by name."""
+        args, kwargs = self.inputs()
+        names = self._names()[: len(args)]
+        given = [others.get(name, value) for name, value in zip(names, args, strict=False)]
+        changed = {name: others.get(name, value) for name, value in kwargs.items()}
+        return Rerun(self.model, (*given, *args[len(names) :]), changed, self.method)
+
+    def _names(self) -> Sequence[str]:
+        return parameters_of(method_of(self.model, self.method))
 
     def on(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Rerun:
         """Return the forward on other inputs: each tensor of them changed."""
