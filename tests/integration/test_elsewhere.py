@@ -96,19 +96,19 @@ WRONG = {
         "mistral()",
         "mistral(window=None)",
         "input_ids=IDS, use_cache=False",
-        "With the tokens in another order, 24 more tokens, a row more the port differs from its reference: modeling_",
+        "With the tokens in another order, 24 more tokens and a row more, the port differs from its reference: modeling_",
     ),
     "segments": (
         "bert()",
         "bert(OneSegment)",
         "input_ids=IDS, attention_mask=MASK, token_type_ids=MASK * 0",
-        "With token_type_ids of 0 and 1 the port differs from its reference: modeling_bert.py:",
+        "With token_type_ids of 0 and 1, the port differs from its reference: modeling_bert.py:",
     ),
     "memo": (
         "bert()",
         "bert(FirstMask)",
         "input_ids=IDS, attention_mask=PADDED",
-        "With pads at the end of the last row, by attention_mask the port differs from its reference: test_elsewhere.py:",
+        "With pads at the end of the last row, by attention_mask, the port differs from its reference: test_elsewhere.py:",
     ),
     "its own input": (
         "vit()",
@@ -120,7 +120,7 @@ WRONG = {
         "masked()",
         "masked(AllLabels)",
         "input_ids=IDS, labels=IDS",
-        "With labels of -100 at the end of each row the port differs from its reference: test_elsewhere.py:",
+        "With labels of -100 at the end of each row, the port differs from its reference: test_elsewhere.py:",
     ),
     "gradients": (
         "masked()",

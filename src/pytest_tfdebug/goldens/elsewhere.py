@@ -69,7 +69,7 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
         held = ((call, _held_there(port, reference, call, names, settings)) for call in calls)
         call, found = next(((call, found) for call, found in held if found is not None), (None, None))
         if call is not None and found is not None and not found.ok:
-            yield f"With {call.words} the port differs from its reference: {str(found).splitlines()[0]}."
+            yield f"With {call.words}, the port differs from its reference: {str(found).splitlines()[0]}."
 
 
 def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _turned(named: Inputs, tokens: int, rows: int) -> Iterator[OtherCall]:
     more = [f"{tokens} more tokens"] * bool(tokens) + ["a row more"] * bool(rows)
     with suppress(UnknownFormError):
         change = turned([*named.values()], tokens, rows)
-        words = ", ".join(["the tokens in another order", *more])
+        words = " and ".join(", ".join(["the tokens in another order", *more]).rsplit(", ", 1))
         yield OtherCall(words, {name: change(value) for name, value in named.items()})
 
 
