@@ -6,6 +6,7 @@ are 0, a mask is looked up by its shape. Where a golden is recorded both models 
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, torch.Tensor]
 
+#: Seconds after which no other inputs are begun: who records a golden of a large model on a CPU waits for each forward.
+_SECONDS = 20.0
 #: Tokens of the longest call that is made of a test's.
 _MOST_TOKENS = 4096
 #: How many times as long a call is made, beyond windows and buckets of distances.
@@ -60,12 +63,15 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
         reference: The reference and its inputs.
         settings: How they were compared.
     """
+    begun = time.monotonic()
     yield from _told_state(port, reference)
     yield from _told_gradients(port, reference)
     names = _shared(port, reference)
     if not names or settings.rules.positions is not None:
         return
     for calls in _other_calls(reference.named()):
+        if time.monotonic() - begun > _SECONDS:
+            return
         held = ((call, _held_there(port, reference, call, names, settings)) for call in calls)
         call, found = next(((call, found) for call, found in held if found is not None), (None, None))
         if call is not None and found is not None and not found.ok:
