@@ -101,10 +101,10 @@ def compare_with(
     def as_it_is() -> ParityReport:
         return low.filled_alike(low.checked())
 
-    def held_to(other: Trace) -> ParityReport:
+    def held_to(other: Trace, is_explained: bool) -> ParityReport:  # noqa: FBT001
         args, kwargs = again.inputs()
-        own = replace(called, args=args, kwargs=kwargs)
-        return compare_with(replace(golden_file, trace=other), model, own, settings, group=group, tell=tell)
+        own, how = replace(called, args=args, kwargs=kwargs), replace(settings, is_explained=is_explained)
+        return compare_with(replace(golden_file, trace=other), model, own, how, group=group, tell=tell)
 
     return hold_in_half(found, compared, trace, again, reference, as_it_is=as_it_is, held_to=held_to)
 

@@ -128,8 +128,8 @@ def hold_trace(held: TraceComparison) -> ParityReport:
     found = replace(held, expected=theirs, actual=own).report()
     compared = held.under(held.rename).finish()
 
-    def held_to(other: Trace) -> ParityReport:
-        return hold_trace(replace(held, expected=other))
+    def held_to(other: Trace, is_explained: bool) -> ParityReport:  # noqa: FBT001
+        return hold_trace(replace(held, expected=other, is_explained=is_explained))
 
     again, reference = actual.again, held.reference
     return hold_in_half(found, compared, expected, again, reference, as_it_is=held.report, held_to=held_to)

@@ -72,7 +72,7 @@ def hold_in_half(
     reference: Callable[[], Rerun] | None,
     *,
     as_it_is: Callable[[], ParityReport],
-    held_to: Callable[[Trace], ParityReport],
+    held_to: Callable[[Trace, bool], ParityReport],
 ) -> ParityReport:
     """Return the report of a port in half precision, which was held in float32.
 
@@ -83,7 +83,8 @@ def hold_in_half(
         port: How the port is run again.
         reference: How the reference is, where it can be.
         as_it_is: Holds the port as it is, with all that is said of it.
-        held_to: Holds the port to another forward of the reference, in float32 and as it is.
+        held_to: Holds the port to another forward of the reference, in float32 and as it is; explains what differs or
+            not.
     """
     if found.ok:
         held = _as_it_is(found, compared, expected, port, reference)
@@ -96,7 +97,7 @@ def hold_in_half(
 
 
 def _with_tables_as_made(
-    expected: Trace, port: Rerun | Recorded | None, reference: Rerun, held_to: Callable[[Trace], ParityReport]
+    expected: Trace, port: Rerun | Recorded | None, reference: Rerun, held_to: Callable[[Trace, bool], ParityReport]
 ) -> ParityReport | None:
     """Hold the port to the reference with the tables that its code makes, where ``.to()`` has rounded them.
 
@@ -109,8 +110,9 @@ def _with_tables_as_made(
         reference.seed()
         other = recorded_forward(reference.model, *reference.inputs(), picked, method=reference.method)
         in_float32(other)
-        report = held_to(other)
-        if not report.ok and not _computes_with(port, tables.values()):
+        computes = _computes_with(port, tables.values())
+        report = held_to(other, computes)
+        if not report.ok and not computes:
             return None
     told = (
         f"The reference's {listed([*tables], 3)} {'are' if len(tables) > 1 else 'is'} rounded to {dtype} by .to(). The "
