@@ -126,7 +126,7 @@ WRONG = {
         "masked()",
         "masked(Detached)",
         "input_ids=IDS, labels=IDS",
-        "No gradient of what it returns reaches bert.embeddings.position_embeddings.weight, bert.embeddings.",
+        "No gradient of its loss reaches bert.embeddings.position_embeddings.weight, bert.embeddings.",
     ),
     "state": ("bert()", "bert(Counting)", "input_ids=IDS, attention_mask=MASK", TWICE),
 }

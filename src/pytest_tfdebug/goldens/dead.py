@@ -72,10 +72,7 @@ def find_dead(again: Rerun, weights: Mapping[str, torch.Tensor]) -> Dead:
 
 
 def without_gradient(again: Rerun, weights: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return the weights that no gradient of a call's loss reaches; of its outputs, where it returns no loss.
-
-    None where there is no backward, or in a model that is too large for one.
-    """
+    """Return the weights that no gradient of a call's loss reaches; none where it returns no loss, or is too large."""
     return [name for kind, name in _RepeatedCall(again, weights).unreached(is_of_loss=True) if kind == "weight"]
 
 
@@ -100,7 +97,7 @@ class _RepeatedCall:
     def unreached(self, *, is_of_loss: bool = False) -> list[Suspect]:
         """Return the weights and modules that no output has a gradient of; none where no backward is made.
 
-        ``is_of_loss`` begins at outputs of one number alone, where there are any.
+        ``is_of_loss`` begins at outputs of one number alone.
         """
         if sum(each.numel() for each in self._model.parameters()) > _MOST:
             return []
@@ -120,7 +117,7 @@ class _RepeatedCall:
                 try:
                     found = [leaf.tensor for leaf in walk(self._made({}))]
                     ends = [each for each in found if each.requires_grad and each.is_floating_point()]
-                    ends = [each for each in ends if is_of_loss and each.numel() == 1] or ends
+                    ends = [each for each in ends if not is_of_loss or each.numel() == 1]
                     loss = _weighted_sum(ends)
                     keys: list[Suspect] = [("weight", name) for name in floats]
                     keys += [("module", name) for name, tensors in made.items() for _ in tensors]

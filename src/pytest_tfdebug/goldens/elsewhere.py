@@ -90,7 +90,7 @@ def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
 
 
 def _told_gradients(port: Rerun, reference: Rerun) -> Iterator[str]:
-    """Yield which weights of the port no gradient reaches, where one reaches the reference's of the same numbers."""
+    """Yield which weights no gradient of the port's loss reaches, where one of the reference's reaches the same."""
     own, theirs = (dict(each.model.named_parameters()) for each in (port, reference))
     lost = without_gradient(port, own)
     if not lost or len(lost) == len(own):  # a port that is not made to be trained
@@ -99,7 +99,7 @@ def _told_gradients(port: Rerun, reference: Rerun) -> Iterator[str]:
     live = {hash_of(each) for name, each in theirs.items() if name not in idle}
     cut = [name for name in lost if hash_of(own[name]) in live]
     if cut:
-        yield f"No gradient of what it returns reaches {listed(cut, 2)}, and one reaches the same in the reference."
+        yield f"No gradient of its loss reaches {listed(cut, 2)}, and one of the reference's reaches the same weights."
 
 
 class _LeftBehind(NamedTuple):
