@@ -23,6 +23,7 @@ from transformers import (
 )
 
 import pytest_tfdebug
+from pytest_tfdebug.conform.checkpointing import differing
 from pytest_tfdebug.conform.mixin import PROMISES, judge
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import ConformanceError
@@ -441,6 +442,15 @@ def test_gradient_checkpoint_that_is_right_keeps_the_promise():
 
     assert not found(Right, "checkpointing").failure
     assert found(LlamaForCausalLM, "checkpointing").repeats == 1
+
+
+def test_gradient_that_cancels_to_rounding_is_not_another_one():
+    """That of a key's bias, which a softmax cancels."""
+    one = {"weight": torch.ones(8), "key.bias": torch.full((8,), 1e-9)}
+    other = {"weight": torch.ones(8), "key.bias": torch.full((8,), -2e-9)}
+
+    assert not differing(one, other)
+    assert differing(one, {**other, "key.bias": torch.full((8,), 1e-4)}) == ["key.bias"]
 
 
 def test_forward_with_names_of_its_own_is_told_which_inputs_to_give():
