@@ -152,3 +152,34 @@ def test_right_port_is_quiet(pytester, kind):
     result = pytester.runpytest("--tf-golden=update", "-W", "error::pytest_tfdebug.errors.CoverageWarning")
 
     result.assert_outcomes(passed=1)
+
+
+class Drawing(BertModel):
+    """Draws a random number, which changes nothing."""
+
+    def forward(self, input_ids, attention_mask=None):
+        found = super().forward(input_ids, attention_mask)
+        found["last_hidden_state"] = found["last_hidden_state"] + 0 * torch.rand(())
+        return found
+
+
+STATES = """
+import random
+import torch
+from test_elsewhere import IDS, MASK, Drawing, bert
+
+def test_it(tf_golden):
+    port, reference = bert(Drawing), bert(Drawing)
+    before = torch.random.get_rng_state(), random.getstate()
+    tf_golden.check(port, reference=reference, input_ids=IDS, attention_mask=MASK)
+    assert torch.equal(torch.random.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+"""
+
+
+def test_generators_of_random_numbers_are_as_they_were(pytester):
+    pytester.makepyfile(test_it=STATES)
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.assert_outcomes(passed=1)
