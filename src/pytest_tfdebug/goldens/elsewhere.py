@@ -17,6 +17,7 @@ from pytest_tfdebug.errors import listed
 from pytest_tfdebug.goldens.dead import are_equal, without_gradient
 from pytest_tfdebug.goldens.weights import hash_of
 from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
+from pytest_tfdebug.parity.find.pads import made_of
 from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, turned
 from pytest_tfdebug.tensors import IGNORED_LABEL, is_plain
 from pytest_tfdebug.tracing.record.leaves import duplicate, walk
@@ -24,7 +25,6 @@ from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import Selection
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.trace import recorded_forward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -222,7 +222,7 @@ def _held_there(
     for picked in (Selection(among=()), Selection()):
         allowed, rename, is_whole = settings.tolerances, settings.rename, picked.among is None
         try:
-            expected, actual = (_made(forward, picked) for forward in forwards)
+            expected, actual = (_seeded(forward, picked) for forward in forwards)
             found = hold_trace(TraceComparison(expected, actual, allowed, rename, rules, "warn", is_whole))
         except Exception:  # noqa: BLE001 - whatever a model minds, or where nothing can be compared
             return None
@@ -231,7 +231,6 @@ def _held_there(
     return found
 
 
-def _made(forward: Rerun, picked: Selection) -> Trace:
+def _seeded(forward: Rerun, picked: Selection) -> Trace:
     forward.seed()
-    args, kwargs = forward.inputs()
-    return recorded_forward(forward.model, args, kwargs, picked, method=forward.method)
+    return made_of(forward, picked)

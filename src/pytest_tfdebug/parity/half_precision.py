@@ -19,16 +19,17 @@ import torch
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.find.pads import made
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, relative_l2
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import Selection, class_of, modules_of, uncompiled
+from pytest_tfdebug.tracing.record.modules import class_of, modules_of, uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.sites import forward_source
 from pytest_tfdebug.tracing.record.state import kept, preserved
-from pytest_tfdebug.tracing.trace import in_float32, recorded_forward
+from pytest_tfdebug.tracing.trace import in_float32
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tables import as_made, rounded_tables
 from pytest_tfdebug.tracing.values.widening import HALF, to_float32, widened
@@ -106,17 +107,17 @@ def _with_tables_as_made(
     with as_made(reference.model) as tables:
         if not tables:
             return None
-        dtype, picked = _named(expected), Selection(among={*expected.modules}.difference(expected.unrecorded))
         reference.seed()
-        other = recorded_forward(reference.model, *reference.inputs(), picked, method=reference.method)
+        other = made(reference, expected)
         in_float32(other)
         computes = _computes_with(port, tables.values())
         report = held_to(other, computes)
         if not report.ok and not computes:
             return None
     told = (
-        f"The reference's {listed([*tables], 3)} {'are' if len(tables) > 1 else 'is'} rounded to {dtype} by .to(). The "
-        "port was held to it with what its code makes: building or loading it with dtype= leaves that in float32."
+        f"The reference's {listed([*tables], 3)} {'are' if len(tables) > 1 else 'is'} rounded to {_named(expected)} by "
+        ".to(). The port was held to it with what its code makes: building or loading it with dtype= leaves that in "
+        "float32."
     )
     return replace(report, notes=[told, *report.notes], unseen=[*report.unseen, told])
 

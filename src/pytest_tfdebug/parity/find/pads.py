@@ -99,8 +99,13 @@ def on_part(forward: Rerun, take: Take) -> Rerun | None:
 def made(forward: Rerun, recorded: Trace | None = None) -> Trace:
     """Make a forward once more, and return what it gave: of the modules that a trace recorded, if one is given."""
     among = None if recorded is None else {*recorded.modules}.difference(recorded.unrecorded)
+    return made_of(forward, Selection(among=among))
+
+
+def made_of(forward: Rerun, picked: Selection) -> Trace:
+    """Make a forward once more, and return what it gave of some modules; an index out of range raises on any device."""
     with indices_checked(forward.model):
-        return _recorded(forward, Selection(among=among))
+        return _recorded(forward, picked)
 
 
 def _recorded(forward: Rerun, picked: Selection) -> Trace:
