@@ -1,9 +1,12 @@
 """A cache is held to its promise however a forward returns it: by name, in a dict, in a tuple."""
 
 import copy
+from dataclasses import dataclass
 
 import pytest
+import torch
 from transformers import DynamicCache, LlamaForCausalLM
+from transformers.utils import ModelOutput
 
 import padding_models
 import pytest_tfdebug
@@ -71,4 +74,41 @@ def test_forward_that_returns_no_cache_has_not_been_checked(monkeypatch):
     assert (
         "it returned no past_key_values, so no step was decoded; return it by that name, in a dict or a ModelOutput, "
         "or as the one cache of a tuple" in told
+    )
+
+
+@dataclass
+class Empty(ModelOutput):
+    logits: torch.Tensor | None = None
+    past_key_values: object = None
+    features: list | None = None
+
+
+def test_other_nested_lists_are_not_taken_for_a_cache_that_is_named_and_empty(monkeypatch):
+    monkeypatch.setitem(RETURNED, "empty", lambda output: Empty(output.logits, None, [[output.logits]]))
+
+    with pytest.raises(InvarianceError, match="it returned no past_key_values, so no step was decoded"):
+        pytest_tfdebug.assert_invariant(*model_that_returns("empty"), "cache")
+
+
+class CountsTheWholeMask(LlamaForCausalLM):
+    def forward(self, input_ids, attention_mask=None, past_key_values=None, use_cache=None):
+        positions = None if attention_mask is None else attention_mask.cumsum(-1) - 1
+        return super().forward(
+            input_ids, attention_mask, positions, past_key_values=past_key_values, use_cache=use_cache
+        )
+
+
+def test_step_that_raises_with_the_mask_of_all_tokens_says_that_it_is_not_cut():
+    model, inputs = padding_models.build("llama")
+    model.__class__ = CountsTheWholeMask
+
+    with pytest.raises(InvarianceError) as caught:
+        pytest_tfdebug.assert_invariant(model, {"input_ids": inputs["input_ids"][:1]}, "cache")
+
+    told = " ".join(str(caught.value).split())
+    assert "raises where the plain call does not" in told
+    assert (
+        "Diagnosis: what is made of attention_mask is not cut to the tokens of the step: without attention_mask the "
+        "step is right." in told
     )

@@ -204,6 +204,7 @@ _SHIFTED = {
     1: "positions that are one too low in a step: with {name} one higher, it is right.",
     -1: "positions that are one too high in a step: with {name} one lower, it is right.",
 }
+_WHOLE_MASK = "what is made of {mask} is not cut to the tokens of the step: without {mask} the step is right."
 _NO_MASK = "was not decoded after left pads: the mask has no effect on it, and padding_invariant finds where it is lost"
 _NO_STATE = (
     "it returned no {cache}, so no step was decoded; return it by that name, in a dict or a ModelOutput, or as the one "
@@ -275,7 +276,13 @@ class CacheCheck(Check):
                 if state is None or is_refused or self.is_refused(decoding.plain(piece, first, end)):
                     self.cannot_ask(label, mismatch)
                 else:
-                    self.report(label, mismatch)
+                    upto = [cut for cut in cuts if cut <= end]
+                    is_whole = self._is_right_without_mask(decoding, upto, at)
+                    self.report(
+                        label,
+                        mismatch,
+                        diagnosis=_WHOLE_MASK.format(mask=decoding.sequence.kind.mask) if is_whole else "",
+                    )
                 return True
             own = decoding.along(output, at)
             if not own:
@@ -320,6 +327,16 @@ class CacheCheck(Check):
     def _agrees(self, own: Leaves, expected: Leaves, at: Alignment) -> bool:
         return bool(own) and first_mismatch(own, expected, at, self.tolerances, with_caches=False) is None
 
+    def _is_right_without_mask(self, decoding: Decoding, cuts: list[int], at: Alignment) -> bool:
+        """Tell whether a step that raises gives the right answer when it is given no mask, which hides nothing."""
+        mask = decoding.sequence.kind.mask
+        if mask not in decoding.inputs or not decoding.real.all():
+            return False
+        with suppress(Exception):  # the mask was not why it raised
+            own = self._last_of(decoding.inputs, decoding=decoding, cuts=cuts, given={mask: None})
+            return self._agrees(own, decoding.expected, at)
+        return False
+
     def _position_fault(self, decoding: Decoding, last: Callable[..., Leaves], at: Alignment) -> str:
         """Make the last piece again with positions of its own, and return what is wrong if the answer is then right."""
         name = decoding.sequence.kind.positions
@@ -357,6 +374,8 @@ def state_of(output: object, name: str) -> object:
         name: The name of the input that takes the cache.
     """
     named = getattr(output, name, None)  # first: an output that is a dict may hold it beside its items
+    if named is None and hasattr(output, name):  # a field for it, which is empty: nothing else is it
+        return None
     if named is None and isinstance(output, Mapping):
         named = output.get(name)
     opened = opener(type(output))
