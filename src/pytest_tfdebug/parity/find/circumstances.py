@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import listed, second_look
@@ -19,11 +19,20 @@ from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.layers import in_another_pattern, made_at
 from pytest_tfdebug.parity.find.module_texts import texts_of
+from pytest_tfdebug.parity.tensors.metrics import relative_l2
 from pytest_tfdebug.records import FAILING, SourceRange
+from pytest_tfdebug.tracing.record.leaves import replaced, walk_inputs
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, modules_of, uncompiled
-from pytest_tfdebug.tracing.record.signatures import input_name, inputs_by_name, named_leaves, parameters_by_path
+from pytest_tfdebug.tracing.record.signatures import (
+    input_name,
+    inputs_by_name,
+    keyword_leaf,
+    named_leaves,
+    parameters_by_path,
+)
 from pytest_tfdebug.tracing.record.sites import forward_source
-from pytest_tfdebug.tracing.values.slicing import text_of, unpacked_at
+from pytest_tfdebug.tracing.values.digest import elements_of
+from pytest_tfdebug.tracing.values.slicing import argument_at, text_of, unpacked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -234,16 +243,20 @@ def layers(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
 
 @dataclass(frozen=True)
 class _Lacking:
-    """An argument that a module of the port takes and was not given, and that its partner was."""
+    """An argument that a module of the port takes and was not given, and that its partner was; or given as another."""
 
     module: torch.nn.Module
     call: Call  # the port's
     partner: Call  # the reference's
     tensor: torch.Tensor
+    is_other: bool = False  # whether it was given another tensor
 
 
 def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
-    """Yield the arguments that modules take, that those of the reference were given and those of the port were not."""
+    """Yield the arguments that modules take, that those of the reference were given and those of the port were not.
+
+    The reference itself in a wrapper of the port may also be given other tensors than the reference was.
+    """
     lacking: dict[str, list[_Lacking]] = {}
     for each, name in _lacking(compared, expected, again):
         lacking.setdefault(name, []).append(each)
@@ -252,11 +265,18 @@ def arguments(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
         outermost, taken = _outermost(lacking[some[0]][0], lacking)
         first = outermost.call
         parent = next(item.call for item in compared.calls if item.call.index == first.parent)
-        told = f"{first.name!r} takes {listed([taken, *some[1:]])} and was given none; the reference had one"
-        why = "With it every output agrees."
-        at = _left_out_at(outermost, taken)
+        told = _TOLD[outermost.is_other].format(name=first.name, given=listed([taken, *some[1:]]))
+        given = "that of the reference" if outermost.is_other else "it"
+        why = f"With {given} every output agrees."
+        at = _made_at(outermost, taken) if outermost.is_other else _left_out_at(outermost, taken)
         claim = Claim(parent.path, "glue", Evidence.ARGUMENT, parent.class_name, why, told, at)
         yield Circumstance(claim, lambda some=some: _given({name: lacking[name] for name in some}))  # type: ignore[misc]
+
+
+_TOLD = {
+    False: "{name!r} takes {given} and was given none; the reference had one",
+    True: "{name!r} is given another {given} than the reference",
+}
 
 
 def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
@@ -268,6 +288,13 @@ def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
     text = "" if there is None else there.code or text_of(there.file, there.first, there.last)
     is_named = re.search(rf"\b{re.escape(name)}\s*=", text) is not None
     return own if own is None or is_named else unpacked_at(own) or own
+
+
+def _made_at(lacking: _Lacking, name: str) -> SourceRange | None:
+    """Return the lines that make an argument of a call, or the call."""
+    own, names = lacking.call.called_at, lacking.call.parameters
+    place = names.index(name) if name in names else len(names)
+    return None if own is None else argument_at(own, last_part(lacking.call.path), name, place) or own
 
 
 def where_made(claim: Claim, compared: Compared, reference: Callable[[], Rerun]) -> Claim:
@@ -321,14 +348,24 @@ def _lacking(compared: Compared, expected: Trace, again: Rerun) -> Iterator[tupl
         partner = theirs.get((partners.get(call.path, ""), call.call))
         records = {} if partner is None else there[partner.index]
         names = [name for name in records if name in taken[call.path] and name not in here[call.index]]
+        if partner is not None and partner.parent is None:
+            names += [name for name in records if name in here[call.index]]
         suspects += [(call, partner, name, records[name]) for name in names if partner is not None]
     given = _arguments_of(again, {call.path for call, *_ in suspects}) if suspects else {}
     roots = [record for call in expected.calls[:1] for record in call.inputs]
     for call, partner, name, record in suspects:
-        if name not in given.get((call.path, call.call), {name}):
-            tensor = _whole(record, name, roots, partner)
-            if tensor is not None:
-                yield _Lacking(modules[call.path], call, partner, tensor), name
+        tensor = _whole(record, name, roots, partner)
+        if tensor is None or (call.path, call.call) not in given:
+            continue
+        own = given[call.path, call.call].get(name)
+        if own is None or (partner.parent is None and _is_another(own, tensor)):
+            yield _Lacking(modules[call.path], call, partner, tensor, own is not None), name
+
+
+def _is_another(own: Any, tensor: torch.Tensor) -> bool:  # noqa: ANN401 - any argument
+    """Tell whether an argument is a tensor of the same form and kind with other elements."""
+    is_alike = isinstance(own, type(tensor)) and own.shape == tensor.shape and own.dtype == tensor.dtype
+    return is_alike and not _is_same(own.to(tensor.device), tensor)
 
 
 def _whole(record: TensorRecord, name: str, roots: list[TensorRecord], partner: Call) -> torch.Tensor | None:
@@ -384,48 +421,117 @@ def _by_class(calls: Iterable[Call]) -> dict[str, list[str]]:
     return found
 
 
-def _arguments_of(again: Rerun, among: Iterable[str]) -> dict[tuple[str, int], set[str]]:
-    """Run a port once more, and return the names of what each call of some modules was given that is not None."""
-    found: dict[tuple[str, int], set[str]] = {}
-    count: dict[str, int] = {}
-    modules, handles = modules_by_path(again.model), []
-    names = parameters_by_path(modules)
+def _arguments_of(again: Rerun, among: Iterable[str]) -> dict[tuple[str, int], dict[str, object]]:
+    """Run a port once more, and return what each call of some modules was given, by name."""
+    found: dict[tuple[str, int], dict[str, object]] = {}
 
-    def note(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        named = {**dict(zip(names[path], args, strict=False)), **kwargs}
-        found[path, count.get(path, 0)] = {name for name, value in named.items() if value is not None}
-        count[path] = count.get(path, 0) + 1
+    def note(key: tuple[str, int], named: dict[str, Any]) -> dict[str, Any]:
+        found[key] = named
+        return named
 
-    try:
-        for path in among:
-            hook = lambda _, args, kwargs, path=path: note(path, args, kwargs)  # noqa: E731 - with its path
-            handles.append(modules[path].register_forward_pre_hook(hook, with_kwargs=True))
+    with _with_inputs(modules_by_path(again.model), among, note):
         again.run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return found
 
 
 @contextmanager
 def _given(lacking: Mapping[str, list[_Lacking]]) -> Iterator[None]:
     """Run a block in which modules are given what they lack."""
-    handles, count = [], dict[str, int]()
     modules = {each.call.path: each.module for some in lacking.values() for each in some}
-    taken = parameters_by_path(modules)
-    tensors = {(each.call.path, each.call.call, name): each.tensor for name, some in lacking.items() for each in some}
+    tensors: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+    for name, some in lacking.items():
+        for each in some:
+            tensors.setdefault((each.call.path, each.call.call), {})[name] = each.tensor
+    with _with_inputs(modules, modules, lambda key, named: {**named, **tensors.get(key, {})}):
+        yield
+
+
+# --- exchanged arguments
+
+#: Greatest relative L2 error at which two tensors are taken for one: what is made of it is held to the reference after.
+_ONE = 1e-2
+
+
+def exchanged(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the calls that were given two tensors of which each should stand in the place of the other."""
+    theirs = {(each.path, each.call): each for each in expected.calls}
+    wrong = {
+        (item.call.path, item.call.call): [leaf.leaf for leaf in item.inputs if leaf.problem in FAILING]
+        for item in compared.calls
+        if item.expected is not None and item.call.parent is not None
+    }
+    wrong = {key: leaves for key, leaves in wrong.items() if len(leaves) > 1}
+    given = _arguments_of(again, {path for path, _ in wrong}) if wrong else {}
+    swapped: dict[tuple[str, int], tuple[str, str]] = {}
+    within: set[int] = set()  # calls that are right once one around them is
+    for item in compared.calls:
+        key = (item.call.path, item.call.call)
+        if item.call.parent in within:
+            within.add(item.call.index)
+            continue
+        partner = None if item.expected is None else theirs.get((item.expected.path, item.expected.call))
+        if key not in wrong or key not in given or partner is None:
+            continue
+        mine = {leaf.path: leaf.tensor for leaf in walk_inputs((), given[key])}
+        there = {keyword_leaf(record.leaf, partner.parameters): record for record in partner.inputs}
+        for one, other in combinations([keyword_leaf(leaf, item.call.parameters) for leaf in wrong[key]], 2):
+            if _is_one(mine.get(one), there.get(other)) and _is_one(mine.get(other), there.get(one)):
+                swapped[key] = one, other
+                within.add(item.call.index)
+    if not swapped:
+        return
+    first = next(item.call for item in compared.calls if (item.call.path, item.call.call) in swapped)
+    parent = next(item.call for item in compared.calls if item.call.index == first.parent)
+    one, other = (each[1:].replace("'", "").replace("]", "", 1) for each in swapped[first.path, first.call])
+    told = f"{first.name!r} is given {one} in place of {other}, and the other way around"
+    why = "With both exchanged every output agrees."
+    claim = Claim(parent.path, "glue", Evidence.ARGUMENT, parent.class_name, why, told, first.called_at)
+    yield Circumstance(claim, lambda: _exchanged(again, swapped), is_guess=True)
+
+
+def _is_one(own: torch.Tensor | None, record: TensorRecord | None) -> bool:
+    """Tell whether a tensor is the one that was recorded, as far as it was kept."""
+    if own is None or record is None or tuple(own.shape) != record.shape:
+        return False
+    kept = record.tensor if record.digest is None else record.digest.elements
+    if kept is None:
+        return False
+    elements = elements_of(own, kept.numel()).double().cpu()
+    return relative_l2(elements, kept.flatten().double().cpu()) < _ONE
+
+
+@contextmanager
+def _exchanged(again: Rerun, swapped: Mapping[tuple[str, int], tuple[str, str]]) -> Iterator[None]:
+    """Run a block in which some calls are given two tensors in the places of each other."""
+
+    def change(key: tuple[str, int], named: dict[str, Any]) -> dict[str, Any]:
+        if key not in swapped:
+            return named
+        one, other = (next(it.tensor for it in walk_inputs((), named) if it.path == path) for path in swapped[key])
+        return dict(replaced(named, lambda tensor: other if tensor is one else one if tensor is other else tensor))
+
+    with _with_inputs(modules_by_path(again.model), {path for path, _ in swapped}, change):
+        yield
+
+
+@contextmanager
+def _with_inputs(
+    modules: Mapping[str, torch.nn.Module],
+    among: Iterable[str],
+    change: Callable[[tuple[str, int], dict[str, Any]], dict[str, Any]],
+) -> Iterator[None]:
+    """Run a block in which each call of some modules is given what its path, its number and its inputs are made to."""
+    handles, count, taken = [], dict[str, int](), parameters_by_path(modules)
 
     def give(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        names, number = taken[path], count.get(path, 0)
+        number = count.get(path, 0)
         count[path] = number + 1
-        named = {**dict(zip(names, args, strict=False)), **kwargs}
-        more = {name: tensors[path, number, name] for name in lacking if (path, number, name) in tensors}
-        return (), {**named, **more}
+        return (), change((path, number), {**dict(zip(taken[path], args, strict=False)), **kwargs})
 
     try:
-        for path, module in modules.items():
+        for path in among:
             hook = lambda _, args, kwargs, path=path: give(path, args, kwargs)  # noqa: E731 - with its path
-            handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            handles.append(modules[path].register_forward_pre_hook(hook, with_kwargs=True))
         yield
     finally:
         for handle in handles:
@@ -433,4 +539,4 @@ def _given(lacking: Mapping[str, list[_Lacking]]) -> Iterator[None]:
 
 
 #: What may be otherwise around the modules, in the order in which it is tried.
-FINDERS = (modes, compiled, shared, layers, arguments)
+FINDERS = (modes, compiled, shared, layers, arguments, exchanged)

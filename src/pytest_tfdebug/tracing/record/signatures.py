@@ -233,6 +233,14 @@ def input_name(leaf: str, parameters: tuple[str, ...]) -> str:
     return leaf
 
 
+def keyword_leaf(leaf: str, parameters: tuple[str, ...]) -> str:
+    """Return an input's leaf path as if it had been given by name."""
+    positional = _POSITION.match(leaf)
+    if positional and int(positional[1]) < len(parameters):
+        return f"[{parameters[int(positional[1])]!r}]{leaf[positional.end() :]}"
+    return leaf
+
+
 def named_inputs(call: Call) -> dict[str, TensorRecord]:
     """Return the tensors that a call was given, by the names of its parameters."""
     return {_bare_name(record.leaf, call.parameters): record for record in call.inputs}

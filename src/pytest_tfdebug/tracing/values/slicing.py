@@ -131,20 +131,46 @@ def unpacked_at(call: SourceRange) -> SourceRange | None:
 
     None where the function of the call makes none: it hands on what it was given.
     """
+    given = (keyword for node in _calls_at(call) for keyword in node.keywords if keyword.arg is None)
+    return _last_written(call, {each.value.id for each in given if isinstance(each.value, ast.Name)})
+
+
+def argument_at(call: SourceRange, attribute: str, name: str, place: int) -> SourceRange | None:
+    """Return the last statement that makes what a call gives as an argument.
+
+    Args:
+        call: The lines of the call.
+        attribute: What is called, the last part of its name.
+        name: The argument's name.
+        place: Which one it is, from 0, where it is given without its name.
+
+    Returns:
+        None where the function of the call makes it within the call, or hands on what it was given.
+    """
+    for node in _calls_at(call):
+        named = [keyword.value for keyword in node.keywords if keyword.arg == name]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == attribute and (named or place < len(node.args)):
+            given = named[0] if named else node.args[place]
+            return _last_written(call, {each.id for each in ast.walk(given) if isinstance(each, ast.Name)})
+    return None
+
+
+def _calls_at(call: SourceRange) -> Iterator[ast.Call]:
     tree = _parse(call.file)
-    nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")] if tree else []
-    around = [node for node in nodes if isinstance(node, _FUNCTIONS) and node.lineno < call.first <= _end(node)]
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Call) and call.first <= node.lineno and _end(node) <= call.last:
+            yield node
+
+
+def _last_written(call: SourceRange, names: set[str]) -> SourceRange | None:
+    """Return the last statement before a call, in its function, that writes one of some variables."""
+    tree = _parse(call.file)
+    functions = (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)) if tree else ()
+    around = [node for node in functions if node.lineno < call.first <= _end(node)]
     if not around:
         return None
-    unpacked = {
-        keyword.value.id
-        for node in nodes
-        if isinstance(node, ast.Call) and call.first <= node.lineno and _end(node) <= call.last
-        for keyword in node.keywords
-        if keyword.arg is None and isinstance(keyword.value, ast.Name)
-    }
     own = (node for node in ast.walk(around[-1]) if isinstance(node, _SIMPLE) and node.lineno < call.first)
-    made = [(node.lineno, _end(node)) for node in own if _written(node) & unpacked]
+    made = [(node.lineno, _end(node)) for node in own if _written(node) & names]
     return SourceRange(call.file, *max(made)) if made else None
 
 

@@ -34,8 +34,11 @@ _CHECKED = ("_softmax", "_log_softmax", "_unsafe_view", "_to_copy", "_reshape_al
 
 #: Operators that write to the running statistics that they are given, and whose schema does not say so.
 _WITH_STATISTICS = frozenset({"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"})
-#: Where these stand among the arguments.
+#: Where these stand among the arguments; and what else has an element for each channel: weight and bias.
 _STATISTICS = (3, 4)
+_BY_CHANNEL = (1, 2, *_STATISTICS)
+#: Where it stands whether the statistics are those of the batch.
+_OF_THE_BATCH = 5
 
 
 class Ref(int):
@@ -237,7 +240,15 @@ def _on_the_like(func: Callable[..., Any], forms: Sequence[Any], *args: Any, **k
 
 
 def _on_copies(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operator
-    """Run an operator on copies of the running statistics: those that a tape keeps are the model's own."""
+    """Run an operator on copies of the running statistics: those that a tape keeps are the model's own.
+
+    It checks nothing itself: without the statistics that it is to use, it ends the process.
+    """
+    given = [args[place] for place in _BY_CHANNEL]
+    is_complete = args[_OF_THE_BATCH] or all(args[place] is not None for place in _STATISTICS)
+    if not is_complete or any(each is not None and each.numel() != args[0].shape[1] for each in given):
+        msg = "a batch norm runs only with the statistics that it uses, and with an element for each channel"
+        raise NotTriedError(msg)
     own = (each.clone() if place in _STATISTICS and each is not None else each for place, each in enumerate(args))
     return run(*own, **kwargs)
 
