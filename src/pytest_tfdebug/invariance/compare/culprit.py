@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.comparison import conclude, ended
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
-from pytest_tfdebug.tracing.record.masks import WEAK, is_mask
+from pytest_tfdebug.tracing.record.masks import WEAK, is_mask, is_recoded
 from pytest_tfdebug.tracing.record.modules import bare
 from pytest_tfdebug.tracing.record.signatures import input_name
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -44,7 +44,7 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
     """Return who is to blame for the culprit's mask and what is wrong with it, or None when it had a good one.
 
     A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
-    or the nearest one that had a good mask and did not pass it on.
+    or the nearest one that had a good mask, by its name or its elements, and did not pass it on.
     """
     at = (culprit.divergence.path, culprit.divergence.call) if culprit.divergence is not None else None
     call = next((call for call in trace if (call.path, call.call) == at), None)
@@ -54,7 +54,7 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
         return None
     below, own = call, mask_of_call(call)
     told = "" if own is None else _describe_fault(own, alignment)
-    if not told if own is not None else not any(map(is_mask, call.parameters)):
+    if not told if own is not None else not any(map(is_mask, call.parameters)) or _has_that_of(trace, call):
         return None
     while below.parent is not None:
         holder = trace.calls[below.parent]
@@ -62,7 +62,7 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
         described = "" if held is None else _describe_fault(held, alignment)
         if own is not None and not described:
             return _blame(trace, holder, below, culprit, "makes the mask"), told
-        if own is None and held is not None and not described:
+        if own is None and ((held is not None and not described) or _has_that_of(trace, holder)):
             taker = below if any(map(is_mask, below.parameters)) else call
             told = f"{taker.name!r} takes a mask and was given none, although {holder.name!r} had one"
             return _blame(trace, holder, below, culprit, "does not pass its mask on"), told
@@ -77,6 +77,19 @@ def mask_of_call(call: Call) -> TensorRecord | None:
         if is_mask(name) and item.tensor is not None and item.tensor.dim() >= 2:  # noqa: PLR2004 - (batch, length)
             return replace(item, leaf=name)
     return None
+
+
+def _has_that_of(trace: Trace, call: Call) -> bool:
+    """Tell whether a call was given the mask of the whole forward, whatever it calls it and codes it."""
+    whole = mask_of_call(trace.calls[0])
+    return whole is not None and any(
+        item.tensor is not None
+        and whole.tensor is not None
+        and item.tensor.shape == whole.tensor.shape
+        and bool((whole.tensor != whole.tensor.flatten()[0]).any())
+        and is_recoded(item.tensor, whole.tensor)
+        for item in call.inputs
+    )
 
 
 def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:

@@ -288,8 +288,8 @@ def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) 
 
 
 def _own_lines(value: Value) -> list[Line]:
-    """Return the lines of a value that are in code installed with the forward that it came about in."""
-    return [line for line in value.lines if _distribution(line.file) == _distribution(value.lines[-1].file)]
+    """Return the lines of a value that are in code of one's own, or installed with the forward that it came about in."""
+    return [line for line in value.lines if _distribution(line.file) in ("", _distribution(value.lines[-1].file))]
 
 
 @cache
