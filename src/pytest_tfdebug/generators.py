@@ -12,7 +12,7 @@ States: TypeAlias = "dict[str, Any]"
 
 def states() -> States:
     """Return what both generators hold."""
-    numpy_random = sys.modules.get("numpy.random")
+    numpy_random = getattr(sys.modules.get("numpy"), "random", None)  # which numpy loads when it is asked for
     return {"random": random.getstate()} | ({} if numpy_random is None else {"numpy.random": numpy_random.get_state()})
 
 
@@ -26,6 +26,11 @@ def put_back(kept: States) -> None:
 def seed(name: str, number: int) -> None:
     """Seed the generator of a module."""
     sys.modules[name].seed(number)
+
+
+def drawn(before: States, now: States) -> list[str]:
+    """Return the generators that hold something else than before: numbers were drawn from them."""
+    return [name for name in now if name in before and _parts(name, now[name]) != _parts(name, before[name])]
 
 
 def was_seeded(name: str, before: States, now: States) -> bool:

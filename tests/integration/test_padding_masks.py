@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
-from pytest_tfdebug import InvarianceError, assert_padding_invariant
+from pytest_tfdebug import InvarianceError, assert_padding_invariant, fill
 from pytest_tfdebug.invariance.api import CHECKS
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.base import Settings
@@ -135,3 +135,35 @@ def test_call_with_gradients_is_repeated_with_gradients():
     assert not output.isnan().any()
     assert outcome.culprit.path == "Inverted"
     assert "; probably its key_padding_mask is False at" in outcome.failure
+
+
+class CrossBlock(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.other = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x, memory, memory_pad):
+        return x + self.other(x, memory, memory, need_weights=False)[0]  # NO MASK
+
+
+class Translator(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.block = torch.nn.Embedding(32, 16), CrossBlock()
+
+    def forward(self, input_ids, attention_mask, decoder_input_ids):
+        return self.block(self.table(decoder_input_ids), self.table(input_ids), attention_mask == 0)
+
+
+def test_mask_of_another_name_and_code_is_seen_where_it_is_not_handed_on():
+    ids = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": ids[:, :3]}
+
+    with pytest.raises(InvarianceError) as caught:
+        assert_padding_invariant(fill(Translator().eval(), seed=0), inputs)
+
+    assert caught.value.culprit.path == "block"
+    line = CrossBlock.forward.__code__.co_firstlineno + 1
+    assert caught.value.culprit.source.holds(__file__, line)
+    told = "probably 'block.other' takes a mask and was given none, although 'block' had one"
+    assert told in str(caught.value).partition("\n")[0]

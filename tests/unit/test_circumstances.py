@@ -1,9 +1,12 @@
 """A port that is right, and was run or called otherwise than its reference: that is told, and no line is blamed."""
 
+# ruff: noqa: NPY002 - the generator that models draw from
+
 import copy
 import importlib
 import linecache
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -21,6 +24,10 @@ MASK = (IDS > 0).long()
 def report_on(reference, port, inputs, own=None, **settings):
     expected = pytest_tfdebug.trace(reference, **inputs)
     return pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **(own or inputs)), **settings)
+
+
+def line_with(comment):
+    return next(at for at, text in enumerate(linecache.getlines(__file__), 1) if text.rstrip().endswith(comment))
 
 
 def first_line(report):
@@ -187,6 +194,107 @@ def test_positions_that_a_wrapper_drops_are_told():
     report = report_on(model, WrapLM(model), given, outputs={"": "logits"})
 
     assert "'inner' takes position_ids and was given none; the reference had one" in first_line(report)
+
+
+class Inverts(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def forward(self, input_ids, attention_mask):
+        padding = attention_mask.eq(0)  # INVERTED
+        return self.inner(input_ids, padding.long())[0]
+
+
+def test_mask_that_a_wrapper_inverts_is_told_where_that_is_made():
+    model = pytest_tfdebug.fill(BertModel(BertConfig(**SMALL)).eval(), seed=0)
+
+    report = report_on(
+        model, Inverts(model), {"input_ids": IDS, "attention_mask": MASK}, outputs={"": "last_hidden_state"}
+    )
+
+    line = line_with("# INVERTED")
+    told = "'inner' is given another attention_mask than the reference"
+    assert first_line(report) == f"test_circumstances.py:{line} in Inverts (Inverts): {told}"
+    assert "With that of the reference every output agrees." in str(report)
+    assert report.culprit.certain
+
+
+class Trunk(nn.Module):
+    """The layers of a Llama under another top."""
+
+    def __init__(self, llama):
+        super().__init__()
+        self.model, self.head = llama.model, llama.lm_head
+
+    def forward(self, input_ids):
+        hidden = self.model.embed_tokens(input_ids)
+        table = self.model.rotary_emb(hidden, torch.arange(input_ids.shape[1])[None])[::-1]
+        hidden_keys = torch.full((input_ids.shape[1],) * 2, torch.finfo(hidden.dtype).min).triu(1)[None, None]
+        for layer in self.model.layers:
+            hidden = layer(hidden, attention_mask=hidden_keys, position_embeddings=table)  # EXCHANGED
+        return self.head(self.model.norm(hidden))
+
+
+def test_two_tensors_of_a_call_that_are_exchanged_are_told_where_it_is_made():
+    model = pytest_tfdebug.fill(LlamaForCausalLM(LlamaConfig(**SMALL, attn_implementation="eager")).eval(), seed=0)
+
+    report = report_on(model, Trunk(model), {"input_ids": IDS}, outputs={"": "logits"})
+
+    assert first_line(report) == (
+        f"test_circumstances.py:{line_with('# EXCHANGED')} in Trunk (Trunk): 'model.layers.0' is given "
+        "position_embeddings[0] in place of position_embeddings[1], and the other way around"
+    )
+    assert "With both exchanged every output agrees." in str(report)
+    assert report.culprit.certain
+
+
+class DropsLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(12))
+
+    def forward(self, x):
+        for layer in self.layers:
+            is_kept = np.random.uniform() >= 0.5  # DRAWN
+            if is_kept:
+                x = x + layer(x)
+        return x
+
+
+class KeepsLayers(DropsLayers):
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def test_port_that_draws_from_numpys_generator_is_told_the_line():
+    reference, port = (pytest_tfdebug.fill(each().eval(), seed=0) for each in (KeepsLayers, DropsLayers))
+    np.random.seed(0)
+    before = np.random.get_state()[2]
+
+    report = report_on(reference, port, {"x": torch.ones(2, 6)})
+
+    assert first_line(report) == (
+        f"test_circumstances.py:{line_with('# DRAWN')} in DropsLayers (DropsLayers): draws from numpy.random here"
+    )
+    assert (report.culprit.kind, report.culprit.certain) == ("random", True)
+    assert np.random.get_state()[2] == before
+
+
+class LogsSometimes(KeepsLayers):
+    def forward(self, x):
+        np.random.uniform()
+        return super().forward(x) * 2
+
+
+def test_random_number_that_changes_nothing_is_not_blamed():
+    reference, port = (pytest_tfdebug.fill(each().eval(), seed=0) for each in (KeepsLayers, LogsSometimes))
+
+    report = report_on(reference, port, {"x": torch.ones(2, 6)})
+
+    assert report.culprit.kind != "random"
 
 
 class Unpacks(WrapLM):

@@ -9,7 +9,7 @@ from torch import nn
 from models import ARCHITECTURES, build
 from pytest_tfdebug.parity.proof.forward import Replay, Run
 from pytest_tfdebug.tracing.values.rerun import Rerun
-from pytest_tfdebug.tracing.values.tape import Tape, results_of
+from pytest_tfdebug.tracing.values.tape import NotTriedError, Tape, results_of
 
 
 def taped(model, *args, **kwargs):
@@ -169,3 +169,14 @@ def test_operator_that_checks_nothing_runs_only_on_what_was_recorded():
     for wrong in ((direction, size, 1), (direction, size.mT, axis), (direction.double(), size, axis)):
         with pytest.raises(ValueError, match="checks nothing of what it is given"):
             step.run(*wrong, **kwargs)
+
+
+@pytest.mark.parametrize(("place", "given"), [(5, False), (1, torch.ones(2))])
+def test_batch_norm_is_not_run_on_statistics_that_are_not_there(place, given):
+    norm = nn.BatchNorm1d(3, track_running_stats=False)
+    _, tape = taped(norm, torch.arange(12.0).view(4, 3))
+    step = next(step for step in tape.steps if "batch_norm" in step.operator)
+    args, kwargs = Run(tape, {}).given(step)
+
+    with pytest.raises(NotTriedError, match="a batch norm runs only with the statistics that it uses"):
+        step.run(*args[:place], given, *args[place + 1 :], **kwargs)

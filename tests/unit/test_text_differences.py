@@ -174,3 +174,19 @@ def test_variables_of_comprehensions_have_no_name():
     port = SourceFile("port.py", text.replace("g(part) for part in", "g(n) for n in"))
 
     assert not list(text_differences(port, "f", port.whole("f"), reference, "f"))
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        ('self.register_buffer("table", angles.cos(), persistent=False)', 4),
+        ("self.table = angles.cos()", 4),
+        ('self.register_buffer("other", angles)', None),
+    ],
+)
+def test_statement_that_makes_an_attribute_is_found_by_its_name(made, line):
+    text = f"class Clock:\n    def __init__(self, base):\n        angles = base * 2\n        {made}\n"
+
+    found = SourceFile("port.py", text).made_at("Clock", "table")
+
+    assert (None if found is None else found.first) == line

@@ -8,12 +8,14 @@ what it was given, or how it was run, is not.
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import listed, second_look
+from pytest_tfdebug.generators import drawn, put_back, seed, states
 from pytest_tfdebug.module_path import holder, holders, last_part
 from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
@@ -30,13 +32,14 @@ from pytest_tfdebug.tracing.record.signatures import (
     named_leaves,
     parameters_by_path,
 )
-from pytest_tfdebug.tracing.record.sites import forward_source
+from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_library
 from pytest_tfdebug.tracing.values.digest import elements_of
-from pytest_tfdebug.tracing.values.slicing import argument_at, text_of, unpacked_at
+from pytest_tfdebug.tracing.values.slicing import argument_at, statement_lines, text_of, unpacked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from types import FrameType
 
     import torch
 
@@ -138,6 +141,71 @@ def _in_modes(model: torch.nn.Module, wanted: Mapping[str, bool]) -> Iterator[No
     finally:
         for module, mode in before:
             module.training = mode
+
+
+# --- random numbers
+
+
+def random_numbers(compared: Compared, _expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the line that draws from Python's or NumPy's generator, where the answer is another for other numbers."""
+    outer, (torch_state, held), names = states(), again.random, list[str]()
+    ended = again.model.register_forward_hook(lambda *_: names.extend(drawn(held, states())))
+    try:
+        again.run()
+        ended.remove()
+        if not names:
+            return
+        own = again.outputs()
+        for name in names:
+            seed(name, _OTHER_SEED)
+        again.random = torch_state, {**held, **states()}
+        other = again.outputs()
+        again.random = torch_state, held
+        if all(path in other and _is_same(tensor, other[path]) for path, tensor in own.items()):
+            return
+        line = _line_that_draws(again)
+    finally:
+        ended.remove()
+        again.random = torch_state, held
+        put_back(outer)
+    around = [item.call for item in compared.calls if item.call.source is not None]
+    holding = [call for call in around if line is not None and call.source and call.source.holds(line.file, line.first)]
+    call = next(reversed(holding), compared.calls[0].call)
+    told = f"draws from {listed(names)} here"
+    why = "Its answer is another for other random numbers."
+    yield Circumstance(Claim(call.path, "random", Evidence.RANDOM, call.class_name, why, told, line), None)
+
+
+_OTHER_SEED = 20261
+
+
+def _line_that_draws(again: Rerun) -> SourceRange | None:
+    """Make a forward line by line, and return the first after which Python's or NumPy's generator holds another state.
+
+    None where no line of Python that is not torch's does.
+    """
+    found: list[tuple[str, int]] = []
+    last: tuple[str, int] | None = None
+    before, codes = again.random[1], codes_of(again.model)
+
+    def watch(frame: FrameType, _event: str, _arg: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
+        nonlocal last, before
+        is_begun = last is not None or id(frame.f_code) in codes  # what sets the model up seeds its numbers
+        if not is_begun or is_library(frame.f_code.co_filename):
+            return None
+        now = states()
+        if last is not None and drawn(before, now):
+            found.append(last)
+        before, last = now, (frame.f_code.co_filename, frame.f_lineno)
+        return None if found else watch
+
+    outer = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        again.outputs()
+    finally:
+        sys.settrace(outer)
+    return SourceRange(found[0][0], *statement_lines(*found[0])) if found else None
 
 
 # --- the compiler
@@ -539,4 +607,4 @@ def _with_inputs(
 
 
 #: What may be otherwise around the modules, in the order in which it is tried.
-FINDERS = (modes, compiled, shared, layers, arguments, exchanged)
+FINDERS = (modes, random_numbers, compiled, shared, layers, arguments, exchanged)

@@ -14,7 +14,7 @@ from pytest_tfdebug.parity.closeness import AGREE, number_of
 from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
-from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of
+from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
 from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
@@ -213,7 +213,8 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
         fault = "operand" if here or mend.change.kind not in SHORTENED else "left-out"
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
-        return named
+        made = made_as_buffer(first, port)
+        return named if made is None else replace(named, source=made, function="", callers=())
     else:
         first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)

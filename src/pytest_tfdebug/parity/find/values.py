@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.module_path import holder, last_part
 from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.parity.proof.weights import look_into
+from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
@@ -170,6 +172,9 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     source, function, callers = (site, "", ()) if site is not None else _source(finding, call, pair)
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
+    made = made_as_buffer(finding.values[0], pair.port) if finding.values else None
+    if made is not None and made != source:
+        why = f"{why} It is a part of a buffer that {made} makes.".lstrip()
     return Claim(
         call.path,
         _kind(finding, call, actual),
@@ -184,6 +189,15 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         function=function,
         callers=callers,
     )
+
+
+def made_as_buffer(value: Value, port: Side) -> SourceRange | None:
+    """Return where a constructor makes the buffer that a value is a part of; None for any other value."""
+    while value.is_moved and value.producers:
+        value = port.values[value.producers[0]]
+    around = next((call for call in port.table.calls if call.path == holder(value.name)), port.root)
+    file = None if value.origin != "buffer" or around.source is None else source_file(around.source.file)
+    return None if file is None else file.made_at(around.class_name, last_part(value.name))
 
 
 def _call_with_lines(call: Call, side: Side) -> tuple[Call, Call | None]:
@@ -288,7 +302,7 @@ def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) 
 
 
 def _own_lines(value: Value) -> list[Line]:
-    """Return the lines of a value that are in code of one's own, or installed with the forward that it came about in."""
+    """Return the lines of a value that are in one's own code, or installed with the forward that it came about in."""
     return [line for line in value.lines if _distribution(line.file) in ("", _distribution(value.lines[-1].file))]
 
 

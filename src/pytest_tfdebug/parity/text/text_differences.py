@@ -173,9 +173,11 @@ class SourceFile:
         found = list(self._assignments(class_name, attribute))
         return SourceRange(self.path, found[0].lineno, found[0].end_lineno or 0) if len(found) == 1 else None
 
-    def _assignments(self, class_name: str, attribute: str) -> Iterator[ast.Assign]:
+    def _assignments(self, class_name: str, attribute: str) -> Iterator[ast.Assign | ast.Expr]:
         init = self._functions.get(self.method(class_name, "__init__"))
         for node in ast.walk(init) if init is not None else ():
+            if isinstance(node, ast.Expr) and _registers(node.value, attribute):
+                yield node
             if isinstance(node, ast.Assign) and any(_is_of_self(each, attribute) for each in _targets(node)):
                 yield node
 
@@ -241,6 +243,14 @@ def _units(body: list[ast.stmt]) -> Iterator[Clause]:
             yield statement(node, max(node.lineno, blocks[0][0].lineno - 1), *parts)
             for block in (*blocks, *(handler.body for handler in getattr(node, "handlers", ()))):
                 yield from _units(block)
+
+
+def _registers(node: ast.expr, attribute: str) -> bool:
+    """Tell whether an expression makes an attribute by its name: ``self.register_buffer("table", ...)``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+        return False
+    first = node.args[0]
+    return node.func.attr.startswith("register_") and isinstance(first, ast.Constant) and first.value == attribute
 
 
 def _is_of_self(node: ast.expr, attribute: str) -> bool:
