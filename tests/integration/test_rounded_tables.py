@@ -23,13 +23,28 @@ class OwnTable(torch.nn.Module):
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
 
+class KeptTable:
+    """Makes cosines and sines for all positions once, which no cast of the model reaches."""
+
+    def __init__(self):
+        self.cosines, self.sines = OwnTable()(torch.empty(0), torch.arange(32)[None])
+
+    def __call__(self, x, position_ids):
+        length = position_ids.shape[1]
+        return self.cosines[:, :length].to(x.dtype), self.sines[:, :length].to(x.dtype)
+
+
+TABLES = {"own": OwnTable, "kept": KeptTable}
+
+
 def reference_in_half():
     return pytest_tfdebug.fill(LlamaForCausalLM(CONFIG).eval(), seed=0).to(torch.bfloat16)
 
 
-def port_in_half(reference):
+def port_in_half(reference, table="own"):
     port = copy.deepcopy(reference)
-    port.model.rotary_emb = OwnTable()
+    del port.model.rotary_emb
+    port.model.rotary_emb = TABLES[table]()
     return port
 
 
@@ -43,15 +58,16 @@ from test_rounded_tables import IDS, port_in_half, reference_in_half
 
 def test_it(tf_golden):
     reference = reference_in_half()
-    port = port_in_half(reference)
+    port = port_in_half(reference, {table!r})
     {change}
     tf_golden.check(port, reference=reference, input_ids=IDS)
     assert reference.model.rotary_emb.inv_freq.dtype == torch.bfloat16
 """
 
 
-def test_port_that_makes_its_own_table_passes_with_a_warning(pytester):
-    pytester.makepyfile(test_it=CHECKED.format(change=""))
+@pytest.mark.parametrize("table", TABLES)
+def test_port_that_makes_its_own_table_passes_with_a_warning(pytester, table):
+    pytester.makepyfile(test_it=CHECKED.format(table=table, change=""))
 
     result = pytester.runpytest("--tf-golden=update", "-W", "default")
 
@@ -59,8 +75,10 @@ def test_port_that_makes_its_own_table_passes_with_a_warning(pytester):
     assert TOLD in " ".join(result.stdout.str().split())
 
 
-def test_fault_of_such_a_port_is_named_and_not_its_table(pytester):
-    pytester.makepyfile(test_it=CHECKED.format(change="port.model.layers[1].mlp.act_fn = torch.nn.GELU()"))
+@pytest.mark.parametrize("table", TABLES)
+def test_fault_of_such_a_port_is_named_and_not_its_table(pytester, table):
+    change = "port.model.layers[1].mlp.act_fn = torch.nn.GELU()"
+    pytester.makepyfile(test_it=CHECKED.format(table=table, change=change))
 
     result = pytester.runpytest("--tf-golden=update")
 
@@ -99,3 +117,17 @@ def test_table_counts_as_rounded_if_its_module_makes_it_anew(scale, expected):
         assert model[0].table.dtype == (torch.float32 if expected else torch.bfloat16)
 
     assert model[0].table is before
+
+
+class GivesATable(torch.nn.Module):
+    """Makes the table of a module that it holds, and has parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 3)
+        self.inner.register_buffer("table", torch.arange(3) / 3, persistent=False)
+
+
+def test_table_that_the_model_makes_for_a_module_of_it_counts_too():
+    with as_made(GivesATable().to(torch.bfloat16)) as tables:
+        assert list(tables) == ["inner.table"]

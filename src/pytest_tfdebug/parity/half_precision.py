@@ -20,6 +20,8 @@ from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.pads import made
+from pytest_tfdebug.parity.proof.matching import Matches
+from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, relative_l2
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
@@ -33,10 +35,9 @@ from pytest_tfdebug.tracing.trace import in_float32
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tables import as_made, rounded_tables
 from pytest_tfdebug.tracing.values.widening import HALF, to_float32, widened
-from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.compared import Compared
@@ -102,15 +103,19 @@ def _with_tables_as_made(
 ) -> ParityReport | None:
     """Hold the port to the reference with the tables that its code makes, where ``.to()`` has rounded them.
 
-    None where it has none, or where the port neither agrees with these nor computes with them.
+    None where it has none, or where the port neither agrees with these nor computes with them: with them more of its
+    values are the reference's.
     """
+    if not rounded_tables(reference.model):
+        return None
+    shared = _shared(port, reference)
     with as_made(reference.model) as tables:
         if not tables:
             return None
         reference.seed()
         other = made(reference, expected)
         in_float32(other)
-        computes = _computes_with(port, tables.values())
+        computes = _shared(port, reference) > shared
         report = held_to(other, computes)
         if not report.ok and not computes:
             return None
@@ -122,12 +127,13 @@ def _with_tables_as_made(
     return replace(report, notes=[told, *report.notes], unseen=[*report.unseen, told])
 
 
-def _computes_with(port: Rerun | Recorded | None, tables: Iterable[torch.Tensor]) -> bool:
-    """Tell whether a port has one of some tables among its values."""
-    values = None if port is None else port.values()
-    prints = [] if values is None else [each.print for each in values.values]
-    wanted = [Fingerprint.of(each) for each in tables]
-    return any(distance(one, each) <= AGREE for one in wanted for each in prints)
+def _shared(port: Rerun | Recorded | None, reference: Rerun) -> int:
+    """Return how many values of a port are values of the reference as well."""
+    own, theirs = None if port is None else port.values(), reference.values()
+    if own is None or theirs is None:
+        return 0
+    matches = Matches(Side(own), Side(theirs))
+    return sum(value.tells and matches.distance(value.index) <= AGREE for value in own.values)
 
 
 def _is_same_as_it_is(compared: Compared) -> bool:

@@ -19,6 +19,9 @@ from pytest_tfdebug.tracing.values.widening import HALF
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: Parameters of a module that is not made once more: drawing them takes as long as a forward.
+_LARGE = 1 << 22
+
 
 def rounded_tables(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     """Return module and name of each unsaved buffer of several numbers in half precision, by its path."""
@@ -34,24 +37,37 @@ def rounded_tables(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, s
 def as_made(model: torch.nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """Hold rounded tables as their modules make them in a block, and yield these by path.
 
-    A module is made once more of what it holds under the names of its constructor's parameters. What it makes counts if
-    rounding that gives the table, bit for bit.
+    A module is made once more of what it holds under the names of its constructor's parameters, or else the model is.
+    What it makes counts if rounding that gives the table, bit for bit.
     """
     made: dict[str, torch.Tensor] = {}
     with ExitStack() as stack:
+        whole: dict[str, torch.Tensor] | None = None
         for path, (module, name) in rounded_tables(model).items():
-            held, other = getattr(module, name), getattr(_made_anew(module), name, None)
-            if isinstance(other, torch.Tensor) and other.shape == held.shape and other.dtype not in HALF:
-                table = other.to(held.device)
-                if torch.equal(table.to(held.dtype), held):
-                    made[path] = module._buffers[name] = table  # noqa: SLF001 - as nn.Module itself holds it
-                    stack.callback(module._buffers.__setitem__, name, held)  # noqa: SLF001
+            held = getattr(module, name)
+            table = _unrounded(getattr(_made_anew(module), name, None), held)
+            if table is None:
+                if whole is None:
+                    anew = _made_anew(model)
+                    whole = {} if anew is None else dict(anew.named_buffers())
+                table = _unrounded(whole.get(path), held)
+            if table is not None:
+                made[path] = module._buffers[name] = table  # noqa: SLF001 - as nn.Module itself holds it
+                stack.callback(module._buffers.__setitem__, name, held)  # noqa: SLF001
         yield made
 
 
+def _unrounded(other: object, held: torch.Tensor) -> torch.Tensor | None:
+    """Return a table of which rounding gives another one, bit for bit; None for anything else."""
+    if not isinstance(other, torch.Tensor) or other.shape != held.shape or other.dtype in HALF:
+        return None
+    table = other.to(held.device)
+    return table if torch.equal(table.to(held.dtype), held) else None
+
+
 def _made_anew(module: torch.nn.Module) -> torch.nn.Module | None:
-    """Make a module without parameters once more; None where it does not hold what its constructor takes."""
-    if next(module.parameters(), None) is not None:
+    """Make a module once more; None where it does not hold what its constructor takes, or is large."""
+    if sum(each.numel() for each in module.parameters()) > _LARGE:
         return None
     default = torch.get_default_dtype()
     try:
