@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Recorded
     from pytest_tfdebug.tracing.values.widening import Wider
+    from pytest_tfdebug.values import Values
 
 #: Floors that an output may be away from the reference's in half precision. A right Llama of 8 or 24 layers with an
 #: order of operations of its own is 1.4 away, a right model asked another way up to 1.1.
@@ -108,14 +109,15 @@ def _with_tables_as_made(
     """
     if not rounded_tables(reference.model):
         return None
-    shared = _shared(port, reference)
+    own = None if port is None else port.values()
+    shared = _shared(own, reference)
     with as_made(reference.model) as tables:
         if not tables:
             return None
         reference.seed()
         other = made(reference, expected)
         in_float32(other)
-        computes = _shared(port, reference) > shared
+        computes = _shared(own, reference) > shared
         report = held_to(other, computes)
         if not report.ok and not computes:
             return None
@@ -127,9 +129,9 @@ def _with_tables_as_made(
     return replace(report, notes=[told, *report.notes], unseen=[*report.unseen, told])
 
 
-def _shared(port: Rerun | Recorded | None, reference: Rerun) -> int:
+def _shared(own: Values | None, reference: Rerun) -> int:
     """Return how many values of a port are values of the reference as well."""
-    own, theirs = None if port is None else port.values(), reference.values()
+    theirs = reference.values()
     if own is None or theirs is None:
         return 0
     matches = Matches(Side(own), Side(theirs))
