@@ -206,7 +206,8 @@ def of_half(options: argparse.Namespace) -> None:
         found = Counter[str]()
         for architecture in dict.fromkeys(bug.architecture for bug in bugs):
             with tempfile.TemporaryDirectory() as folder:
-                check = _golden(architecture, dtype, Path(folder) / "golden.safetensors", options.seconds)
+                path = Path(folder) / "golden.safetensors"
+                check = _golden(architecture, dtype, path, options.seconds, options.device)
                 found["alarms"] += check(lambda _model: None).is_caught
                 for bug in (bug for bug in bugs if bug.architecture == architecture):
                     answer = check(bug.inject)
@@ -217,12 +218,12 @@ def of_half(options: argparse.Namespace) -> None:
 
 
 def _golden(
-    architecture: str, dtype: torch.dtype, path: Path, seconds: float | None
+    architecture: str, dtype: torch.dtype, path: Path, seconds: float | None, device: str
 ) -> Callable[[Callable[[torch.nn.Module], object]], Answer]:
     """Record a model in a dtype; return what holds a copy of it with something wrong to that, as ``tf_golden`` does."""
     model, inputs = build(architecture)
-    model = copy.deepcopy(model).to(dtype)
-    inputs = replaced(inputs, lambda held: held.to(dtype) if held.is_floating_point() else held)
+    model = copy.deepcopy(model).to(device, dtype)
+    inputs = replaced(inputs, lambda held: held.to(device, dtype if held.is_floating_point() else held.dtype))
     return _held_to(model, model, inputs, path, seconds)
 
 
@@ -245,19 +246,17 @@ def _held_to(
     return check
 
 
-_WIDTH = 512
-
-
 def of_own(options: argparse.Namespace) -> None:
     """Print what is told of a port with names of its own, in each dtype."""
     layers = options.own
     torch.manual_seed(0)
-    sizes = {"hidden_size": _WIDTH, "intermediate_size": 2 * _WIDTH, "num_attention_heads": 8, "vocab_size": 1000}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers, use_cache=False)).eval()
+    width = options.width
+    sizes = {"hidden_size": width, "intermediate_size": 2 * width, "num_attention_heads": 8, "vocab_size": 1000}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers, use_cache=False)).eval().to(options.device)
     with torch.no_grad():
         for weight in (each for each in model.parameters() if each.dim() > 1):
             weight.normal_(std=weight.shape[1] ** -0.5)
-    ids = torch.randint(0, 1000, (2, 32), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(0, 1000, (2, 32), generator=torch.Generator().manual_seed(1)).to(options.device)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         reference, frequencies = copy.deepcopy(model).to(dtype), model.model.rotary_emb.inv_freq.clone()
         reference.model.rotary_emb.inv_freq = frequencies  # as ``from_pretrained`` keeps them
@@ -310,7 +309,7 @@ _SMALL: dict[str, tuple[str, Callable[[str], Inject]]] = {
     "epsilon 1e-4 at the end": ("norm", partial(set_to, eps=1e-4)),
     "norm x 0.999": ("blocks.*.mixer_norm", _edit(_ROOT, _ROOT.replace(" + self.eps)", ") * 0.999"))),
     "rotary base by 1%": ("Llama", _edit("10000.0", "10100.0")),
-    "positions x 1.01": ("Llama", _edit("arange(input_ids.shape[1])", "arange(input_ids.shape[1]) * 1.01")),
+    "positions x 1.01": ("Llama", _edit("angles = torch.outer(", "angles = 1.01 * torch.outer(")),
     "head x 1.01": ("head", _times("weight", 1.01)),
     "embedding x 1.01": ("tokens", _times("weight", 1.01)),
 }
@@ -387,6 +386,8 @@ def main() -> None:
     parser.add_argument("--controls", action="store_true", help="models that no edit makes")
     parser.add_argument("--half", action="store_true", help="the catalogue in half precision, too")
     parser.add_argument("--own", type=int, metavar="LAYERS", help="a Llama under names of its own")
+    parser.add_argument("--device", default="cpu", help="of --half and --own (default %(default)s)")
+    parser.add_argument("--width", type=int, default=512, help="of --own (default %(default)s)")
     parser.add_argument("--seconds", type=float, help="how long to search for each proof of --half and --own")
     options = parser.parse_args()
     command.quiet()

@@ -26,6 +26,7 @@ from pytest_tfdebug.parity.find.pads import made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_in_half
+from pytest_tfdebug.parity.in_float64 import AS_FLOAT32, is_in_float64, to_float64
 from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.elsewhere import Ran
@@ -228,6 +229,17 @@ class _HeldModel(Comparison):
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
             return self._under(names, compiled_away)
         return comparator
+
+    def in_float64(self, own: Rerun, reference: Rerun) -> _HeldModel | None:
+        """Run the model and its reference in float64, and hold one to the other."""
+        is_plain = self.group is None and self.settings.tolerances.are_defaults
+        if not is_plain or is_in_float64(own) or is_in_float64(reference):
+            return None
+        theirs, (args, kwargs) = to_float64(reference), own.inputs()
+        golden = replace(self.golden, trace=made(theirs, self.expected))
+        called = replace(self.called, args=args, kwargs=kwargs, reference=lambda: theirs)
+        settings = replace(self.settings, tolerances=AS_FLOAT32)
+        return _HeldModel(golden, self.model, called, settings, None, self.tell, to_float64(own).wider)
 
     def once_more(self) -> ParityReport:
         """Run the model once more and hold it to the golden."""

@@ -16,6 +16,7 @@ from pytest_tfdebug.parity.find.pads import is_part, made, on_part
 from pytest_tfdebug.parity.find.several import with_faults
 from pytest_tfdebug.parity.find.values import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.half_precision import halves_of, hold_in_half, is_wide
+from pytest_tfdebug.parity.in_float64 import AS_FLOAT32, is_in_float64, to_float64
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamer
 from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.prove import Live, Trial
@@ -186,6 +187,13 @@ class TraceComparison(Comparison):
         """Run the models of both traces once more; None where one of them gives something else."""
         found = [_ran(each) for each in (self.actual, self.expected)]
         return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    def in_float64(self, own: Rerun, reference: Rerun) -> TraceComparison | None:
+        """Make both forwards once more, in float64."""
+        if not self.allowed.are_defaults or is_in_float64(own) or is_in_float64(reference):
+            return None
+        expected, actual = made(to_float64(reference), self.expected), made(to_float64(own), self.actual)
+        return replace(self, expected=expected, actual=actual, allowed=AS_FLOAT32)
 
     def once_more(self) -> ParityReport:
         """Make the forward once more and hold it to the expected one."""

@@ -22,6 +22,7 @@ from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.padded_rows import claims_behind_pads, look_behind_pads
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, masks_of
 from pytest_tfdebug.parity.find.several import faults_beside
+from pytest_tfdebug.parity.in_float64 import as_it_is, may_be_rounding, still_gives
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.result import ParityReport
@@ -251,6 +252,10 @@ class Comparison(ABC):
         """Compare both on a part of their inputs; None where that is not the part of what both gave on the whole."""
 
     @abstractmethod
+    def in_float64(self, own: Rerun, reference: Rerun) -> Comparison | None:
+        """Return the same comparison with both forwards in float64; None where tolerances say what is rounding."""
+
+    @abstractmethod
     def once_more(self) -> ParityReport:
         """Run the model under test once more and hold it to the expected forward; nothing is explained."""
 
@@ -271,9 +276,25 @@ class Comparison(ABC):
         report = conclude(found, known=Known(given=tuple(self.given())))
         return replace(report, notes=[*report.notes, *failed])
 
+    def _held_in_float64(self, found: Ended, own: Rerun) -> ParityReport | None:
+        """Hold both in float64, if what differs may be rounding; None where it is none, or that cannot be done."""
+        compared, reference = (found.suspect or found.judged).compared, self.reference
+        if reference is None or not may_be_rounding(compared, own):
+            return None
+        wide = self.in_float64(own, reference())
+        if wide is None or not still_gives(wide.expected, self.expected):
+            return None
+        report = wide.report()
+        if report.ok:
+            return as_it_is(compared, wide.expected, own, reference()).hold(report)
+        return replace(report, notes=["Held in float64, where nothing is rounding.", *report.notes])
+
     def _explained(self, found: Ended) -> ParityReport:
         mask, own = "", self.again[0]
         if self.asks(found) and found.fails is not False and isinstance(own, Rerun):
+            held = self._held_in_float64(found, own)
+            if held is not None:
+                return held
             claim = of_circumstances(found.judged.compared, self.expected, own, self.once_more)
             if claim is not None and self.reference is not None:
                 claim = where_made(claim, found.judged.compared, self.reference)

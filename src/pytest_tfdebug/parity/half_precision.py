@@ -1,59 +1,31 @@
-"""A port in half precision, which is held twice: in float32, where no rounding hides a fault, and as it is.
-
-As it is its outputs may be some floors of the reference's away: a floor is how far the reference in half precision is
-from itself in float32. What is right in float32 and further off than that rounds more than the reference does, and the
-first module that does is named.
-"""
+"""A port in half precision, which is held twice: in float32, where no rounding hides a fault, and :mod:`.as_it_is`."""
 
 from __future__ import annotations
 
-import math
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.as_it_is import AsItIs
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.pads import made
 from pytest_tfdebug.parity.proof.matching import Matches
 from pytest_tfdebug.parity.proof.value_graph import Side
-from pytest_tfdebug.parity.settle import settle
-from pytest_tfdebug.parity.tensors.metrics import compare_leaf, relative_l2
-from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.tensors import dtype_name
-from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.modules import class_of, modules_of, uncompiled
-from pytest_tfdebug.tracing.record.signatures import method_of
-from pytest_tfdebug.tracing.record.sites import forward_source
-from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.trace import in_float32
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tables import as_made, rounded_tables
-from pytest_tfdebug.tracing.values.widening import HALF, to_float32, widened
+from pytest_tfdebug.tracing.values.widening import HALF, to_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.compared import Compared
-    from pytest_tfdebug.records import LeafComparison
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Recorded
-    from pytest_tfdebug.tracing.values.widening import Wider
     from pytest_tfdebug.values import Values
 
-#: Floors that an output may be away from the reference's in half precision. A right Llama of 8 or 24 layers with an
-#: order of operations of its own is 1.4 away, a right model asked another way up to 1.1.
-MOST_FLOORS = 4.0
-#: Share of the dtype's epsilon that a floor is at least taken for: one rounding, where none was seen by luck.
-_ONE_ROUNDING = 0.25
-#: How many times as much as the reference's a module has to round to be told.
-_MUCH = 3.0
 _NAMES = frozenset(map(dtype_name, HALF))
 
 
@@ -90,7 +62,8 @@ def hold_in_half(
             not.
     """
     if found.ok:
-        held = _as_it_is(found, compared, expected, port, reference)
+        low = AsItIs(compared, expected.wide, halves_of(expected), to_float32, "float32", port, reference)
+        held = low.hold(found)
         return as_it_is() if held is None else held
     if _is_same_as_it_is(compared):
         return _same_as_it_is(as_it_is(), found, expected)
@@ -171,117 +144,5 @@ def _in_float32_alone(report: ParityReport, expected: Trace, reference: Rerun | 
     return replace(report, notes=[*notes, *report.notes])
 
 
-def _as_it_is(
-    in_float32: ParityReport,
-    compared: Compared,
-    expected: Trace,
-    port: Rerun | Recorded | None,
-    reference: Callable[[], Rerun | Recorded | None] | None,
-) -> ParityReport | None:
-    """Hold what agrees in float32 to the reference in half precision; None where more than values differ there."""
-    roots = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
-    if any(leaf.problem not in ("", "values", "extra") and not leaf.how for leaf in roots):
-        return None
-    away = dict(_floors_away(roots, expected))
-    leaf, times = max(away.items(), key=lambda each: each[1], default=("", 0.0))
-    dtype = _named(expected)
-    if times <= MOST_FLOORS:
-        told = f"In float32 every output agrees; in {dtype} they are up to {times:.1f} floors of the reference away."
-        return replace(in_float32, notes=[*in_float32.notes, told])
-    far = f"{times:.1f} floors of the reference away; up to {MOST_FLOORS:g} are allowed."
-    why = f"In {dtype} {leaf or 'the output'} is {far}"
-    claim = _blamed(why, dtype, port, reference and reference())
-    return replace(in_float32, culprit=settle([claim])[0], internal="", noise="")
-
-
 def _named(trace: Trace) -> str:
     return " and ".join(sorted(halves_of(trace)))
-
-
-def _floors_away(roots: list[LeafComparison], expected: Trace) -> Iterator[tuple[str, float]]:
-    """Yield how far each output of floating point is from the reference's, in floors."""
-    wide = {record.leaf: record for record in (expected.wide.calls[0].outputs or ())} if expected.wide else {}
-    for leaf in roots:
-        other = leaf.expected and wide.get(leaf.expected.leaf)
-        if leaf.expected is None or not other or leaf.dtype not in _NAMES or leaf.metrics is None:
-            continue
-        beside = compare_leaf("output", leaf.expected, other, Tolerance(0.0, 0.0)).metrics
-        least = _ONE_ROUNDING * torch.finfo(getattr(torch, leaf.dtype)).eps
-        floor = max(least, beside.relative_l2 if beside is not None else 0.0)
-        is_gone = leaf.metrics.non_finite_actual > leaf.metrics.non_finite_expected
-        yield leaf.leaf, math.inf if is_gone else leaf.metrics.relative_l2 / floor
-
-
-class _Own(NamedTuple):
-    """What a module's call rounds by itself."""
-
-    path: str
-    module: torch.nn.Module
-    error: float  # relative L2 of what it returns to what it returns in float32, of the same inputs
-
-
-def _blamed(why: str, dtype: str, port: Rerun | Recorded | None, reference: Rerun | Recorded | None) -> Claim:
-    """Claim the first module that rounds several times as much as the reference's do."""
-    own = own_roundings(port) if isinstance(port, Rerun) else []
-    theirs = own_roundings(reference) if isinstance(reference, Rerun) else []
-    known = {each.path: each.error for each in theirs}
-    least = torch.finfo(getattr(torch, dtype.partition(" ")[0])).eps * _ONE_ROUNDING
-    usual = max([*known.values(), least]) if known else max(median(each.error for each in own) if own else 0.0, least)
-    beyond = [each for each in own if each.error > _MUCH * max(known.get(each.path, usual), least)]
-    first = next(iter(beyond), None) or max(own, key=lambda each: each.error, default=None)
-    if first is None:
-        return Claim("", "module", Evidence.ROUNDS_MOST, "", why, f"is right in float32, and too far off in {dtype}")
-    name, share = class_of(first.module).__name__, first.error / max(known.get(first.path, usual), least)
-    told = f"By itself it is {first.error:.1e} away from float32, {share:.1f} times as much as the reference. {why}"
-    wrong = f"is right in float32, and too far off in {dtype}"
-    evidence = Evidence.ROUNDS if known and beyond else Evidence.ROUNDS_MOST
-    return Claim(first.path, "module", evidence, name, told, wrong, forward_source(first.module))
-
-
-def own_roundings(forward: Rerun) -> list[_Own]:
-    """Return what each module of a forward rounds by itself, in the order in which their calls end.
-
-    Every call is made once more in float32 of what it was given: what its inputs are off by does not count.
-    """
-    looker = _Looker(to_float32(forward.model))
-    args, kwargs = forward.inputs()
-    with ExitStack() as stack:
-        stack.enter_context(preserved(forward.model))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(uncompiled(forward.model))
-        for path, module in modules_of(forward.model).by_path.items():
-            stack.callback(module.register_forward_pre_hook(looker.begin, with_kwargs=True).remove)
-            stack.callback(module.register_forward_hook(partial(looker.end, path), with_kwargs=True).remove)
-        forward.seed()
-        run = forward.model if forward.method == "forward" else method_of(forward.model, forward.method)
-        run(*args, **kwargs)
-    return looker.found
-
-
-class _Looker:
-    """Makes each call of a module again in float32."""
-
-    def __init__(self, wider: Wider) -> None:
-        self.found: list[_Own] = []
-        self._wider, self._given, self._is_again = wider, list[Any](), False
-
-    def begin(self, _module: torch.nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ANN401 - of any forward
-        """Keep what a call is given: it may write to that."""
-        if not self._is_again:
-            self._given.append(kept((args, kwargs)))
-
-    def end(self, path: str, module: torch.nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:  # noqa: ANN401
-        """Make a call again."""
-        if self._is_again:
-            return
-        self._is_again = True
-        try:
-            with widened(module, self._given.pop(), self._wider) as ((args, kwargs), _):
-                wide = walk(module(*args, **kwargs))
-        finally:
-            self._is_again = False
-        pairs = [(own.tensor, other.tensor) for own, other in zip(walk(output), wide, strict=False)]
-        errors = [
-            relative_l2(*pair) for pair in pairs if pair[0].is_floating_point() and pair[0].shape == pair[1].shape
-        ]
-        self.found.append(_Own(path, module, max(errors, default=0.0)))

@@ -8,7 +8,6 @@ from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_tfdebug.invariance.checks.base import BOUNDS, Check
 from pytest_tfdebug.invariance.compare.culprit import recorded
@@ -18,6 +17,7 @@ from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced, walk
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,16 +131,16 @@ class Choice(NamedTuple):
     chosen: torch.Tensor  # indices, truth values or whole numbers
 
 
-class Choices(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
+class Choices(OperatorMode):
     """Collects the choices that are made of floating-point numbers inside it, in order."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # of torch
+        super().__init__()
         self.made: list[Choice] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         """Run an operator and keep what it chose."""
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         if func._schema.name in _OPERATORS and args[0].is_floating_point():  # noqa: SLF001 - torch's only name for it
             chosen = [leaf.tensor for leaf in walk(result)][-1]  # topk and max give values, and then indices
             if func._schema.name != "aten::max" or not chosen.is_floating_point():  # noqa: SLF001

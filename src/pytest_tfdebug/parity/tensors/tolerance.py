@@ -109,6 +109,12 @@ class Tolerances:
         own = (self.rtol, self.atol, self.overrides or None)
         return own != (None, None, None) or (self.weaker is not None and self.weaker.are_given)
 
+    @property
+    def are_defaults(self) -> bool:
+        """Whether every tensor has the tolerance of its dtype."""
+        is_own = not self.are_given and self.by == "dtype"
+        return is_own and (self.weaker is None or self.weaker.are_defaults)
+
     def times(self, share: float) -> Tolerances:
         """Return a share of what is allowed, of defaults by dtype."""
         overrides = tuple((dtype, allowed.times(share)) for dtype, allowed in self.overrides)

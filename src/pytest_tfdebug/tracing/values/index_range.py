@@ -12,10 +12,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from pytest_tfdebug.tensors import IGNORED_LABEL
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -169,19 +169,14 @@ _BY_SCHEMA: tuple[tuple[dict[str, str], Callable[[dict[str, Any]], Iterator[str]
 )
 
 
-class InRange(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InRange(OperatorMode):
     """Raises, in a block, what a CPU raises of an index out of range, before an accelerator is asked.
 
     What an operator chooses where its schema does not tell is computed on the CPU.
     """
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler."""
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        kwargs = kwargs or {}
+    def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        """Run an operator, if what it chooses is there."""
         if not chooses(func):
             return func(*args, **kwargs)
         told = out_of_range(func, args, kwargs)
@@ -201,4 +196,4 @@ def indices_checked(*models: object) -> AbstractContextManager[object]:
         each for model in models if isinstance(model, torch.nn.Module) for each in (model.parameters(), model.buffers())
     )
     is_near = all(each.device.type in ("cpu", "meta") for each in chain.from_iterable(held))
-    return nullcontext() if is_near else InRange()  # type: ignore[no-untyped-call]
+    return nullcontext() if is_near else InRange()

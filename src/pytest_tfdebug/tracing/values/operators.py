@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from pytest_tfdebug.tensors import Leaf, dtype_name, is_plain, readable, storage_bytes, storage_id
@@ -24,6 +24,7 @@ from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.record.modules import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
 from pytest_tfdebug.tracing.values.tape import Geometry, Ref, Tape, geometry_of, mapped, results_of
 from pytest_tfdebug.tracing.values.widening import NO_CASTS, Casts
 from pytest_tfdebug.values import Fingerprint, Line, Origin, Value, Values
@@ -63,13 +64,8 @@ class _Memory:
         self.writers: list[int] = []  # none as long as no operator has written or read it
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operators(OperatorMode):
     """Sees each operator below autograd and composites, and fills the table."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler, a second's work, to keep it out of this mode."""
-        return False
 
     def __init__(
         self,
@@ -79,7 +75,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tape: Tape | None,
         casts: Casts,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._progress, self._tape, self._casts = progress, tape, casts
         self._table = table
         self._memories: dict[int, _Memory] = {}
@@ -121,8 +117,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # --- operators
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        kwargs = kwargs or {}
+    def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        """Run an operator, and note what it made."""
         name = func.overloadpacket.__name__
         with self._casts.paused():
             written = _written(func, args, kwargs)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_tfdebug.tensors import dtype_name, is_plain, storage_id
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.state import preserved, storages_of
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -63,6 +63,16 @@ def to_float32(model: torch.nn.Module) -> Wider:
     """
     held = {tensor.dtype for tensor in chain(model.parameters(), model.buffers())}
     return {low: wide for low, wide in HALF.items() if low in held}
+
+
+def all_to_float64(model: torch.nn.Module) -> Wider:
+    """Return float32 and the dtypes of half precision that a model has weights of, each with float64.
+
+    A cast to half precision that is the forward's own stays.
+    """
+    return {torch.float32: torch.float64, torch.complex64: torch.complex128} | {
+        low: TO_FLOAT64[low] for low in to_float32(model)
+    }
 
 
 @contextmanager
@@ -266,21 +276,16 @@ class Casts:
 NO_CASTS = Casts({})
 
 
-class _WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
+class _WideOperators(OperatorMode):
     """Gives every operator wider operands in place of those that it is given."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler, a second's work, to keep it out of this mode."""
-        return False
-
     def __init__(self, casts: Casts) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._casts = casts
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        """Run an operator in wider dtypes."""
         free, of = _read_only(func), self._casts.of
-        kwargs = kwargs or {}
         if self._casts.is_paused:
             return func(*args, **kwargs)
         if func.overloadpacket.__name__ in _PICKING and self._casts.takes(args[0]):
@@ -295,6 +300,12 @@ class _WideOperators(TorchDispatchMode):  # type: ignore[no-untyped-call] # of t
             return (_grouped_mm if func is _GROUPED else func)(*wide, **named)
         except _REFUSALS:
             return self._as_it_is(func, free, args, kwargs)
+
+    def above(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        """Run an operator that runs others, of wider operands."""
+        if self._casts.is_paused:
+            return func(*args, **kwargs)
+        return func(*tree_map(self._casts.of, args), **tree_map(self._casts.of, kwargs))
 
     def _in_pieces(self, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
         """Return a product with some columns of a matrix after the others, each piece cast as it is used."""
