@@ -97,7 +97,7 @@ def compare_with(
     found = looked.filled_alike(looked.checked())
     args, kwargs = again.inputs()
     low = _HeldModel(golden_file, model, replace(called, args=args, kwargs=kwargs), settings, None, tell)
-    compared = low.under(low.rename).finish()
+    compared = low.outputs().finish()
 
     def as_it_is() -> ParityReport:
         return low.filled_alike(low.checked())
@@ -182,6 +182,10 @@ class _HeldModel(Comparison):
         """Run the model, its modules under some names: with the inputs of the test at first, then with copies."""
         return self._under(names, frozenset())
 
+    def outputs(self) -> Comparator:
+        """Run the model, and compare what it returns alone."""
+        return self._under(self.rename, frozenset(), are_outputs_alone=True)
+
     def filled_alike(self, report: ParityReport) -> ParityReport:
         """Compare once more with what ``fill`` gave to the golden's names, where a model that fails has others."""
         if report.ok or self.group is not None or self.settings.rename is not None or self.values is None:
@@ -199,10 +203,10 @@ class _HeldModel(Comparison):
         notes, renamed = [*report.notes, alike.told], [*report.renamed, alike.told]
         return replace(report, notes=notes, renamed=renamed, facts=facts)
 
-    def _under(self, names: Rename, hidden: frozenset[str]) -> Comparator:
+    def _under(self, names: Rename, hidden: frozenset[str], *, are_outputs_alone: bool = False) -> Comparator:
         settings, modules, expected = self.settings, modules_of(self.model), self.expected
         known = renamed(names, modules.by_path)
-        among = coverage_of(expected).among(known)
+        among = () if are_outputs_alone else coverage_of(expected).among(known)
         picked = Selection(settings.include, settings.exclude, settings.level, known, among, expected.modules)
         unrecorded = hidden | (modules.by_path.keys() - picked.pick(self.model, modules.by_path).keys())
         kept = self.golden.extra.get("kept")
@@ -227,7 +231,7 @@ class _HeldModel(Comparison):
         self._notes += [note for note in recorder.notes if note not in self._notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
-            return self._under(names, compiled_away)
+            return self._under(names, compiled_away, are_outputs_alone=are_outputs_alone)
         return comparator
 
     def in_float64(self, own: Rerun, reference: Rerun) -> _HeldModel | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 from typing_extensions import Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
@@ -58,6 +61,20 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # of tor
         """Run whatever is called."""
         run = self.above if isinstance(func, HigherOrderOperator) else self.on
         return run(func, args, kwargs or {})
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Run a block out of sight of the modes that see each operator: they would be asked of what only looks on."""
+    modes = []
+    try:
+        while isinstance(_get_current_dispatch_mode(), OperatorMode):
+            modes.append(_pop_mode())
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - what torch's own modes use
+            yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 def _attention_not_compiled() -> AbstractContextManager[object]:

@@ -16,7 +16,6 @@ from unittest.mock import patch
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from pytest_tfdebug.tensors import Leaf, dtype_name, is_plain, readable, storage_bytes, storage_id
@@ -98,7 +97,7 @@ class _Operators(OperatorMode):
         self._table.calls.append(call)
         if self._progress is not None:
             self._progress(len(self._table.calls))
-        with _disable_current_modes(), self._casts.paused():
+        with self._casts.paused():
             self._table.inputs[call.index] = [
                 (path, self._read(tensor, ("input", path) if call.parent is None else None))
                 for path, tensor in leaves
@@ -107,7 +106,7 @@ class _Operators(OperatorMode):
 
     def leave(self, call: Call, leaves: list[Leaf], _output: Any) -> None:  # noqa: ANN401
         self.fail(call)
-        with _disable_current_modes(), self._casts.paused():
+        with self._casts.paused():
             shown = [(path, self._read(tensor)) for path, tensor in leaves if is_plain(tensor)]
             self._table.outputs[call.index] = shown
 

@@ -24,7 +24,7 @@ from pytest_tfdebug.tensors import dtype_name, is_plain, storage_id
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.modules import uncompiled
 from pytest_tfdebug.tracing.record.state import preserved, storages_of
-from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -211,7 +211,8 @@ class Casts:
         """Look on in a block: tensors have their own dtypes there, and operators compute in these."""
         before, self.is_paused = self.is_paused, True
         try:
-            yield
+            with unseen():
+                yield
         finally:
             self.is_paused = before
 
