@@ -5,9 +5,12 @@ import warnings
 
 import pytest
 import torch
+from as_checked import checked
+from cases import Case
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+import llama_port
 from pytest_tfdebug import ActivationOverflowError, Trace, assert_padding_invariant, compare, overflow_guard, trace
 
 DEVICE = "cuda"
@@ -97,3 +100,28 @@ def test_no_module_makes_the_host_wait_for_the_device(watch):
         waits.append(synchronisations(lambda model=model: watch(model, ids)) - own)
 
     assert waits[0] == waits[1]
+
+
+def test_proof_is_found_on_the_device_against_a_golden_on_disk(monkeypatch):
+    monkeypatch.setattr("pytest_tfdebug.parity.proof.prove.SECONDS", 120.0)
+    wrong = llama().float()
+    wrong.model.layers[1].mlp.act_fn = nn.GELU().eval()
+    case = Case(on_device(llama().float()), on_device(wrong), (IDS.to(DEVICE),), {}, (IDS.to(DEVICE),), {})
+
+    report = checked(case)
+
+    assert report.culprit.path == "model.layers.1.mlp.act_fn"
+    assert report.culprit.proved
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_wide_port_with_names_of_its_own_agrees_on_the_device(dtype):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 2048, "intermediate_size": 5504, "num_attention_heads": 16, "vocab_size": 1000}
+    with torch.device(DEVICE):
+        reference = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=16, use_cache=False)).to(dtype).eval()
+    ids = torch.arange(1, 513).view(2, 256).to(DEVICE)
+
+    report = checked(Case(reference, llama_port.load_port(reference), (), {"input_ids": ids}, (ids,), {}))
+
+    assert report.ok, str(report)

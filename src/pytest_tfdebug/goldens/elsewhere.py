@@ -144,7 +144,11 @@ def _shared(port: Rerun, reference: Rerun) -> dict[str, str]:
         return {}  # tensors in records and caches
     found = {}
     for name, value in own.items():
-        same = [each for each in theirs if theirs[each].shape == value.shape and torch.equal(theirs[each], value)]
+        same = [
+            each
+            for each in theirs
+            if theirs[each].shape == value.shape and torch.equal(theirs[each].to(value.device), value)
+        ]
         if not same:
             return {}
         found[name] = name if name in same else same[0]

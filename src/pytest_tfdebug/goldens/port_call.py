@@ -169,8 +169,8 @@ def _other_ids(*sides: Mapping[str, Any]) -> tuple[str, str] | None:
 def _is_same(value: object, other: object) -> bool:
     if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
-    is_alike = (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
-    return value is other or (is_alike and torch.equal(value, other))
+    is_alike = (value.shape, value.dtype) == (other.shape, other.dtype)
+    return value is other or (is_alike and torch.equal(value, other.to(value.device)))
 
 
 def _note(names: Mapping[str, str], left_out: Mapping[str, Any]) -> str:

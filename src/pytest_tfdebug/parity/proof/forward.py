@@ -116,8 +116,10 @@ def put(given: Any, path: tuple[Any, ...], new: Any) -> Any:  # noqa: ANN401 - a
 
 
 def is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
-    """Tell whether two tensors are equal, in shape and dtype, too."""
-    return other is not None and one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+    """Tell whether two tensors are equal, in shape and dtype, too, on whatever devices."""
+    if other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return torch.equal(one, other.to(one.device))
 
 
 #: Values before an operator that it could have been given.

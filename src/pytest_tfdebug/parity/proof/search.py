@@ -440,8 +440,8 @@ class Search:
             return math.inf
         apart = distance(own, given.print)
         if given.tensor is not None and given.tensor.shape == tensor.shape and apart <= AGREE:
-            norm = float(given.tensor.double().norm()) or 1.0
-            return max(apart, float((tensor.double() - given.tensor.double()).norm()) / norm)
+            wanted = given.tensor.to(tensor.device).double()  # a golden's is on the CPU
+            return max(apart, float((tensor.double() - wanted).norm()) / (float(wanted.norm()) or 1.0))
         return apart
 
     def find(self, tensor: torch.Tensor) -> int | None:

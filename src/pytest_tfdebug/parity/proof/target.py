@@ -64,6 +64,7 @@ def _is_same(tensor: torch.Tensor, target: torch.Tensor) -> bool:
     """Tell whether a tensor is another one but for rounding, element for element."""
     if tensor.shape != target.shape or tensor.dtype != target.dtype:
         return False
+    target = target.to(tensor.device)
     told = target.abs() < HUGE
     apart = float((tensor[told] - target[told]).norm())
     return torch.equal(told, tensor.abs() < HUGE) and apart <= AGREE * float(target[told].norm())

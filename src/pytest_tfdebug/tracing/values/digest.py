@@ -62,8 +62,8 @@ def _wide(piece: torch.Tensor) -> torch.Tensor:
 
 #: Sums of a tensor of floating point, and of one whose elements are equal or not.
 BUCKETS, EXACT_BUCKETS = 32, 4
-#: Elements of a piece that is widened at once.
-_PIECE = 2**19
+#: Elements of a piece that is widened at once: what a processor's cache holds, and what keeps an accelerator busy.
+_PIECE, _PIECE_OF_DEVICE = 2**19, 2**23
 #: Numbers that stand in a sum for nan, inf and -inf: one that moves changes two sums.
 _HOLES = {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}
 #: Bytes of an element -> a dtype of whole numbers that every operator takes.
@@ -79,13 +79,13 @@ def digest_of(tensor: torch.Tensor, kept: int, *, at: torch.Tensor = _NOWHERE) -
     if is_narrow and bool((sums.abs() < _FLOAT32_MAX).all()):
         sums = sums.float()
     tops = _picked(_flat(tensor), at)
-    return Digest(elements_of(tensor, kept).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu())
+    return Digest(elements_of(tensor, kept).cpu(), sums, norm, tops.cpu(), at.cpu())
 
 
 def elements_of(tensor: torch.Tensor, kept: int) -> torch.Tensor:
     """Return the elements of a tensor at its first seeded places; all of them, in order, where there are no more."""
     flat = _flat(tensor)
-    return flat if kept >= flat.numel() else _picked(flat, places(flat.numel(), kept))
+    return flat if kept >= flat.numel() else _picked(flat, _places_on(flat.device, flat.numel(), kept))
 
 
 def place_of(position: int, shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
@@ -99,6 +99,11 @@ def place_of(position: int, shape: tuple[int, ...], kept: int) -> tuple[int, ...
 def places(total: int, kept: int) -> torch.Tensor:
     """Return the first seeded places among a number of elements, int64: SplitMix64 seeded with that number."""
     return torch.from_numpy((_scrambled(total, kept) % np.uint64(total)).astype(np.int64))
+
+
+@lru_cache(maxsize=256)
+def _places_on(device: torch.device, total: int, kept: int) -> torch.Tensor:
+    return places(total, kept).to(device)
 
 
 def top_places(tensor: torch.Tensor, rows: int, each: int) -> torch.Tensor:
@@ -115,22 +120,26 @@ def top_places(tensor: torch.Tensor, rows: int, each: int) -> torch.Tensor:
 def sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Return the sums of a tensor's elements with seeded signs, and the root of the sum of the squares of the finite.
 
+    The sums are on the CPU.
+
     Element ``i`` goes into bucket ``i % 32`` with the sign of row ``i // 32``, as float64. Whole numbers and truth
     values, which are equal or not, go into four buckets, each row times a seeded odd number, modulo 2**64: int64. Their
     norm is 0.
     """
     flat = _flat(tensor)
     if not tensor.is_floating_point() and not tensor.is_complex():
-        return _exact_sums(flat), 0.0
+        return _exact_sums(flat).cpu(), 0.0
     sums, norm = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device), 0.0
     for rows, signs in rows_of(flat, BUCKETS):
         sums += signs @ rows
         norm = math.hypot(norm, norm_of(rows.view(-1)))
-    if not bool(torch.isfinite(sums).all()):
+    found = sums.cpu()
+    if not bool(torch.isfinite(found).all()):
         sums = torch.zeros_like(sums)
         for rows, signs in rows_of(flat, BUCKETS):
             sums += signs @ rows.nan_to_num(**_HOLES)
-    return sums, min(norm, sys.float_info.max)
+        found = sums.cpu()
+    return found, min(norm, sys.float_info.max)
 
 
 def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
@@ -144,12 +153,13 @@ def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
 def rows_of(flat: torch.Tensor, buckets: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield a flat tensor of floating point in rows of buckets, as float64, and the seeded sign of each row."""
     for start, piece in _pieces(flat, buckets):
-        yield piece.double(), _signs(start // buckets, len(piece)).to(flat.device)
+        yield piece.double(), _signs(start // buckets, len(piece), flat.device)
 
 
 def _pieces(flat: torch.Tensor, buckets: int) -> Iterator[tuple[int, torch.Tensor]]:
-    for start in range(0, flat.numel(), _PIECE):
-        piece = flat[start : start + _PIECE]
+    most = _PIECE if flat.is_cpu else _PIECE_OF_DEVICE
+    for start in range(0, flat.numel(), most):
+        piece = flat[start : start + most]
         rest = -piece.numel() % buckets
         if rest:
             piece = torch.cat((piece, piece.new_zeros(rest)))
@@ -167,8 +177,9 @@ def _picked(flat: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def _signs(first: int, count: int) -> torch.Tensor:
-    return torch.from_numpy(1.0 - 2.0 * (_scrambled(0, count, first) >> np.uint64(63)).astype(np.float64))
+def _signs(first: int, count: int, device: torch.device) -> torch.Tensor:
+    made = torch.from_numpy(1.0 - 2.0 * (_scrambled(0, count, first) >> np.uint64(63)).astype(np.float64))
+    return made.to(device)
 
 
 def _scrambled(seed: int, count: int, first: int = 0) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
