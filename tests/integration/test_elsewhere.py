@@ -12,9 +12,9 @@ PADDED = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0]])
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-def mistral(window=12):
+def mistral(window=12, cls=MistralForCausalLM):
     config = MistralConfig(vocab_size=99, num_key_value_heads=1, head_dim=16, sliding_window=window, **SMALL)
-    return pytest_tfdebug.fill(MistralForCausalLM(config).eval(), seed=0)
+    return pytest_tfdebug.fill(cls(config).eval(), seed=0)
 
 
 def bert(cls=BertModel):
@@ -36,6 +36,22 @@ class AllLabels(BertForMaskedLM):
         logits = super().forward(input_ids).logits
         each = torch.nn.functional.cross_entropy(logits.mT, labels.clamp(min=0), reduction="none")
         return {"loss": each.mean(), "logits": logits}
+
+
+class Unshifted(MistralForCausalLM):
+    """Holds each token to itself, not to the next."""
+
+    def forward(self, input_ids, labels=None):
+        logits = super().forward(input_ids, use_cache=False).logits
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits.mT, labels)
+        return {"loss": loss, "logits": logits}
+
+
+def untied():
+    model = masked()
+    decoder = model.cls.predictions.decoder
+    decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
+    return model
 
 
 class Detached(BertForMaskedLM):
@@ -84,12 +100,14 @@ class Counting(BertModel):
 
 CHECKED = """
 import torch
-from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, FirstMask, OneSegment, Scaling, bert, masked, mistral, vit
+from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, FirstMask, OneSegment, Scaling, Unshifted, bert, masked
+from test_elsewhere import mistral, untied, vit
 
 def test_it(tf_golden):
     reference, port = {reference}, {port}
     tf_golden.check(port, reference=reference, {inputs})
 """
+TIED = "bert.embeddings.word_embeddings.weight, cls.predictions.decoder.weight"
 TWICE = "A second call of the port on the same inputs gives another answer: its forward changes calls. The reference's does not."
 WRONG = {
     "window": (
@@ -122,6 +140,18 @@ WRONG = {
         "input_ids=IDS, labels=IDS",
         "With labels of -100 at the end of each row, the port differs from its reference: test_elsewhere.py:",
     ),
+    "labels": (
+        "mistral(window=None)",
+        "mistral(None, Unshifted)",
+        "input_ids=IDS, use_cache=False",
+        "With labels, the port differs from its reference: test_elsewhere.py:",
+    ),
+    "ties": (
+        "masked()",
+        "untied()",
+        "input_ids=IDS",
+        f"{TIED} are two weights, which training moves apart; the reference's {TIED} are one.",
+    ),
     "gradients": (
         "masked()",
         "masked(Detached)",
@@ -140,11 +170,13 @@ def test_port_that_differs_elsewhere_passes_with_a_warning_that_says_where(pytes
     result = pytester.runpytest("--tf-golden=update", "-W", "default")
 
     result.assert_outcomes(passed=1)
-    named = {"window": "MistralForCausalLM"}.get(kind, port.removesuffix(")").partition("(")[2])
+    named = {"window": "MistralForCausalLM", "labels": "Unshifted", "ties": "BertForMaskedLM"}.get(
+        kind, port.removesuffix(")").partition("(")[2]
+    )
     assert f"CoverageWarning: {named}: {told}" in " ".join(result.stdout.str().split())
 
 
-@pytest.mark.parametrize("kind", ["window", "segments", "memo", "its own input", "ignored labels"])
+@pytest.mark.parametrize("kind", ["window", "segments", "memo", "its own input", "ignored labels", "labels", "ties"])
 def test_right_port_is_quiet(pytester, kind):
     reference, _, inputs, _ = WRONG[kind]
     pytester.makepyfile(test_it=CHECKED.format(reference=reference, port=reference, inputs=inputs))

@@ -7,6 +7,7 @@ are 0, a mask is looked up by its shape. Where a golden is recorded both models 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +23,8 @@ from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, 
 from pytest_tfdebug.tensors import IGNORED_LABEL, is_plain
 from pytest_tfdebug.tracing.record.leaves import duplicate, walk
 from pytest_tfdebug.tracing.record.masks import is_mask
-from pytest_tfdebug.tracing.record.modules import Selection
-from pytest_tfdebug.tracing.record.signatures import method_of
+from pytest_tfdebug.tracing.record.modules import Selection, named_tensors
+from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _LONGER = 4
 _BATCH_AND_TOKENS = 2
 #: Tokens that a row must have for some of them to be made pads: one of so many.
 _FEWEST = 4
+#: What losses are made of, in models of transformers and ports of them.
+_LABELS = "labels"
 
 
 class OtherCall(NamedTuple):
@@ -66,10 +69,11 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
     begun = time.monotonic()
     yield from _told_state(port, reference)
     yield from _told_gradients(port, reference)
+    yield from _told_ties(port, reference)
     names = _shared(port, reference)
     if not names or settings.rules.positions is not None:
         return
-    for calls in _other_calls(reference.named()):
+    for calls in (*_other_calls(reference.named()), [*_with_labels(port, reference)]):
         if time.monotonic() - begun > _SECONDS:
             return
         held = ((call, _held_there(port, reference, call, names, settings)) for call in calls)
@@ -87,6 +91,36 @@ def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:
     if own.is_other_again and not theirs.is_other_again:
         what = f": its forward changes {own.buffers[0]}" if own.buffers else ""
         yield f"A second call of the port on the same inputs gives another answer{what}. The reference's does not."
+
+
+def _told_ties(port: Rerun, reference: Rerun) -> Iterator[str]:
+    """Yield which weights are one in the reference, and two of the same numbers in the port."""
+    own: dict[str, list[str]] = defaultdict(list)  # the names of weights with the same numbers
+    for name, weight in port.model.named_parameters():
+        own[hash_of(weight)].append(name)
+    theirs: dict[int, list[str]] = defaultdict(list)
+    tensors = named_tensors(reference.model)
+    for name, each in tensors:
+        theirs[id(each)].append(name)
+    for held in {id(each): each for _, each in tensors if isinstance(each, torch.nn.Parameter)}.values():
+        apart = own[hash_of(held)]
+        if len(theirs[id(held)]) == len(apart) > 1:
+            names = listed(theirs[id(held)], 2)
+            yield f"{listed(apart, 2)} are two weights, which training moves apart; the reference's {names} are one."
+
+
+def _with_labels(port: Rerun, reference: Rerun) -> Iterator[OtherCall]:
+    """Yield a call with labels, where both forwards take some and the test gives none: the tokens, or classes."""
+    named = reference.named()
+    ids = [each for name, each in named.items() if each.dim() == _BATCH_AND_TOKENS and _is_whole(name, each)]
+    if not ids or not all(_takes_labels(each) for each in (port, reference)):
+        return
+    yield OtherCall("labels", {**named, _LABELS: ids[0]})
+    yield OtherCall("labels", {**named, _LABELS: torch.arange(len(ids[0]), device=ids[0].device) % 2})
+
+
+def _takes_labels(forward: Rerun) -> bool:
+    return _LABELS not in forward.named() and _LABELS in parameters_of(method_of(forward.model, forward.method))
 
 
 def _told_gradients(port: Rerun, reference: Rerun) -> Iterator[str]:
@@ -218,7 +252,8 @@ def _held_there(
 ) -> ParityReport | None:
     """Hold the port to its reference there: the outputs, and all of it if they differ; None where one refuses."""
     own, before = {name: call.inputs[there] for name, there in names.items()}, port.named()
-    if all(torch.equal(own[name], value) for name, value in before.items()):
+    own |= {name: value for name, value in call.inputs.items() if name not in reference.named()}
+    if own.keys() == before.keys() and all(torch.equal(own[name], value) for name, value in before.items()):
         return None  # it does not take what is other
     forwards = reference.given(call.inputs), port.given(own)
     rules = replace(settings.rules, positions=call.positions)

@@ -88,11 +88,11 @@ class Rerun:
         return {name: value for name, value in named if isinstance(value, torch.Tensor)}
 
     def given(self, others: Mapping[str, torch.Tensor]) -> Rerun:
-        """Return the forward with other tensors in the place of some inputs, by name."""
+        """Return the forward with other tensors in the place of some inputs, by name, or beside them."""
         args, kwargs = self.inputs()
         names = self._names()[: len(args)]
         given = [others.get(name, value) for name, value in zip(names, args, strict=False)]
-        changed = {name: others.get(name, value) for name, value in kwargs.items()}
+        changed = {**kwargs, **{name: value for name, value in others.items() if name not in names}}
         return Rerun(self.model, (*given, *args[len(names) :]), changed, self.method)
 
     def _names(self) -> Sequence[str]:
