@@ -119,7 +119,9 @@ def test_wide_port_with_names_of_its_own_agrees_on_the_device(dtype):
     torch.manual_seed(0)
     sizes = {"hidden_size": 2048, "intermediate_size": 5504, "num_attention_heads": 16, "vocab_size": 1000}
     with torch.device(DEVICE):
-        reference = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=16, use_cache=False)).to(dtype).eval()
+        reference = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=16, use_cache=False)).eval()
+    frequencies = reference.model.rotary_emb.inv_freq.clone()
+    reference.to(dtype).model.rotary_emb.inv_freq = frequencies  # as ``from_pretrained`` keeps them
     ids = torch.arange(1, 513).view(2, 256).to(DEVICE)
 
     report = checked(Case(reference, llama_port.load_port(reference), (), {"input_ids": ids}, (ids,), {}))

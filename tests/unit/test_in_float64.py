@@ -83,3 +83,23 @@ def test_what_cancels_in_float32_alone_is_told_as_rounding_of_its_own():
 
     assert report.culprit.path == "norm", str(report)
     assert "is right in float64, and too far off in float32" in str(report)
+
+
+def test_port_that_makes_tables_of_its_own_agrees_where_positions_multiply_their_rounding():
+    reference = llama()
+    for weight in (each for each in reference.parameters() if each.dim() > 1):
+        weight.data.normal_(std=3 * weight.shape[1] ** -0.5)
+    table = reference.model.rotary_emb.inv_freq
+    table.copy_(torch.nextafter(table, table + 1))
+    ids = torch.arange(1024)[None] % 200
+    port = llama_port.load_port(reference)
+
+    report = compare(trace(reference, input_ids=ids), trace(port, ids))
+
+    assert report.ok, str(report)
+    assert "What differs in float64 is what rounding of the reference's tables to float32 explains." in report.notes
+
+    port.blocks[3].attention.forward = lambda *given: (
+        llama_port.Attention.forward(port.blocks[3].attention, *given) * 1.1
+    )
+    assert not compare(trace(reference, input_ids=ids), trace(port, ids)).ok

@@ -22,7 +22,7 @@ from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.padded_rows import claims_behind_pads, look_behind_pads
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, masks_of
 from pytest_tfdebug.parity.find.several import faults_beside
-from pytest_tfdebug.parity.in_float64 import as_it_is, may_be_rounding, still_gives
+from pytest_tfdebug.parity.in_float64 import are_of_tables, as_it_is, may_be_rounding, still_gives
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.result import ParityReport
@@ -285,6 +285,9 @@ class Comparison(ABC):
         if wide is None or not still_gives(wide.expected, self.expected):
             return None
         report = wide.report()
+        if not report.ok and are_of_tables(report, wide.expected, reference()):
+            told = "What differs in float64 is what rounding of the reference's tables to float32 explains."
+            report = replace(report, culprit=None, behind=(), divergences=[], advice="", notes=[told])
         if report.ok:
             return as_it_is(compared, wide.expected, own, reference()).hold(report)
         return replace(report, notes=["Held in float64, where nothing is rounding.", *report.notes])

@@ -45,7 +45,7 @@ def statistics(tensor: torch.Tensor) -> Statistics:
     """Return the summary of a tensor, which is computed in float64, a piece at a time."""
     if not tensor.numel():
         return _EMPTY
-    pieces = torch.split(tensor.reshape(-1), _PIECE)
+    pieces = torch.split(tensor.reshape(-1), _PIECE if tensor.is_cpu else _PIECE_OF_DEVICE)
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
     read = [torch.stack([*torch.aminmax(it), it.sum(), it.isfinite().sum()]) for it in map(_wide, pieces)]
     lows, highs, sums, finite = torch.stack(read).unbind(1)
