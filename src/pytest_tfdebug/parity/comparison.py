@@ -39,6 +39,7 @@ from pytest_tfdebug.parity.tensors.coverage import (
 from pytest_tfdebug.parity.tensors.ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.verdict import Internal, Judged, decide, is_equal_outside, is_named, judge, tolerated
 from pytest_tfdebug.records import Coverage
+from pytest_tfdebug.tracing.values.index_range import indices_checked
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
@@ -293,7 +294,12 @@ class Comparison(ABC):
         return replace(report, notes=["Held in float64, where nothing is rounding.", *report.notes])
 
     def _explained(self, found: Ended) -> ParityReport:
-        mask, own = "", self.again[0]
+        again = self.again
+        with indices_checked(again[0].model if isinstance(again[0], Rerun) else None):
+            return self._looked_into(found, again)
+
+    def _looked_into(self, found: Ended, again: tuple[Again, Again]) -> ParityReport:
+        mask, own = "", again[0]
         if self.asks(found) and found.fails is not False and isinstance(own, Rerun):
             held = self._held_in_float64(found, own)
             if held is not None:
@@ -308,7 +314,7 @@ class Comparison(ABC):
                 return self._with_padded_rows(beside)
             found = found.answered(self.explained(fails=found.fails))
         tried = found.names_to_try()
-        return conclude(found, tried, self._renamed(tried), Known(self.again, mask, tuple(self.given())))
+        return conclude(found, tried, self._renamed(tried), Known(again, mask, tuple(self.given())))
 
     def _beside_pads(self) -> tuple[ParityReport | None, str]:
         reference = self.reference
