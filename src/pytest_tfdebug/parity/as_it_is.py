@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.compared import Compared
-    from pytest_tfdebug.records import LeafComparison
+    from pytest_tfdebug.records import LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
     from pytest_tfdebug.tracing.values.rerun import Recorded
     from pytest_tfdebug.tracing.values.widening import Wider
@@ -67,7 +67,7 @@ class AsItIs:
     def hold(self, in_wide: ParityReport) -> ParityReport | None:
         """Return the report of what agrees in the wider dtype; None where more than values differ as it is."""
         roots = [leaf for item in self.compared.calls if item.call.parent is None for leaf in item.outputs]
-        if any(leaf.problem not in ("", "values", "extra") and not leaf.how for leaf in roots):
+        if not differ_in_values_alone(roots):
             return None
         apart = dict(self._floors_away(roots))
         leaf, times = max(apart.items(), key=lambda each: each[1], default=("", 0.0))
@@ -86,8 +86,7 @@ class AsItIs:
             other = leaf.expected and wide.get(leaf.expected.leaf)
             if leaf.expected is None or not other or leaf.dtype not in self.dtypes or leaf.metrics is None:
                 continue
-            beside = compare_leaf("output", leaf.expected, other, Tolerance(0.0, 0.0)).metrics
-            floor = max(_least(leaf.dtype), beside.relative_l2 if beside is not None else 0.0)
+            floor = max(_least(leaf.dtype), distance(leaf.expected, other))
             is_gone = leaf.metrics.non_finite_actual > leaf.metrics.non_finite_expected
             yield leaf.leaf, math.inf if is_gone else leaf.metrics.relative_l2 / floor
 
@@ -110,6 +109,17 @@ class AsItIs:
         told = f"{by_itself}, {share:.1f} times as much as the reference. {why}"
         evidence = Evidence.ROUNDS if known and beyond else Evidence.ROUNDS_MOST
         return Claim(first.path, "module", evidence, name, told, wrong, forward_source(first.module))
+
+
+def differ_in_values_alone(roots: list[LeafComparison]) -> bool:
+    """Tell whether outputs have one form, and were all compared, but for those that are left out."""
+    return not any(leaf.problem not in ("", "values", "extra") and not leaf.how for leaf in roots)
+
+
+def distance(one: TensorRecord, other: TensorRecord) -> float:
+    """Return the relative L2 of two records of an output; 0 where they are equal."""
+    metrics = compare_leaf("output", one, other, Tolerance(0.0, 0.0)).metrics
+    return metrics.relative_l2 if metrics is not None else 0.0
 
 
 def _least(dtype: str) -> float:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.module_path import under
-from pytest_tfdebug.parity.as_it_is import MOST_FLOORS, AsItIs
+from pytest_tfdebug.parity.as_it_is import MOST_FLOORS, AsItIs, differ_in_values_alone, distance
 from pytest_tfdebug.parity.calls.call_tree import CallTree
 from pytest_tfdebug.parity.find.pads import made_of
-from pytest_tfdebug.parity.tensors.metrics import compare_leaf
-from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance, Tolerances
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerances
 from pytest_tfdebug.records import FAILING
 from pytest_tfdebug.tracing.record.modules import Selection
 from pytest_tfdebug.tracing.values.widening import all_to_float64
@@ -65,8 +64,7 @@ def still_gives(wide: Trace, expected: Trace) -> bool:
     made = {record.leaf: record for record in wide.calls[0].outputs or ()}
     for record in expected.calls[0].outputs or ():
         other = made.get(record.leaf)
-        beside = other and compare_leaf("output", record, other, Tolerance(0.0, 0.0)).metrics
-        if other is None or (beside and beside.relative_l2 > _SMALL):
+        if other is None or distance(record, other) > _SMALL:
             return False
     return True
 
@@ -78,7 +76,7 @@ def are_of_tables(report: ParityReport, wide: Trace, reference: Rerun) -> bool:
     that makes its own is as far away as the reference with each number of its tables moved by one unit.
     """
     roots = [leaf for item in report.calls if item.call.parent is None for leaf in item.outputs]
-    if any(leaf.problem not in ("", "values", "extra") and not leaf.how for leaf in roots):
+    if not differ_in_values_alone(roots):
         return False
     with _moved_tables(reference.model) as names:
         if not names:
@@ -87,8 +85,7 @@ def are_of_tables(report: ParityReport, wide: Trace, reference: Rerun) -> bool:
         moved = made_of(to_float64(reference), Selection(among=()))
     floors = {record.leaf: record for record in moved.calls[0].outputs or ()}
     for record in wide.calls[0].outputs or ():
-        beside = compare_leaf("output", floors[record.leaf], record, Tolerance(0.0, 0.0)).metrics
-        floor = beside.relative_l2 if beside is not None else 0.0
+        floor = distance(floors[record.leaf], record)
         apart = [leaf.metrics for leaf in roots if leaf.expected is not None and leaf.expected.leaf == record.leaf]
         if any(each.relative_l2 > MOST_FLOORS * floor for each in apart if each and each.mismatched):
             return False
