@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, LADDER, ROUNDING, SAME
 from pytest_tfdebug.parity.find.counterparts import ALL_LINES, Counterparts, Finding
@@ -29,13 +29,20 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Value
 
 
-def place_of_missing(
-    pair: ForwardPair, step: Value, first: Value | None, tolerance: float
-) -> tuple[Call, Value | None]:
-    """Return the innermost port call that has the missing step's operands, and the value after which it should stand.
+class Gap(NamedTuple):
+    """Where a port lacks a step."""
+
+    call: Call  # the innermost call of the port that has what the step takes
+    beside: Value | None  # the value after which, or before which, it should stand
+    depth: int = 0  # which of that value's lines is meant, as in a finding
+
+
+def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolerance: float) -> Gap:
+    """Return the innermost port call that has the missing step's operands, and the value beside which it should stand.
 
     That is what the port goes on with, or the last that it computes of what the step takes: which of both is nearer to
-    it in the reference. The parameters that it takes place it, too. Its users in calls that are given it are right.
+    it in the reference. The parameters that it takes place it, too. Its users in calls that are given it are right, and
+    so are functions that are given it: ``layer_norm(stream)`` lacks nothing if ``stream`` lacks the step.
     """
     port, reference = pair.port, pair.reference
     takes = [made for made in step.producers if reference.weighted[made]]
@@ -48,7 +55,7 @@ def place_of_missing(
     if beside is None:  # the weights that it takes place it, if it takes any
         owners = (call for call in port.calls.values() if all(_holds_one(port, call, named) for named in names))
         owner = max(owners, key=port.depth) if is_placed else port.root
-        return owner, _next_in(owner, pair, step)
+        return Gap(owner, _next_in(owner, pair, step))
     uses = [reference.call_of(use) for use in reference.uses(step.index)]
     is_before = not uses or not all(reference.is_within(step.call, call) for call in uses)  # before a call is given it
     having = [
@@ -69,7 +76,38 @@ def place_of_missing(
         )
     ]
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
-    return call, beside if last is None or port.is_within(beside.call, call) else last
+    if last is None or port.is_within(beside.call, call):
+        return Gap(call, beside, _depth_around(beside, last if beside is first else first))
+    return Gap(call, last)
+
+
+def beside_gap(pair: ForwardPair, step: Value, operand: int, first: Value, call: Call) -> tuple[Value, int]:
+    """Return beside which value of a call, and which of its lines, a step should stand that the port lacks.
+
+    Args:
+        pair: The two forwards.
+        step: The reference's value that the step makes.
+        operand: The reference's value that the step takes, and that the port goes on with.
+        first: The first value of the port that is made with that.
+        call: The call of the port that lacks the step.
+    """
+    made = [each for each in pair.back_matches.within(operand, AGREE) if _is_made(pair.port, each) and each < first.index]
+    last = pair.port.values[max(made)] if made else None
+    if last is not None and pair.port.is_within(last.call, call) and _is_nearer(pair.reference, step, operand):
+        return last, _depth_around(last, first)
+    return first, _depth_around(first, last)
+
+
+def _depth_around(value: Value, other: Value | None) -> int:
+    """Return which of a value's lines is in the innermost function that another value came about in as well."""
+    if other is None or other.call != value.call:
+        return 0
+    common = 0
+    for mine, theirs in zip(reversed(value.lines), reversed(other.lines), strict=False):
+        common += (mine.file, mine.function) == (theirs.file, theirs.function)
+        if mine != theirs:
+            break
+    return len(value.lines) - common if common else 0
 
 
 def call_of_missing(pair: ForwardPair, step: Value, tolerance: float) -> Call:
@@ -126,10 +164,10 @@ def _is_nearer(side: Side, step: Value, operand: int) -> bool:
     return all(_nearness(side, step, use) < from_there for use in side.uses(step.index))
 
 
-def _nearness(side: Side, one: Value, other: Value) -> int:
-    """Return how many calls and functions two values came about in together."""
+def _nearness(side: Side, one: Value, other: Value) -> tuple[int, int]:
+    """Return in how many calls and functions two values came about together; of as many, the fewer else the nearer."""
     mine, theirs = list(_frames(side, one)), list(_frames(side, other))
-    return sum(1 for frame in mine if frame in theirs)
+    return sum(1 for frame in mine if frame in theirs), -len(theirs)
 
 
 def _frames(side: Side, value: Value) -> Iterator[object]:
@@ -312,9 +350,9 @@ class _AtTolerance:
     def _left_out(self, first: Value | None, origin: Value) -> Finding:
         """Blame the innermost call, around where a step is missed, that has all it takes."""
         pair = self._counterparts
-        call, beside = place_of_missing(pair.pair, origin, first, pair.tolerance)
+        call, beside, depth = place_of_missing(pair.pair, origin, first, pair.tolerance)
         around = call_of_missing(pair.pair, origin, pair.tolerance)
-        return Finding("left-out", call, [] if beside is None else [beside], origin, around)
+        return Finding("left-out", call, [] if beside is None else [beside], origin, around, depth=depth)
 
     def _around(self, first: Value, wrong: int) -> list[Call]:
         """Return the calls around a value, innermost first, without one whose line takes the right operand elsewhere.

@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
-from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
+from pytest_tfdebug.parity.find.blame_values import beside_gap, call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
@@ -201,8 +201,9 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
     first = None if mend.reached is None else port.values[mend.reached]
     changed = reference.values[proof.forward.outs_of(mend.places[0])[0]]
     fault: Fault = "proved"
+    depth = 0
     if mend.change.kind in SHORTENED and (_is_unused(changed, pair) if first is None else mend.change.other is None):
-        (call, beside), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
+        (call, beside, depth), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
         call, first = _around_partner(call, mend.change, pair), beside or first
     elif first is None:
         return named
@@ -212,6 +213,8 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         wrong = pair.back_matches.within(mend.change.other, AGREE)
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
         fault = "operand" if here or mend.change.kind not in SHORTENED else "left-out"
+        if fault == "left-out":
+            first, depth = beside_gap(pair, changed, mend.change.other, first, call)
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
         made = made_as_buffer(first, port)
         return named if made is None else replace(named, source=made, function="", callers=())
@@ -219,7 +222,7 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)
     shown = [] if first is None else [first]
-    found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed)), pair)
+    found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth), pair)
     at = found.source
     return named if at is not None and named.source.holds(at.file, at.first) else found
 
@@ -349,8 +352,9 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     reached = pair.reference.values[mend.reached]
     if change.kind in LENGTHENED and kind_of(reached) != kind_of(value):
         first = next(side.uses(value.index), value)
-        call, beside = place_of_missing(pair, reached, first, AGREE)
-        return Finding("left-out", call, [beside or value], reached, call_of_missing(pair, reached, AGREE))
+        call, beside, depth = place_of_missing(pair, reached, first, AGREE)
+        around = call_of_missing(pair, reached, AGREE)
+        return Finding("left-out", call, [beside or value], reached, around, depth=depth)
     return Finding("proved", call, [blamed], reached, pair.reference.call_of(reached))
 
 
