@@ -81,23 +81,6 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     return Gap(call, last)
 
 
-def beside_gap(pair: ForwardPair, step: Value, operand: int, first: Value, call: Call) -> tuple[Value, int]:
-    """Return beside which value of a call, and which of its lines, a step should stand that the port lacks.
-
-    Args:
-        pair: The two forwards.
-        step: The reference's value that the step makes.
-        operand: The reference's value that the step takes, and that the port goes on with.
-        first: The first value of the port that is made with that.
-        call: The call of the port that lacks the step.
-    """
-    made = [each for each in pair.back_matches.within(operand, AGREE) if _is_made(pair.port, each) and each < first.index]
-    last = pair.port.values[max(made)] if made else None
-    if last is not None and pair.port.is_within(last.call, call) and _is_nearer(pair.reference, step, operand):
-        return last, _depth_around(last, first)
-    return first, _depth_around(first, last)
-
-
 def _depth_around(value: Value, other: Value | None) -> int:
     """Return which of a value's lines is in the innermost function that another value came about in as well."""
     if other is None or other.call != value.call:

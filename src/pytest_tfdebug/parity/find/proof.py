@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
-from pytest_tfdebug.parity.find.blame_values import beside_gap, call_of_missing, chooser, place_of_missing
+from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
@@ -202,7 +202,7 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
     changed = reference.values[proof.forward.outs_of(mend.places[0])[0]]
     fault: Fault = "proved"
     depth = 0
-    if mend.change.kind in SHORTENED and (_is_unused(changed, pair) if first is None else mend.change.other is None):
+    if mend.change.kind in SHORTENED and (first is not None or _is_unused(changed, pair)):
         (call, beside, depth), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
         call, first = _around_partner(call, mend.change, pair), beside or first
     elif first is None:
@@ -212,9 +212,7 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         here = pair.back_matches.within(meant, AGREE)
         wrong = pair.back_matches.within(mend.change.other, AGREE)
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
-        fault = "operand" if here or mend.change.kind not in SHORTENED else "left-out"
-        if fault == "left-out":
-            first, depth = beside_gap(pair, changed, mend.change.other, first, call)
+        fault = "operand"
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
         made = made_as_buffer(first, port)
         return named if made is None else replace(named, source=made, function="", callers=())
