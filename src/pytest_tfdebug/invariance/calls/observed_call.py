@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -16,12 +17,16 @@ from pytest_tfdebug.tracing.record.modules import root_name
 from pytest_tfdebug.tracing.record.signatures import named_parameters
 from pytest_tfdebug.tracing.record.state import autocast_of, kept, preserved
 from pytest_tfdebug.tracing.values.index_range import indices_checked
+from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.records import SourceRange
+    from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.values import Values
 
+T = TypeVar("T")
 
 #: Tensors by leaf path.
 Leaves = dict[str, torch.Tensor]
@@ -83,11 +88,19 @@ class ObservedCall:
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
         """Make the call again with other inputs, from the same random state; inside ``restored``."""
+        with torch.set_grad_enabled(self.has_grad):
+            return self._made(lambda own: (model or self.model)(**own), inputs, model)
+
+    def taped(self, inputs: Mapping[str, Any], model: torch.nn.Module | None, tape: Tape) -> Values:
+        """Make the call again, as :meth:`again` does, and return its operators; the tape gets their tensors."""
+        run = partial(values_of, model or self.model, "forward", (), tape=tape)
+        return self._made(run, inputs, model)
+
+    def _made(self, run: Callable[[dict[str, Any]], T], inputs: Mapping[str, Any], model: torch.nn.Module | None) -> T:
         if self.rng is not None:
             torch.set_rng_state(self.rng)
-        with torch.set_grad_enabled(self.has_grad), indices_checked(model or self.model), second_forward():
-            own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}
-            return (model or self.model)(**own)
+        with indices_checked(model or self.model), second_forward():
+            return run({self.own_names.get(name, name): kept(value) for name, value in inputs.items()})
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""

@@ -12,6 +12,7 @@ import torch
 
 from pytest_tfdebug.errors import counted, second_look
 from pytest_tfdebug.invariance.compare.hidden_keys import told_hidden_keys
+from pytest_tfdebug.invariance.compare.lines import Taped, TapedPair
 from pytest_tfdebug.invariance.compare.outputs import has_nan
 from pytest_tfdebug.invariance.compare.traces import Key, compare_traces, put_back
 from pytest_tfdebug.parity.claims import Claim, Evidence
@@ -24,6 +25,7 @@ from pytest_tfdebug.tracing.record.signatures import input_name
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
 from pytest_tfdebug.tracing.values.slicing import glue_lines
+from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.alignment import Alignment
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.repetition import Repetition, Within
+    from pytest_tfdebug.invariance.compare.lines import Place
     from pytest_tfdebug.invariance.compare.traces import ComparedTraces, Pair
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -163,24 +166,28 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
     """Record both calls again and compare them at real tokens; inside ``call.restored()``."""
     unknown: list[str] = []
     with second_look(unknown, "a forward could not be made again"):
-        found, counts_pads = _as_it_counts(call, repetition, tolerances)
+        found, within, counts_pads = _as_it_counts(call, repetition, tolerances)
         parity = conclude(ended(found.comparator()))
     if unknown:
         return Located(None, None, reason=unknown[0])
+    place = None
+    with second_look([]):
+        found, parity, place = _by_operators(call, repetition, found, parity, within)
     expected, actual = found.expected, found.actual
     nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)
-    if parity.culprit is None:
+    first = parity.culprit
+    if first is None:
         told = "every module agrees at the real tokens: the difference is in how the root prepares its inputs"
         return Located(nan, None, reason="" if nan else told)
-    fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
-    culprit, told = fault or (nan or parity.culprit, "")
+    fault = mask_fault(actual, first, repetition.alignment) if is_padded and not nan else None
+    culprit, told = fault or (nan or _at(place, first), "")
     if is_padded and not (fault or nan):
         with second_look([]):
             told = told_hidden_keys(call, repetition.expected_inputs, culprit.path, repetition.alignment)
-    at = parity.culprit.divergence
+    at = first.divergence
     pair = None if at is None else found.laid.get(Key(at.path, at.call, at.direction, at.leaf))
     tokens = None if pair is None else _tokens(pair, repetition.alignment.real, tolerances)
-    is_pooling = at is not None and not (pair is not None and pair.axes) and _is_pooling(found, parity.culprit)
+    is_pooling = at is not None and not (pair is not None and pair.axes) and _is_pooling(found, first)
     return Located(culprit, parity, tokens, is_pooling, counts_pads, told)
 
 
@@ -195,7 +202,57 @@ def _both(
     return compare_traces(expected, actual, made.alignment, tolerances)
 
 
-def _as_it_counts(call: ObservedCall, made: Repetition, tolerances: Tolerances) -> tuple[ComparedTraces, bool]:
+def _by_operators(
+    call: ObservedCall, made: Repetition, found: ComparedTraces, parity: ParityReport, within: Within
+) -> tuple[ComparedTraces, ParityReport, Place | None]:
+    """Look at the operators of both calls: leave out what nothing reads, and find the line where they part."""
+    culprit = parity.culprit
+    if culprit is None or culprit.divergence is None:
+        return found, parity, None
+    model = made.model or call.model
+    expected = _taped(call, made.expected_inputs, call.model, made.within[0])
+    with within(bare(model)):
+        actual = _taped(call, made.inputs, model, made.within[1])
+    pair = TapedPair(expected, actual, made.alignment, found.tolerances)
+    while (at := culprit.divergence) is not None and not pair.is_read(at):
+        unread = Key(at.path, at.call, at.direction, at.leaf)
+        left = replace(found, laid={key: laid for key, laid in found.laid.items() if key != unread})
+        other = conclude(ended(left.comparator()))
+        if other.culprit is None or len(left.laid) == len(found.laid):
+            return found, parity, None
+        found, parity, culprit = left, other, other.culprit
+    culprit = _around(culprit, found.actual)
+    return found, replace(parity, culprit=culprit), None if at is None else pair.place(culprit.path, at)
+
+
+def _around(culprit: Culprit, trace: Trace) -> Culprit:
+    """Return who is to blame for a tensor that differs, where it was a call that one side alone makes.
+
+    A step with a cache does without the calls whose results are in it.
+    """
+    at = culprit.divergence
+    call = None if at is None else next((each for each in trace if (each.path, each.call) == (at.path, at.call)), None)
+    if at is None or call is None or culprit.kind not in {"not-called", "extra-call"}:
+        return culprit
+    holder = trace.calls[call.parent] if at.direction == "input" and call.parent is not None else call
+    told = f"The first tensor to change belongs to {call.name!r} ({call.class_name})."
+    return Culprit(holder.path, "glue", holder.source, told, holder.class_name, divergence=at)
+
+
+def _taped(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module, within: Within) -> Taped:
+    tape = Tape()
+    with within(bare(model)):
+        return Taped(call.taped(inputs, model, tape), tape)
+
+
+def _at(place: Place | None, culprit: Culprit) -> Culprit:
+    """Return a culprit with the lines at which two forwards part, where these are known."""
+    if place is None:
+        return culprit
+    return replace(culprit, source=place.source, function=place.function, callers=place.callers)
+
+
+def _as_it_counts(call: ObservedCall, made: Repetition, tolerances: Tolerances) -> tuple[ComparedTraces, Within, bool]:
     """Compare both calls, without the shift of tables that changes no answer, and tell whether such a shift does.
 
     Pads before the tokens shift every table of positions. Attention that sees distances gives the same answer all the
@@ -203,11 +260,12 @@ def _as_it_counts(call: ObservedCall, made: Repetition, tolerances: Tolerances) 
     """
     found = _both(call, made, tolerances).without_conventions()
     if not found.shifted:
-        return found, False
-    back = _both(call, made, tolerances, within=partial(put_back, tables=found.shifted, alignment=made.alignment))
+        return found, nullcontext, False
+    within = partial(put_back, tables=found.shifted, alignment=made.alignment)
+    back = _both(call, made, tolerances, within=within)
     if found.differing <= back.differing:
-        return back.without_conventions(), False
-    return found, True
+        return back.without_conventions(), within, False
+    return found, nullcontext, True
 
 
 def recorded(

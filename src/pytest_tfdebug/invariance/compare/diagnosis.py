@@ -138,7 +138,7 @@ RULES = (
         lambda f: f.content_matters is False, "the number of pads matters, not their content: the length is used there."
     ),
     Reading(
-        lambda f: not f.sequence.takes_mask or (f.mask_matters is not False and not f.is_in_attention()),
+        lambda f: not f.sequence.takes_mask or not f.is_in_attention(),
         "the pads are treated there like real {unit}, and {mask} is ignored.",
     ),
     Reading(

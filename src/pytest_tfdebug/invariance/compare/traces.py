@@ -183,6 +183,18 @@ def _way(
     return (None if is_apart else way), differs
 
 
+def tells_apart(
+    expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment, tolerances: Tolerances
+) -> bool | None:
+    """Tell whether a tensor differs at real tokens, apart from tables of positions; None where it cannot be laid."""
+    if (expected.dtype is torch.bool) != (actual.dtype is torch.bool):
+        return None
+    way, differs = _way(expected, actual, alignment, tolerances)
+    if way is None:
+        return None
+    return differs and not _counts_from_the_pads(expected, actual, way, alignment, tolerances)
+
+
 def _counts_from_the_pads(
     expected: torch.Tensor, actual: torch.Tensor, way: Aligned, alignment: Alignment, tolerances: Tolerances
 ) -> bool:

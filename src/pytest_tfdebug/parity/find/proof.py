@@ -16,7 +16,7 @@ from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
 from pytest_tfdebug.parity.proof.argument_changes import GIVEN
-from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED
+from pytest_tfdebug.parity.proof.changes import LENGTHENED, REORDERING, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import MADE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
@@ -92,7 +92,8 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     elif wrong := [place for place in places if _can_be_wrong(place, pair)]:
         is_in_one = len({place.finding.call.path for place in places}) == 1
         is_telling = all(place.finding.values[0].tells for place in wrong)
-        evidence = Evidence.PROOF if is_in_one and is_telling else Evidence.PROOF_OF_MANY
+        is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
+        evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
         found = [replace(_claim_at(each, pair), evidence=evidence) for each in wrong]
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
@@ -140,6 +141,30 @@ def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
 def _can_be_wrong(place: ProofPlace, pair: ForwardPair) -> bool:
     """Tell whether what was changed is not what the reference computes as well."""
     return place.finding.fault == "left-out" or not _is_right(place.finding.values[0], pair)
+
+
+def _is_order_from_here(place: ProofPlace, proof: Proof, pair: ForwardPair) -> bool:
+    """Tell whether the order of elements that a change mends can have gone wrong at its lines alone.
+
+    ``cells = put_in_order(x)``, and later ``cells.reshape(n, 4, -1).amax(1)``: one of both is wrong, and whichever is
+    changed mends it. So nothing may be moved on the way from what lies as in the reference to what is changed.
+    """
+    mend, port = place.mends[0], pair.port
+    if mend.change.kind not in REORDERING or place.lines is None:
+        return True
+    todo = [each for out in proof.forward.outs_of(mend.places[0]) for each in proof.forward.operands_of(out)]
+    seen = set(todo)
+    while todo:
+        value = port.values[todo.pop()]
+        if not value.operator or pair.lies_right(value.index):
+            continue
+        line = line_of(port, value, port.call_of(value))
+        if value.is_moved and (line is None or not place.lines.holds(line.file, line.line)):
+            return False
+        before = [each for each in value.producers if each not in seen and not port.parameter(each)]
+        seen.update(before)
+        todo += before
+    return True
 
 
 def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Claim:

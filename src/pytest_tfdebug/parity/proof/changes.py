@@ -52,6 +52,8 @@ _HANDED_ON = ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "e
 LENGTHENED = ("added", "scaled", "activated")
 #: Kinds of changes that do a step less.
 SHORTENED = ("left out", "call left out")
+#: Kinds of changes that read elements in another order.
+REORDERING = ("order", "order of elements", "parts", "sizes")
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
 #: Flags of operators that no code chooses: how a result is computed, and how many axes it has.

@@ -165,14 +165,14 @@ class ForwardPair:
         """
         pairs = self.pair_results(AGREE)
         for own, other in (*pairs.agreeing, *pairs.differing):
-            if other in self.matches.within(own, AGREE) and self._lies_right(own) is False:
+            if other in self.matches.within(own, AGREE) and self.lies_right(own) is False:
                 names = {self.port.values[each].name for each in self.port.ancestors(own)}
                 return None if names & self.weights.reordered else self._begin_of_order(own)
         return None
 
     def _begin_of_order(self, index: int) -> int | None:
         while True:
-            before = [(each, self._lies_right(each)) for each in self._known_before(index)]
+            before = [(each, self.lies_right(each)) for each in self._known_before(index)]
             wrong = [each for each, is_right in before if is_right is False]
             if not wrong:
                 return index if before else None
@@ -186,13 +186,13 @@ class ForwardPair:
             if each in seen or not self.port.weighted[each]:
                 continue
             seen.add(each)
-            if self._lies_right(each) is None:
+            if self.lies_right(each) is None:
                 todo += self.port.values[each].producers
             else:
                 found.add(each)
         return found
 
-    def _lies_right(self, index: int) -> bool | None:
+    def lies_right(self, index: int) -> bool | None:
         """Tell whether the elements of a value lie as the reference's; None where it has none of such axes."""
         own = self.port.values[index]
         theirs = (self.reference.values[each].print for each in self.matches.within(index, AGREE))
