@@ -41,8 +41,9 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     """Return the innermost port call that has the missing step's operands, and the value beside which it should stand.
 
     That is what the port goes on with, or the last that it computes of what the step takes: which of both is nearer to
-    it in the reference. The parameters that it takes place it, too. Its users in calls that are given it are right, and
-    so are functions that are given it: ``layer_norm(stream)`` lacks nothing if ``stream`` lacks the step.
+    it in the reference, or is such a step, of other operands (``score + mask``, where the mask is 0). The parameters
+    that it takes place it, too; one of them alone stands where it is read. Its users in calls that are given it are
+    right, and so are functions that are given it: ``layer_norm(stream)`` lacks nothing if ``stream`` lacks the step.
     """
     port, reference = pair.port, pair.reference
     takes = [made for made in step.producers if reference.weighted[made]]
@@ -51,7 +52,7 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     is_placed = any(names)
     made = [(each, there) for there, alike in zip(takes, taken, strict=True) for each in alike if _is_made(port, each)]
     last = port.values[max(made)[0]] if made else None
-    beside = last if last is not None and (first is None or _is_nearer(reference, step, max(made)[1])) else first
+    beside = last if last is not None and (first is None or _is_after(pair, step, last, max(made)[1])) else first
     if beside is None:  # the weights that it takes place it, if it takes any
         owners = (call for call in port.calls.values() if all(_holds_one(port, call, named) for named in names))
         owner = max(owners, key=port.depth) if is_placed else port.root
@@ -77,8 +78,21 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     ]
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     if last is None or port.is_within(beside.call, call):
-        return Gap(call, beside, _depth_around(beside, last if beside is first else first))
+        read = _read_in(port, beside, call, names) if last is None else None
+        return Gap(call, read or beside, _depth_around(beside, last if beside is first else first))
     return Gap(call, last)
+
+
+def _is_after(pair: ForwardPair, step: Value, last: Value, operand: int) -> bool:
+    """Tell whether a step that is missing should stand at the last value that has what it takes."""
+    return kind_of(last) == kind_of(step) or _is_nearer(pair.reference, step, operand)
+
+
+def _read_in(port: Side, value: Value, call: Call, names: Sequence[Collection[str]]) -> Value | None:
+    """Return where a call reads the parameter that a value is made of, if a missing step takes that."""
+    known = {name for each in names for name in each}
+    moves = (port.moves(made) for made in value.producers if port.parameter(made) in known)
+    return next((each[-1] for each in moves if each and each[-1].call == call.index and each[-1].lines), None)
 
 
 def _depth_around(value: Value, other: Value | None) -> int:
@@ -118,6 +132,22 @@ def chooser(side: Side, calls: Sequence[Call], wrong: Collection[int], meant: Co
         if any(side.has(call, each) for each in meant) or not any(side.is_given(call, each) for each in wrong)
     )
     return next(chose, calls[-1])
+
+
+def part_taken(side: Side, first: Value, wrong: Collection[int], meant: Collection[int]) -> Value | None:
+    """Return the part of a value that is taken for another part of it, as ``k, v = both.unbind(2)`` names them.
+
+    None where what is taken and what is meant are not of one value.
+    """
+    values = side.values
+    whole = {side.computed(values[each]).index for each in meant if values[each].is_moved}
+    for made in (
+        made for made in first.producers if not {made, *(each.index for each in side.moves(made))}.isdisjoint(wrong)
+    ):
+        if side.computed(values[made]).index in whole:
+            cuts = (each for each in side.moves(made) if each.print.elements < values[each.producers[0]].print.elements)
+            return next(cuts, None)
+    return None
 
 
 def _next_in(call: Call, pair: ForwardPair, step: Value) -> Value | None:
@@ -243,6 +273,7 @@ class _AtTolerance:
         return (
             self._wrong_constant(self.first, other)
             or self._one_too_many(self.first)
+            or self._function_too_many(self.first)
             or (other and self._compared(self.first, other))
             or self._of_code("unknown", self.first, self.missing[0] if self.missing else None)
         )
@@ -310,6 +341,30 @@ class _AtTolerance:
                         return pair.found("extra", around, [first], use)
         return None
 
+    def _function_too_many(self, first: Value) -> Finding | None:
+        """Blame a line that calls a function, if the port uses its result as the reference does what it was given.
+
+        ``q, k = turn(q, angles), turn(k, angles)``, say, in a layer of the reference without positions.
+        """
+        pair, port = self._counterparts, self._port
+        for depth in range(1, len(first.lines)):
+            called = first.lines[depth:]
+            inside = {
+                each.index
+                for each in port.values
+                if each.call == first.call and len(each.lines) > len(called) and each.lines[-len(called) :] == called
+            }
+            given = {made for each in inside for made in port.values[each].producers} - inside
+            partners = {each for made in given for each in pair.matches.within(made, pair.tolerance)}
+            results = [use for each in inside for use in port.uses(each) if use.index not in inside]
+            uses = [use for each in partners for use in self._reference.uses(each)]
+            for mine, use in itertools.product(results, uses):
+                own, theirs = pair.apart(mine, use) if kind_of(mine) == kind_of(use) else ([], [])
+                is_made = all(any(each.index in inside for each in port.bases(made, of_one=False)) for made in own)
+                if own and theirs and is_made and partners.issuperset(theirs):
+                    return pair.found("extra", port.call_of(first), [first], use, depth=depth)
+        return None
+
     def _compared(self, first: Value, other: Value) -> Finding | None:
         """Compare the operators and operands of two values; None where these do not tell what is wrong."""
         pair = self._counterparts
@@ -328,7 +383,10 @@ class _AtTolerance:
         meant = {own for made in theirs for own in pair.back_matches.within(made, pair.tolerance)}
         if not mine or not meant:
             return None
-        return pair.found("operand", chooser(self._port, self._around(first, mine[0]), mine[:1], meant), [first], other)
+        port = self._port
+        part = part_taken(port, first, mine, meant)
+        chose = port.call_of(part) if part else chooser(port, self._around(first, mine[0]), mine[:1], meant)
+        return pair.found("operand", chose, [part or first], other)
 
     def _left_out(self, first: Value | None, origin: Value) -> Finding:
         """Blame the innermost call, around where a step is missed, that has all it takes."""

@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
-from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, place_of_missing
+from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, part_taken, place_of_missing
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
@@ -237,7 +237,8 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         here = pair.back_matches.within(meant, AGREE)
         wrong = pair.back_matches.within(mend.change.other, AGREE)
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
-        fault = "operand"
+        cut = part_taken(port, first, wrong, here)
+        call, first, fault = (call, first, "operand") if cut is None else (port.call_of(cut), cut, "proved")
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
         made = made_as_buffer(first, port)
         return named if made is None else replace(named, source=made, function="", callers=())
@@ -396,13 +397,15 @@ def _step_of(proof: Proof, mend: Mend) -> Value:
 def _copy_to_blame(side: Side, change: Change) -> Value | None:
     """Return the copy by which an operand got the wrong elements, or those of another value; None where there is none.
 
-    Where the value that is meant was copied as well, the wrong one of two was taken.
+    Where the value that is meant was copied as well, the wrong one of two was taken; so it was where that was computed
+    after the copy.
     """
     if change.operand is None or change.kind == "form":
         return None
-    if change.other is not None and _copied(side, change.other) is not None:
-        return None
-    return _copied(side, change.operand)
+    copy, meant = _copied(side, change.operand), change.other
+    if copy is None or meant is None:
+        return copy
+    return copy if _copied(side, meant) is None and meant < copy.index else None
 
 
 def _copied(side: Side, index: int) -> Value | None:

@@ -81,7 +81,7 @@ def sentence(places: Sequence[ProofPlace], *, is_reverse: bool, lacks: str = "yo
     """
     more = f" (and {len(places) - _TOLD} other ways)" if len(places) > _TOLD else ""
     first = places[0].mends[0].change
-    if lacks and is_reverse and first.kind in SHORTENED and places[0].at is not None:
+    if lacks and is_reverse and first.kind in {*SHORTENED, "bias"} and places[0].at is not None:
         return f"{lacks} {_lacking(places[0])}"
     told = ", or with ".join(map(told_change, places[:_TOLD])) + more
     if is_reverse:

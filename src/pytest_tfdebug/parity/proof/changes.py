@@ -54,6 +54,8 @@ LENGTHENED = ("added", "scaled", "activated")
 SHORTENED = ("left out", "call left out")
 #: Kinds of changes that read elements in another order.
 REORDERING = ("order", "order of elements", "parts", "sizes")
+#: Where operators take a bias that may be none, among their arguments.
+_PLACE_OF_BIAS = {"convolution": 2, "native_layer_norm": 3}
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
 #: Flags of operators that no code chooses: how a result is computed, and how many axes it has.
@@ -308,8 +310,15 @@ def functions(at: At) -> Iterator[Change]:
         yield at.change(1, text, _mean_of_squares, "function", new, old=operator, new=new)
     if operator == "native_layer_norm":
         yield at.change(2, "rms norm instead of layer norm", _rms_norm, "function", "rms_norm")
-    if operator == "addmm":
-        yield at.change(1.5, "the bias left out", _without_bias, "bias")
+
+
+def biases(at: At) -> Iterator[Change]:
+    """The bias left out."""
+    place = _PLACE_OF_BIAS.get(at.step.operator)
+    if at.step.operator == "addmm":
+        yield at.change(1.5, "the bias left out", _without_bias, "bias", old="bias")
+    elif place is not None and isinstance(at.step.args[place], Ref):
+        yield at.change(1.5, "the bias left out", partial(_with, (0, place), None), "bias", old="bias")
 
 
 def left_out(at: At) -> Iterator[Change]:
@@ -412,6 +421,7 @@ GENERATORS: tuple[Callable[[At], Iterator[Change]], ...] = (
     flags,
     orders,
     functions,
+    biases,
     left_out,
     operands_in_another_form,
     other_operands,
