@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, LADDER, ROUNDING, SAME
 from pytest_tfdebug.parity.find.counterparts import ALL_LINES, Counterparts, Finding
+from pytest_tfdebug.parity.proof.matching import axes_of
 from pytest_tfdebug.parity.proof.value_graph import hidden_share, is_same_share, kind_of
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import distance
@@ -373,7 +374,7 @@ class _AtTolerance:
         if not is_of_one_kind and self._comes_before(other, first):
             return self._left_out(first, other)  # the reference does this step after another one
         if not mine and not theirs:
-            return self._of_code("replaced", first, other)
+            return (is_of_one_kind and self._out_of_order(first)) or self._of_code("replaced", first, other)
         if not is_of_one_kind:
             return None
         computed = [made for made in theirs if self._reference.values[made].operator]
@@ -387,6 +388,18 @@ class _AtTolerance:
         part = part_taken(port, first, mine, meant)
         chose = port.call_of(part) if part else chooser(port, self._around(first, mine[0]), mine[:1], meant)
         return pair.found("operand", chose, [part or first], other)
+
+    def _out_of_order(self, first: Value) -> Finding | None:
+        """Blame what put an operand's elements into another order, where the same step of the same numbers differs."""
+        pair = self._counterparts.pair
+        begins = (pair.begin_of_order(made) for made in first.producers if pair.lies_right(made) is False)
+        begin = min((each for each in begins if each is not None), default=None)
+        if begin is None:
+            return None
+        value, near = self._port.values[begin], pair.matches.within(begin, AGREE)
+        others = [pair.reference.values[each] for each in near]
+        other = next((each for each in others if axes_of(each.print) == axes_of(value.print)), others[0])
+        return Finding("order", self._port.call_of(value), [value], other, pair.reference.call_of(other))
 
     def _left_out(self, first: Value | None, origin: Value) -> Finding:
         """Blame the innermost call, around where a step is missed, that has all it takes."""

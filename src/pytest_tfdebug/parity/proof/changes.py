@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations
+from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from pytest_tfdebug.parity.proof.forward import put
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
-from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, reorderings, transforms
+from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, ZERO, reorderings, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ LENGTHENED = ("added", "scaled", "activated")
 SHORTENED = ("left out", "call left out")
 #: Kinds of changes that read elements in another order.
 REORDERING = ("order", "order of elements", "parts", "sizes")
-#: Where operators take a bias that may be none, among their arguments.
-_PLACE_OF_BIAS = {"convolution": 2, "native_layer_norm": 3}
+#: Where operators take a bias, among their arguments.
+_PLACE_OF_BIAS = {"addmm": 0, "convolution": 2, "native_layer_norm": 3}
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
 #: Flags of operators that no code chooses: how a result is computed, and how many axes it has.
@@ -230,8 +230,12 @@ def _ends_of(at: At, path: _Path) -> tuple[int, int] | None:
 
 
 def orders(at: At) -> Iterator[Change]:
-    """Axes, or the parts of a split, in another order."""
+    """Axes, the parts of a split, or what is put together in another order."""
     step = at.step
+    if step.operator in ("cat", "stack"):
+        for order in _other_orders(len(step.args[0])):
+            text = f"what it puts together in the order {order}"
+            yield at.change(1.5, text, partial(_put_together, order), "order", order)
     if step.operator == "permute":
         axes = tuple(step.args[1])
         for order in permutations(axes) if len(axes) <= 4 else ():  # noqa: PLR2004 - 5 have 120
@@ -242,11 +246,15 @@ def orders(at: At) -> Iterator[Change]:
                 )
     if step.operator in ("view", "_unsafe_view", "reshape"):
         yield from _sizes(at)
-    count = len(step.outs)
-    if 1 < count <= 4 and step.operator.startswith(("split", "chunk", "unbind")):  # noqa: PLR2004 - 5 have 120
-        for order in permutations(range(count)):
-            if order != tuple(range(count)):
-                yield at.change(1.5, f"its parts in the order {order}", partial(_parts, order), "parts", order)
+    if step.operator.startswith(("split", "chunk", "unbind")):
+        for order in _other_orders(len(step.outs)):
+            yield at.change(1.5, f"its parts in the order {order}", partial(_parts, order), "parts", order)
+
+
+def _other_orders(count: int) -> Iterator[tuple[int, ...]]:
+    """Yield every other order of some things; none of more than four, for five have 120."""
+    orders_ = permutations(range(count)) if count <= 4 else iter(())  # noqa: PLR2004
+    return islice(orders_, 1, None)
 
 
 def _sizes(at: At) -> Iterator[Change]:
@@ -312,15 +320,6 @@ def functions(at: At) -> Iterator[Change]:
         yield at.change(2, "rms norm instead of layer norm", _rms_norm, "function", "rms_norm")
 
 
-def biases(at: At) -> Iterator[Change]:
-    """The bias left out."""
-    place = _PLACE_OF_BIAS.get(at.step.operator)
-    if at.step.operator == "addmm":
-        yield at.change(1.5, "the bias left out", _without_bias, "bias", old="bias")
-    elif place is not None and isinstance(at.step.args[place], Ref):
-        yield at.change(1.5, "the bias left out", partial(_with, (0, place), None), "bias", old="bias")
-
-
 def left_out(at: At) -> Iterator[Change]:
     """The operator left out, or all since a value that has its form."""
     if at.is_write:
@@ -369,11 +368,14 @@ def operands_in_another_form(at: At) -> Iterator[Change]:
     for path, ref in at.operands:
         tensor = at.forward.tensor(ref)
         what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else at.forward.described(ref))
+        is_bias = path == (0, _PLACE_OF_BIAS.get(at.step.operator))
         for kind, found in (("form", transforms), ("order of elements", reorderings)):
             for cost, text, form in found(tensor, is_given=at.forward.is_given(ref)):
-                change = at.change(
-                    cost, f"{what} {text}", partial(_formed, path, form), kind, path, text, old=what, new=text
-                )
+                edit = partial(_formed, path, form)
+                if is_bias and text == ZERO:
+                    yield at.change(1.5, "the bias left out", edit, "bias", old="bias")
+                    continue
+                change = at.change(cost, f"{what} {text}", edit, kind, path, text, old=what, new=text)
                 change.operand = ref
                 yield change
 
@@ -421,7 +423,6 @@ GENERATORS: tuple[Callable[[At], Iterator[Change]], ...] = (
     flags,
     orders,
     functions,
-    biases,
     left_out,
     operands_in_another_form,
     other_operands,
@@ -484,6 +485,11 @@ def _parts(order: tuple[int, ...], _run: Run, step: Step, given: Given) -> Any: 
     return [parts[place] for place in order]
 
 
+def _put_together(order: tuple[int, ...], _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    (tensors, *others), named = given
+    return step.run([tensors[place] for place in order], *others, **named)
+
+
 def _viewed(sizes: list[int], axis: int, _run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
     return given[0][0].reshape(sizes).transpose(axis, axis + 1)
 
@@ -506,7 +512,3 @@ def _rms_norm(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
     value, shape, weight, bias, eps = given[0]
     normed = F.rms_norm(value, shape, weight, eps)
     return normed if bias is None else normed + bias, None, None
-
-
-def _without_bias(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
-    return given[0][1] @ given[0][2]

@@ -167,10 +167,11 @@ class ForwardPair:
         for own, other in (*pairs.agreeing, *pairs.differing):
             if other in self.matches.within(own, AGREE) and self.lies_right(own) is False:
                 names = {self.port.values[each].name for each in self.port.ancestors(own)}
-                return None if names & self.weights.reordered else self._begin_of_order(own)
+                return None if names & self.weights.reordered else self.begin_of_order(own)
         return None
 
-    def _begin_of_order(self, index: int) -> int | None:
+    def begin_of_order(self, index: int) -> int | None:
+        """Return the first value on the way to one that lies wrong that does so; None where nothing before is known."""
         while True:
             before = [(each, self.lies_right(each)) for each in self._known_before(index)]
             wrong = [each for each, is_right in before if is_right is False]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     Form = Callable[[torch.Tensor], torch.Tensor]
 
+#: What a form of zeros is called.
+ZERO = "taken as 0"
 #: Activations by the names that configurations give them.
 ACTIVATIONS: dict[str, Form] = {
     "gelu": F.gelu,
@@ -82,7 +84,7 @@ def _of_masks(tensor: torch.Tensor) -> Iterator[Transform]:
 def _of_numbers(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
     yield Transform(3, "in bfloat16", lambda t: t.bfloat16().to(t.dtype))
     yield Transform(3, "in float16", lambda t: t.half().to(t.dtype))
-    yield Transform(2, "taken as 0", torch.zeros_like)
+    yield Transform(2, ZERO, torch.zeros_like)
     yield Transform(2, "taken as 1", torch.ones_like)
     yield Transform(3, "negated", torch.neg)
     if tensor.dim() != 1 or not is_given:
