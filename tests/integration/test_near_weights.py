@@ -6,6 +6,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: F401 - pytester 
 
 import pytest_tfdebug
 import pytest_tfdebug.goldens.fixture
+from pytest_tfdebug import fill
 from pytest_tfdebug.goldens.near_weights import near_weights
 from pytest_tfdebug.goldens.weights import fingerprint
 
@@ -188,12 +189,38 @@ def test_it(tf_golden):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weight_norm_that_is_folded_into_a_port_is_what_the_reference_computes(pytester, dtype):
-    pytester.makepyfile(test_it=FOLDED.format(norm="", dtype=dtype, is_wrong=False))
+@pytest.mark.parametrize("norm", ["", "has_batch_norm=True"])
+def test_norm_that_is_folded_into_a_port_is_what_the_reference_computes(pytester, norm, dtype):
+    pytester.makepyfile(test_it=FOLDED.format(norm=norm, dtype=dtype, is_wrong=False))
 
     result = pytester.runpytest("--tf-golden=update", "-v")
 
     result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*CoverageWarning*")
+
+
+@pytest.mark.parametrize("norm", ["", "has_batch_norm=True"])
+def test_folded_weights_that_are_rounded_hide_no_mistake(pytester, norm):
+    pytester.makepyfile(test_it=FOLDED.format(norm=norm, dtype="bfloat16", is_wrong=True))
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.stdout.fnmatch_lines(["*return x.tanh() if self.is_wrong else x.relu()*"])
+    result.stdout.no_fnmatch_line("*has other weights*")
+
+
+def test_sum_of_two_biases_is_what_an_lstm_computes():
+    reference = fill(torch.nn.LSTM(8, 8), seed=0).to(torch.bfloat16)
+    port = torch.nn.Linear(8, 32).to(torch.bfloat16)
+    with torch.no_grad():
+        port.weight.copy_(reference.weight_ih_l0)
+        port.bias.copy_(reference.bias_ih_l0 + reference.bias_hh_l0)
+
+    near = near_weights(port, reference, None, fingerprint(reference))
+
+    assert near is not None
+    assert (list(near.distances), near.are_folded) == (["bias"], True)
+    assert torch.equal(near.pairs["bias"][1], reference.bias_ih_l0.float() + reference.bias_hh_l0.float())
 
 
 @pytest.mark.parametrize("norm", ["", "has_batch_norm=True"])

@@ -250,7 +250,10 @@ def _turned(named: Inputs, tokens: int, rows: int) -> Iterator[OtherCall]:
 def _held_there(
     port: Rerun, reference: Rerun, call: OtherCall, names: Mapping[str, str], settings: CheckSettings
 ) -> ParityReport | None:
-    """Hold the port to its reference there: the outputs, and all of it if they differ; None where one refuses."""
+    """Hold the port to its reference there: the outputs, and all of it if they differ.
+
+    None where one of them refuses, and where weights are told to differ: which these are no input changes.
+    """
     own, before = {name: call.inputs[there] for name, there in names.items()}, port.named()
     own |= {name: value for name, value in call.inputs.items() if name not in reference.named()}
     if own.keys() == before.keys() and all(torch.equal(own[name], value) for name, value in before.items()):
@@ -267,7 +270,8 @@ def _held_there(
             return None
         if found.ok:
             break
-    return found
+    is_of_weights = found is not None and found.culprit is not None and found.culprit.kind == "weights"
+    return None if is_of_weights else found
 
 
 def _seeded(forward: Rerun, picked: Selection) -> Trace:

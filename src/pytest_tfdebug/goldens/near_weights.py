@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn.utils import parametrize
 
 from pytest_tfdebug.errors import counted
+from pytest_tfdebug.goldens.computed_weights import computed_weights
 from pytest_tfdebug.goldens.weights import hash_of
-from pytest_tfdebug.module_path import holder, under
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import SAME_WEIGHT
 from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import modules_by_path
-from pytest_tfdebug.tracing.values.widening import to_float32, widened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,9 +105,8 @@ def near_weights(
 
     The distance of two is the norm of their difference over that of the reference's spread around its mean, so that a
     norm's weights, all of them near one, are not near those of another norm. Parameters that no name pairs are paired
-    by their numbers: one with one, transposed too, or one with several that stand in it row below row. What the
-    reference computes of its parameters before use (a weight norm) counts as what it computes, for that is what a port
-    in which it is folded holds.
+    by their numbers: one with one, transposed too, or one with several that stand in it row below row. What is computed
+    of the reference's parameters alone counts, too: a port in which a batch norm is folded holds its factor.
 
     Args:
         port: The model under test; it is not changed.
@@ -117,7 +115,7 @@ def near_weights(
         recorded: Hash of each parameter of the golden, by name; what the reference has otherwise by now is left out.
     """
     own, held = _plain(port), _plain(reference)
-    computed, made_of = _computed(reference)
+    computed, made_of = computed_weights(reference)
     theirs = {**held, **computed}
 
     def is_known(name: str) -> bool:
@@ -155,23 +153,10 @@ def _plain(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     }
 
 
-def _computed(model: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, list[str]]]:
-    """Return what modules compute of their parameters before they use it, by name, and of which parameters."""
-    computed, made_of = {}, {}
-    made = [(path, module) for path, module in model.named_modules() if parametrize.is_parametrized(module)]
-    for path, module in made:
-        for name in module.parametrizations:
-            with widened(module, ((), {}), to_float32(module)):
-                computed[under(path, name)] = getattr(module, name)
-            originals = module.parametrizations[name].named_parameters(under(path, f"parametrizations.{name}"))
-            made_of[under(path, name)] = [each for each, _ in originals]
-    return computed, made_of
-
-
 def _is_rounded(own: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Tell whether a tensor is another one in its dtype: each number within half of its last digit."""
-    half = torch.finfo(own.dtype).eps / 2
-    return bool(((own - theirs).abs() <= half * 1.01 * theirs.abs() + torch.finfo(own.dtype).tiny).all())
+    """Tell whether a tensor is another one in its dtype, up to two roundings of the steps by which it was computed."""
+    most = 2 * torch.finfo(own.dtype).eps
+    return float(torch.linalg.vector_norm(own - theirs)) <= most * float(torch.linalg.vector_norm(theirs))
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
