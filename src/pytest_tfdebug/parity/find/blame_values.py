@@ -80,8 +80,21 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     if last is None or port.is_within(beside.call, call):
         read = _read_in(port, beside, call, names) if last is None else None
-        return Gap(call, read or beside, _depth_around(beside, last if beside is first else first))
+        depth = _depth_around(beside, last if beside is first else first)
+        while beside is last and depth and not _is_of_helper(port, last, depth - 1):
+            depth -= 1
+        return Gap(call, read or beside, depth)
     return Gap(call, last)
+
+
+def _is_of_helper(side: Side, value: Value, depth: int) -> bool:
+    """Tell whether the function that holds one of a value's lines is called by other lines, too."""
+    line, callers = value.lines[depth], value.lines[depth + 1 :]
+    return any(
+        (each.file, each.function) == (line.file, line.function) and other.lines[place + 1 :] != callers
+        for other in side.values
+        for place, each in enumerate(other.lines)
+    )
 
 
 def _is_after(pair: ForwardPair, step: Value, last: Value, operand: int) -> bool:
@@ -185,7 +198,9 @@ def _nearness(side: Side, one: Value, other: Value) -> tuple[int, int]:
 
 
 def _frames(side: Side, value: Value) -> Iterator[object]:
-    yield from ((line.file, line.function, value.call) for line in value.lines)
+    """Yield the functions and calls in which a value came about; a module of torch is called by a line of another."""
+    holder = side.with_code(value.call)[0].index
+    yield from ((line.file, line.function, holder) for line in value.lines)
     yield from (call.index for call in side.around(value.call))
 
 

@@ -238,7 +238,10 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         wrong = pair.back_matches.within(mend.change.other, AGREE)
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
         cut = part_taken(port, first, wrong, here)
-        call, first, fault = (call, first, "operand") if cut is None else (port.call_of(cut), cut, "proved")
+        if cut is not None:
+            call, first = port.call_of(cut), cut
+        else:
+            first, fault = _move_of(first, changed, proof, pair) if changed.is_moved else first, "operand"
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
         made = made_as_buffer(first, port)
         return named if made is None else replace(named, source=made, function="", callers=())
@@ -318,9 +321,10 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
         finding = _finding(proof, mend, known, pair)
         side = proof.forward.side
         made = _made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
-        lines = made or _lines(side, finding.values[0], finding.call)
+        lines = made or _lines(side, finding.values[0], finding.call, finding.depth)
         changed = _step_of(proof, mend) if mend.places else None
-        at = None if changed is None else made or _lines(side, changed, _call_to_blame(side, mend.change, changed))
+        around = None if changed is None else _call_to_blame(side, mend.change, changed)
+        at = None if changed is None or around is None else made or _lines(side, changed, around, finding.depth)
         found.setdefault((lines, finding.weights), ProofPlace([], finding, at, lines)).mends.append(mend)
     return sorted(found.values(), key=lambda place: place.finding.call.path != named)
 
@@ -336,8 +340,8 @@ def _made_at(side: Side, call: Call) -> SourceRange | None:
     return None
 
 
-def _lines(side: Side, value: Value, call: Call) -> SourceRange | None:
-    line = line_of(side, value, call)
+def _lines(side: Side, value: Value, call: Call, depth: int) -> SourceRange | None:
+    line = line_of(side, value, call, depth)
     return None if line is None else lines_of(line)
 
 
@@ -371,15 +375,25 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
     copy = _copy_to_blame(side, change)
     blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(side, change, value))
+    depth = int(copy is None and change.kind in SHORTENED and _is_whole_function(side, value, change.other))
     if proof.is_reverse or mend.reached is None or pair is None:
-        return Finding("proved", call, [blamed], None, None)
+        return Finding("proved", call, [blamed], None, None, depth=depth)
     reached = pair.reference.values[mend.reached]
     if change.kind in LENGTHENED and kind_of(reached) != kind_of(value):
         first = next(side.uses(value.index), value)
         call, beside, depth = place_of_missing(pair, reached, first, AGREE)
         around = call_of_missing(pair, reached, AGREE)
         return Finding("left-out", call, [beside or value], reached, around, depth=depth)
-    return Finding("proved", call, [blamed], reached, pair.reference.call_of(reached))
+    return Finding("proved", call, [blamed], reached, pair.reference.call_of(reached), depth=depth)
+
+
+def _is_whole_function(side: Side, value: Value, handed_on: int | None) -> bool:
+    """Tell whether a function that gives a value is left out: what is handed on instead was computed outside of it."""
+    if handed_on is None or len(value.lines) < 2:  # noqa: PLR2004 - the function's and its caller's
+        return False
+    other, callers = side.computed(side.values[handed_on]), value.lines[1:]
+    is_inside = other.call == value.call and other.lines[-len(callers) :] == callers and len(other.lines) > len(callers)
+    return not is_inside
 
 
 def _call_around(side: Side, values: Sequence[Value]) -> Call:

@@ -314,9 +314,16 @@ def _distribution(file: str) -> str:
     return "" if after is None else parts[after + 1]
 
 
-def line_of(side: Side, value: Value, call: Call) -> Line | None:
-    """Return the line of a call's own forward, or of a function that it calls, by which a value came about."""
-    return _line_in(side, value, call, _own_lines(value), 0)
+def line_of(side: Side, value: Value, call: Call, depth: int = 0) -> Line | None:
+    """Return the line of a call's own forward, or of a function that it calls, by which a value came about.
+
+    Args:
+        side: The forward.
+        value: The value.
+        call: The call.
+        depth: Which of the value's lines, as in a finding.
+    """
+    return _line_in(side, value, call, _own_lines(value), depth)
 
 
 def lines_of(line: Line) -> SourceRange:
