@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,8 @@ import torch
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.goldens.dead import are_equal, without_gradient
-from pytest_tfdebug.goldens.weights import hash_of
+from pytest_tfdebug.goldens.near_weights import near_weights
+from pytest_tfdebug.goldens.weights import fingerprint, hash_of
 from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
 from pytest_tfdebug.parity.find.pads import made_of
 from pytest_tfdebug.parity.proof.second_call import UnknownFormError, is_count, turned
@@ -26,6 +27,7 @@ from pytest_tfdebug.tracing.record.masks import is_mask
 from pytest_tfdebug.tracing.record.modules import Selection, named_tensors
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.widening import to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,13 +75,26 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
     names = _shared(port, reference)
     if not names or settings.rules.positions is not None:
         return
-    for calls in (*_other_calls(reference.named()), [*_with_labels(port, reference)]):
-        if time.monotonic() - begun > _SECONDS:
-            return
-        held = ((call, _held_there(port, reference, call, names, settings)) for call in calls)
-        call, found = next(((call, found) for call, found in held if found is not None), (None, None))
-        if call is not None and found is not None and not found.ok:
-            yield f"With {call.words}, the port differs from its reference: {str(found).splitlines()[0]}."
+    with _before_rounding(port, reference, settings) as both:
+        for calls in (*_other_calls(reference.named()), [*_with_labels(port, reference)]):
+            if time.monotonic() - begun > _SECONDS:
+                return
+            held = ((call, _held_there(*both, call, names, settings)) for call in calls)
+            call, found = next(((call, found) for call, found in held if found is not None), (None, None))
+            if call is not None and found is not None and not found.ok:
+                yield f"With {call.words}, the port differs from its reference: {str(found).splitlines()[0]}."
+
+
+@contextmanager
+def _before_rounding(port: Rerun, reference: Rerun, settings: CheckSettings) -> Iterator[tuple[Rerun, Rerun]]:
+    """Yield both as they are, or in float32 where the port holds folded weights, which are rounded once more there."""
+    own, theirs = to_float32(port.model), to_float32(reference.model)
+    near = near_weights(port.model, reference.model, settings.rename, fingerprint(reference.model)) if own else None
+    if near is None or not near.are_folded:
+        yield port, reference
+        return
+    with near.as_the_reference_has():
+        yield port.widened(own), reference.widened(theirs)
 
 
 def _told_state(port: Rerun, reference: Rerun) -> Iterator[str]:

@@ -93,7 +93,7 @@ class Rerun:
         names = self._names()[: len(args)]
         given = [others.get(name, value) for name, value in zip(names, args, strict=False)]
         changed = {**kwargs, **{name: value for name, value in others.items() if name not in names}}
-        return Rerun(self.model, (*given, *args[len(names) :]), changed, self.method)
+        return Rerun(self.model, (*given, *args[len(names) :]), changed, self.method, self.wider)
 
     def _names(self) -> Sequence[str]:
         return parameters_of(method_of(self.model, self.method))
@@ -101,7 +101,7 @@ class Rerun:
     def on(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Rerun:
         """Return the forward on other inputs: each tensor of them changed."""
         args, kwargs = replaced(self.inputs(), change)
-        return Rerun(self.model, args, kwargs, self.method)
+        return Rerun(self.model, args, kwargs, self.method, self.wider)
 
     def widened(self, wider: Wider) -> Rerun:
         """Return the same forward in wider dtypes."""
