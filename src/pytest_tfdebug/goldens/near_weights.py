@@ -44,7 +44,12 @@ class NearWeights:
 
     pairs: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]]  # own name -> the port's, and the reference's numbers
     distances: Mapping[str, float]  # own name -> distance, see :func:`near_weights`
-    are_folded: bool  # whether all are what the reference computes of its parameters, rounded to the port's dtype
+    rounded: frozenset[str]  # which are what the reference computes of its parameters, rounded to the port's dtype
+
+    @property
+    def are_folded(self) -> bool:
+        """Whether all are what the reference computes of its parameters, rounded to the port's dtype."""
+        return self.rounded == self.pairs.keys()
 
     @contextmanager
     def as_the_reference_has(self) -> Iterator[None]:
@@ -57,6 +62,11 @@ class NearWeights:
         finally:
             for own, data in kept:
                 own.data = data
+
+    @property
+    def _wrong(self) -> Mapping[str, float]:
+        """The distances of those that are more than rounded; of all where none is."""
+        return {name: each for name, each in self.distances.items() if name not in self.rounded} or self.distances
 
     @property
     def folded(self) -> str:
@@ -74,26 +84,27 @@ class NearWeights:
     @property
     def told(self) -> str:
         """How far they are from the reference's, in a sentence."""
-        name = max(self.distances, key=lambda each: self.distances[each])
-        least, most = min(self.distances.values()), self.distances[name]
-        if len(self.distances) == 1:
+        distances = self._wrong
+        name = max(distances, key=lambda each: distances[each])
+        least, most = min(distances.values()), distances[name]
+        if len(distances) == 1:
             differ = f"{name!r} differs from the reference's by {most:.1e} of its spread"
         else:
-            differ = f"{len(self.distances)} parameters differ from the reference's by {least:.1e} to {most:.1e} of "
+            differ = f"{len(distances)} parameters differ from the reference's by {least:.1e} to {most:.1e} of "
             differ += f"their spread, {name!r} most"
         return f"{differ}: rounding leaves that much, and other numbers are about 1.4 apart."
 
     def claim(self, model: torch.nn.Module, calls: Iterable[CallComparison]) -> Claim:
-        """Return that these weights are all that is wrong, at the line that calls the module of the first."""
-        first = next(iter(self.distances))
+        """Return that these weights are all that is wrong, at the forward that uses the first, or at its call."""
+        first = next(iter(self._wrong))
         path = holder(first)
         kind = type(modules_by_path(model)[path]).__name__
         path = path or kind
-        at = next((item.call.called_at for item in calls if item.call.path == path), None)
-        others = len(self.distances) - 1
+        at = next((item.call.source or item.call.called_at for item in calls if item.call.path == path), None)
+        others = len(self._wrong) - 1
         wrong = f"has other weights: {first}" + (f", and {counted(others, 'parameter')} more" if others else "")
         proved = f"with the reference's numbers in {'them' if others else 'it'} every output agrees: the code is right"
-        weights = tuple(self.distances)
+        weights = tuple(self._wrong)
         return Claim(path, "weights", Evidence.NEAR_WEIGHTS, kind, self.told, wrong, at, proved=proved, weights=weights)
 
 
@@ -130,7 +141,7 @@ def near_weights(
     if left:
         free = (name for name in theirs.keys() - set(names.values()) if is_known(name))
         given |= _by_numbers(left, [theirs[name] for name in sorted(free)])
-    pairs, distances, are_folded = {}, {}, True
+    pairs, distances, rounded = {}, {}, set[str]()
     for name, one in own.items():
         if name not in given:
             continue
@@ -141,8 +152,9 @@ def near_weights(
         distance = _distance(one, other)
         if SAME_WEIGHT < distance <= _NEAR and int(torch.count_nonzero(one != other)) / one.numel() >= _ROUNDED:
             pairs[name], distances[name] = (one, other), distance
-            are_folded = are_folded and is_computed and _is_rounded(one, other)
-    return NearWeights(pairs, distances, are_folded) if pairs else None
+            if is_computed and _is_rounded(one, other):
+                rounded.add(name)
+    return NearWeights(pairs, distances, frozenset(rounded)) if pairs else None
 
 
 def _plain(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
