@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.invariance.compare.traces import tells_apart
-from pytest_tfdebug.parity.find.values import line_of
+from pytest_tfdebug.parity.find.values import line_of, lines_of_model
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.values.slicing import statement_lines
@@ -176,7 +176,7 @@ class _WayBack:
     def _lines(self, value: Value) -> tuple[Line, ...]:
         """Return the lines of the call by which a value came about, innermost first."""
         if value.call == self._own.index:
-            return value.lines
+            return lines_of_model(value)
         line = line_of(self._side, value, self._own)
         return () if line is None else (line,)
 

@@ -314,6 +314,16 @@ def _distribution(file: str) -> str:
     return "" if after is None else parts[after + 1]
 
 
+def lines_of_model(value: Value) -> tuple[Line, ...]:
+    """Return the lines of a value that are its model's: of an installed one those in the file of its forward.
+
+    Helpers of all models, such as transformers' ``sdpa_attention_forward``, tell less.
+    """
+    lines = _own_lines(value)
+    is_installed = bool(lines) and _distribution(lines[-1].file) != ""
+    return tuple(line for line in lines if not is_installed or line.file == lines[-1].file)
+
+
 def line_of(side: Side, value: Value, call: Call, depth: int = 0) -> Line | None:
     """Return the line of a call's own forward, or of a function that it calls, by which a value came about.
 
