@@ -97,13 +97,14 @@ def failure(model, inputs, name):
         (Capacity, "batch"),
     ],
 )
-def test_a_broken_promise_is_told_with_the_line_that_breaks_it(inner, check):
+def test_a_broken_promise_is_told_with_the_line_that_breaks_it_and_what_that_reads(inner, check):
     model = fill(Tagger(inner()).eval(), seed=0)
 
     _, path, lines = failure(model, {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}, check)
 
-    assert (path, len(lines)) == ("inner", 1)
-    assert "# wrong" in lines[0]
+    assert path == "inner"
+    assert "# wrong" in lines[-1]
+    assert len(lines) <= 3
 
 
 def test_a_recurrent_layer_is_not_told_to_attend():

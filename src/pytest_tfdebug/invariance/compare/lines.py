@@ -15,7 +15,7 @@ from pytest_tfdebug.invariance.compare.traces import tells_apart
 from pytest_tfdebug.parity.find.values import line_of, lines_of_model
 from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.values.slicing import statement_lines
+from pytest_tfdebug.tracing.values.slicing import feeding, statement_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +86,8 @@ class TapedPair:
             at: The tensor.
         """
         ends = [side.call(at.path, at.call) for side in (self.expected, self.actual)]
+        if not self.alignment.is_exact:  # frames and pixels: whatever grew is cut to its beginning
+            return None
         theirs, own = (side.around(end, path) for side, end in zip((self.expected, self.actual), ends, strict=True))
         if theirs is None or own is None or ends[1] is None:
             return None
@@ -145,9 +147,32 @@ class _WayBack:
                 break
             value = min(differing, key=lambda each: each.index)
         lines = self._lines(value)
-        if value.call != self._own.index or not lines:
-            return None
-        return _place([lines, *(self._lines(each) for each in before if not self._agrees(each))])
+        if value.call != self._own.index or not lines or value.operator == "convolution":
+            return None  # a convolution is right: what it is given is to hold zeros at pads
+        unknown = [self._lines(each) for each in before if not self._agrees(each)]
+        place = _place([lines, *unknown])
+        return place if unknown else place._replace(source=self._with_operands(place.source))
+
+    def _with_operands(self, source: SourceRange) -> SourceRange:
+        """Return some lines with the statements near them that make what they read: a mask that is left out, a number.
+
+        A statement that only moves elements is told with what it moves.
+        """
+        first, todo = source.first, [source]
+        while todo:
+            for each in feeding(todo.pop()):
+                first = min(first, each.first)
+                if each.first < source.first and self._is_moved_at(each):
+                    todo.append(each)
+        return SourceRange(source.file, first, source.last)
+
+    def _is_moved_at(self, lines: SourceRange) -> bool:
+        made = [
+            each.is_moved
+            for each in self._side.values
+            if each.call == self._own.index and each.lines and lines.holds(each.lines[0].file, each.lines[0].line)
+        ]
+        return bool(made) and all(made)
 
     def _before(self, value: Value) -> Iterator[Value]:
         """Yield the nearest values that a value was computed from of which something is known, and those between."""

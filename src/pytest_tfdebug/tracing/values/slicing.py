@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
 #: A statement of more lines is shown by the line that ran.
 _LONGEST = 12
+#: Lines above a statement up to which what it reads is looked for.
+_FEEDING = 8
 #: Lines between a condition and what it leads to.
 _NEAR = 8
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -155,6 +157,17 @@ def argument_at(call: SourceRange, attribute: str, name: str, place: int) -> Sou
     return None
 
 
+def feeding(lines: SourceRange) -> Iterator[SourceRange]:
+    """Yield the statements before some lines, near them in their function, that write what these read."""
+    tree = _parse(lines.file)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, _SIMPLE)) if tree else ()
+    inside = [node for node in nodes if lines.first <= node.lineno and _end(node) <= lines.last]
+    read = {name for node in inside for name in _loaded(node, set())}
+    for first, last in _written_before(lines, read):
+        if lines.first - first <= _FEEDING:
+            yield SourceRange(lines.file, first, last)
+
+
 def _calls_at(call: SourceRange) -> Iterator[ast.Call]:
     tree = _parse(call.file)
     for node in ast.walk(tree) if tree else ():
@@ -164,14 +177,17 @@ def _calls_at(call: SourceRange) -> Iterator[ast.Call]:
 
 def _last_written(call: SourceRange, names: set[str]) -> SourceRange | None:
     """Return the last statement before a call, in its function, that writes one of some variables."""
+    made = _written_before(call, names)
+    return SourceRange(call.file, *max(made)) if made else None
+
+
+def _written_before(call: SourceRange, names: set[str]) -> list[tuple[int, int]]:
+    """Return first and last line of the statements before a call, in its function, that write one of some variables."""
     tree = _parse(call.file)
     functions = (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)) if tree else ()
     around = [node for node in functions if node.lineno < call.first <= _end(node)]
-    if not around:
-        return None
-    own = (node for node in ast.walk(around[-1]) if isinstance(node, _SIMPLE) and node.lineno < call.first)
-    made = [(node.lineno, _end(node)) for node in own if _written(node) & names]
-    return SourceRange(call.file, *max(made)) if made else None
+    own = (node for node in ast.walk(around[-1]) if isinstance(node, _SIMPLE)) if around else ()
+    return [(node.lineno, _end(node)) for node in own if node.lineno < call.first and _written(node) & names]
 
 
 def _end(node: ast.expr | ast.stmt) -> int:
