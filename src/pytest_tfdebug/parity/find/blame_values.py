@@ -155,13 +155,16 @@ def part_taken(side: Side, first: Value, wrong: Collection[int], meant: Collecti
     """
     values = side.values
     whole = {side.computed(values[each]).index for each in meant if values[each].is_moved}
-    for made in (
-        made for made in first.producers if not {made, *(each.index for each in side.moves(made))}.isdisjoint(wrong)
-    ):
-        if side.computed(values[made]).index in whole:
-            cuts = (each for each in side.moves(made) if each.print.elements < values[each.producers[0]].print.elements)
-            return next(cuts, None)
+    for made in first.producers:
+        moves = side.moves(made)
+        is_wrong = made in wrong or any(each.index in wrong for each in moves)
+        if is_wrong and side.computed(values[made]).index in whole:
+            return next((each for each in moves if _is_cut(each, values[each.producers[0]])), None)
     return None
+
+
+def _is_cut(part: Value, whole: Value) -> bool:
+    return part.print.elements < whole.print.elements
 
 
 def _next_in(call: Call, pair: ForwardPair, step: Value) -> Value | None:
@@ -409,7 +412,7 @@ class _AtTolerance:
         pair = self._counterparts.pair
         begins = (pair.begin_of_order(made) for made in first.producers if pair.lies_right(made) is False)
         begin = min((each for each in begins if each is not None), default=None)
-        if begin is None:
+        if begin is None or not self._port.values[begin].is_moved:  # nearly the same numbers, which nothing has moved
             return None
         value, near = self._port.values[begin], pair.matches.within(begin, AGREE)
         others = [pair.reference.values[each] for each in near]

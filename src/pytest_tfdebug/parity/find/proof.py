@@ -226,7 +226,7 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
     first = None if mend.reached is None else port.values[mend.reached]
     changed = reference.values[proof.forward.outs_of(mend.places[0])[0]]
     fault: Fault = "proved"
-    depth = 0
+    depth = 0  # which of the first value's lines is meant
     if mend.change.kind in SHORTENED and (first is not None or _is_unused(changed, pair)):
         (call, beside, depth), fault = place_of_missing(pair, changed, first, AGREE), "left-out"
         call, first = _around_partner(call, mend.change, pair), beside or first
@@ -240,8 +240,9 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         cut = part_taken(port, first, wrong, here)
         if cut is not None:
             call, first = port.call_of(cut), cut
-        else:
-            first, fault = _move_of(first, changed, proof, pair) if changed.is_moved else first, "operand"
+        elif changed.is_moved:
+            first = _move_of(first, changed, proof, pair)
+        fault = "operand"
     elif first.is_moved and not changed.is_moved:  # what pieces of it were put together
         made = made_as_buffer(first, port)
         return named if made is None else replace(named, source=made, function="", callers=())
