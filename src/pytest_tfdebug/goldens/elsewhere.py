@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.goldens.computed_weights import computed_weights
 from pytest_tfdebug.goldens.dead import are_equal, without_gradient
 from pytest_tfdebug.goldens.near_weights import near_weights
 from pytest_tfdebug.goldens.weights import fingerprint, hash_of
@@ -89,7 +90,9 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
 def _before_rounding(port: Rerun, reference: Rerun, settings: CheckSettings) -> Iterator[tuple[Rerun, Rerun]]:
     """Yield both as they are, or in float32 where the port holds folded weights, which are rounded once more there."""
     own, theirs = to_float32(port.model), to_float32(reference.model)
-    near = near_weights(port.model, reference.model, settings.rename, fingerprint(reference.model)) if own else None
+    near = None
+    if own and any(computed_weights(reference.model)):  # else nothing of it can be folded
+        near = near_weights(port.model, reference.model, settings.rename, fingerprint(reference.model))
     if near is None or not near.are_folded:
         yield port, reference
         return

@@ -12,7 +12,7 @@ import torch
 from pytest_tfdebug.invariance.checks.base import BOUNDS, Check
 from pytest_tfdebug.invariance.compare.culprit import recorded
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
-from pytest_tfdebug.invariance.compare.traces import compare_traces
+from pytest_tfdebug.invariance.compare.traces import call_at, compare_traces
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tensors import dtype_name
@@ -257,9 +257,8 @@ class DtypeCheck(Check):
         self.outcome.culprit = Culprit(call.path, "module", source, told, call.class_name)
         yield f"  Worst module: {call.name!r} ({call.class_name}){f', {source}' if source else ''}: {numbers}"
         at, limit = own.gone.call, torch.finfo(getattr(torch, dtype)).max
-        leaves = next(
-            (each.leaves(own.direction) for each in expected if (each.path, each.call) == (at.path, at.call)), ()
-        )
+        there = call_at(expected, at.path, at.call)
+        leaves = () if there is None else there.leaves(own.direction)
         tensors = [leaf.tensor for leaf in leaves if leaf.tensor is not None and leaf.tensor.is_floating_point()]
         largest = max((float(each.abs().max()) for each in tensors if each.numel()), default=0.0)
         if own.error == inf and _NEAR * limit < largest < inf:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -14,9 +14,10 @@ from pytest_tfdebug.errors import counted, second_look
 from pytest_tfdebug.invariance.compare.hidden_keys import told_hidden_keys
 from pytest_tfdebug.invariance.compare.lines import Taped, TapedPair
 from pytest_tfdebug.invariance.compare.outputs import has_nan
-from pytest_tfdebug.invariance.compare.traces import Key, compare_traces, put_back
+from pytest_tfdebug.invariance.compare.traces import Key, call_at, compare_traces, put_back
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.comparison import conclude, ended
+from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.parity.settle import settle
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.masks import WEAK, is_mask, is_recoded
@@ -28,7 +29,7 @@ from pytest_tfdebug.tracing.values.slicing import glue_lines
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pytest_tfdebug.invariance.calls.alignment import Alignment
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
+
+T = TypeVar("T")
 
 #: A boolean mask of this name hides where it is True, in torch.nn.MultiheadAttention and the layers made of it.
 _TORCH_NAME = "key_padding_mask"
@@ -49,8 +52,8 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Cu
     A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
     or the nearest one that had a good mask, by its name or its elements, and did not pass it on.
     """
-    at = (culprit.divergence.path, culprit.divergence.call) if culprit.divergence is not None else None
-    call = next((call for call in trace if (call.path, call.call) == at), None)
+    at = culprit.divergence
+    call = None if at is None else call_at(trace, at.path, at.call)
     while call is not None and call.path != culprit.path:
         call = None if call.parent is None else trace.calls[call.parent]
     if call is None:
@@ -192,14 +195,16 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
 
 
 def _both(
-    call: ObservedCall, made: Repetition, tolerances: Tolerances, *, within: Within = nullcontext
-) -> ComparedTraces:
-    """Record both calls again, the repeated one with its model changed, and lay them beside each other."""
-    expected = recorded(call, made.expected_inputs, call.model, made.within[0])
+    how: Callable[[ObservedCall, Mapping[str, Any], torch.nn.Module, Within], T],
+    call: ObservedCall,
+    made: Repetition,
+    within: Within,
+) -> tuple[T, T]:
+    """Make both calls again, the expected and the repeated one, that with its model changed; return what is seen."""
     model = made.model or call.model
+    expected = how(call, made.expected_inputs, call.model, made.within[0])
     with within(bare(model)):
-        actual = recorded(call, made.inputs, model, made.within[1])
-    return compare_traces(expected, actual, made.alignment, tolerances)
+        return expected, how(call, made.inputs, model, made.within[1])
 
 
 def _by_operators(
@@ -209,11 +214,7 @@ def _by_operators(
     culprit = parity.culprit
     if culprit is None or culprit.divergence is None:
         return found, parity, None
-    model = made.model or call.model
-    expected = _taped(call, made.expected_inputs, call.model, made.within[0])
-    with within(bare(model)):
-        actual = _taped(call, made.inputs, model, made.within[1])
-    pair = TapedPair(expected, actual, made.alignment, found.tolerances)
+    pair = TapedPair(*_both(_taped, call, made, within), made.alignment, found.tolerances)
     while (at := culprit.divergence) is not None and not pair.is_read(at):
         unread = Key(at.path, at.call, at.direction, at.leaf)
         left = replace(found, laid={key: laid for key, laid in found.laid.items() if key != unread})
@@ -231,7 +232,7 @@ def _around(culprit: Culprit, trace: Trace) -> Culprit:
     A step with a cache does without the calls whose results are in it.
     """
     at = culprit.divergence
-    call = None if at is None else next((each for each in trace if (each.path, each.call) == (at.path, at.call)), None)
+    call = None if at is None else call_at(trace, at.path, at.call)
     if at is None or call is None or culprit.kind not in {"not-called", "extra-call"}:
         return culprit
     holder = trace.calls[call.parent] if at.direction == "input" and call.parent is not None else call
@@ -242,7 +243,7 @@ def _around(culprit: Culprit, trace: Trace) -> Culprit:
 def _taped(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module, within: Within) -> Taped:
     tape = Tape()
     with within(bare(model)):
-        return Taped(call.taped(inputs, model, tape), tape)
+        return Taped(Side(call.taped(inputs, model, tape)), tape)
 
 
 def _at(place: Place | None, culprit: Culprit) -> Culprit:
@@ -258,11 +259,12 @@ def _as_it_counts(call: ObservedCall, made: Repetition, tolerances: Tolerances) 
     Pads before the tokens shift every table of positions. Attention that sees distances gives the same answer all the
     same; whether it does is seen where the tokens are given their own places in these tables.
     """
-    found = _both(call, made, tolerances).without_conventions()
+    traces = _both(recorded, call, made, nullcontext)
+    found = compare_traces(*traces, made.alignment, tolerances).without_conventions()
     if not found.shifted:
         return found, nullcontext, False
     within = partial(put_back, tables=found.shifted, alignment=made.alignment)
-    back = _both(call, made, tolerances, within=within)
+    back = compare_traces(*_both(recorded, call, made, within), made.alignment, tolerances)
     if found.differing <= back.differing:
         return back.without_conventions(), within, False
     return found, nullcontext, True

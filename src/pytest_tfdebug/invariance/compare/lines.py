@@ -11,9 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.invariance.compare.traces import tells_apart
+from pytest_tfdebug.invariance.compare.traces import call_at, tells_apart
 from pytest_tfdebug.parity.find.values import line_of, lines_of_model
-from pytest_tfdebug.parity.proof.value_graph import Side
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.values.slicing import feeding, statement_lines
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.invariance.calls.alignment import Alignment
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence
     from pytest_tfdebug.tracing.values.tape import Tape
@@ -30,19 +30,12 @@ if TYPE_CHECKING:
 class Taped(NamedTuple):
     """A forward with every operator, and the tensors that they gave."""
 
-    values: Values
+    side: Side
     tape: Tape
 
     def call(self, path: str, number: int) -> Call | None:
         """Return a call by its module path and its number among the calls of that module."""
-        return next((each for each in self.values.calls if (each.path, each.call) == (path, number)), None)
-
-    def around(self, call: Call | None, path: str) -> Call | None:
-        """Return a call of a module, or the one of it around a call; None where there is none."""
-        while call is not None and call.path != path:
-            parent = call.parent
-            call = next((each for each in self.values.calls if each.index == parent), None)
-        return call
+        return call_at(self.side.table.calls, path, number)
 
 
 class Place(NamedTuple):
@@ -72,11 +65,11 @@ class TapedPair:
 
     def is_read(self, at: Divergence) -> bool:
         """Tell whether what a call returned is used: a recurrent layer returns its last state, too, to who asks."""
-        call, values = self.expected.call(at.path, at.call), self.expected.values
-        index = None if call is None else dict(values.outputs.get(call.index, ())).get(at.leaf)
+        side, call = self.expected.side, self.expected.call(at.path, at.call)
+        index = None if call is None else dict(side.table.outputs.get(call.index, ())).get(at.leaf)
         if call is None or index is None or call.parent is None or at.direction != "output":
             return True
-        return index in Side(values).ancestors(*(made for _, made in values.results))
+        return index in side.ancestors(*(made for _, made in side.table.results))
 
     def place(self, path: str, at: Divergence) -> Place | None:
         """Return the lines at which both part in a call; None where operators do not tell.
@@ -85,31 +78,38 @@ class TapedPair:
             path: Module path of the call: that which returned the tensor that differs, or gave it to another one.
             at: The tensor.
         """
-        ends = [side.call(at.path, at.call) for side in (self.expected, self.actual)]
         if not self.alignment.is_exact:  # frames and pixels: whatever grew is cut to its beginning
             return None
-        theirs, own = (side.around(end, path) for side, end in zip((self.expected, self.actual), ends, strict=True))
-        if theirs is None or own is None or ends[1] is None:
+        end, side = self.actual.call(at.path, at.call), self.actual.side
+        theirs, own = (self._around(each, path, at) for each in (self.expected, self.actual))
+        if theirs is None or own is None or end is None:
             return None
-        values = self.actual.values
-        leaves = (values.inputs if at.direction == "input" else values.outputs).get(ends[1].index, ())
+        leaves = (side.table.inputs if at.direction == "input" else side.table.outputs).get(end.index, ())
         start = dict(leaves).get(at.leaf)
-        return None if start is None else _WayBack(self, theirs, own).back_from(values.values[start])
+        return None if start is None else _WayBack(self, theirs, own).back_from(side.values[start])
+
+    @staticmethod
+    def _around(taped: Taped, path: str, at: Divergence) -> Call | None:
+        """Return the call of a module around the one whose tensor differs, which it may be itself."""
+        end = taped.call(at.path, at.call)
+        around = () if end is None else taped.side.around(end.index)
+        return next((each for each in around if each.path == path), None)
 
     def shared(self, theirs: Call, own: Call) -> dict[int, int]:
         """Return the values of a call that both sides compute, and what calls inside it return: own and expected.
 
         An operator and line that run more often on one side do not pair: nobody knows which is which.
         """
-        one, other = _computed_in(self.expected.values, theirs), _computed_in(self.actual.values, own)
+        table, others = self.actual.side.table, self.expected.side.table
+        one, other = _computed_in(others, theirs), _computed_in(table, own)
         turns = [Counter((step.operator, step.line) for step in each) for each in (one, other)]
         found = {
             value.index: one[step].index for step, value in other.items() if turns[0][step[:2]] == turns[1][step[:2]]
         }
-        for call in self.actual.values.calls:
+        for call in table.calls:
             partner = self.expected.call(call.path, call.call) if call.parent == own.index else None
-            returned = {} if partner is None else dict(self.expected.values.outputs.get(partner.index, ()))
-            for leaf, index in self.actual.values.outputs.get(call.index, ()):
+            returned = {} if partner is None else dict(others.outputs.get(partner.index, ()))
+            for leaf, index in table.outputs.get(call.index, ()):
                 if leaf in returned:
                     found[index] = returned[leaf]
         return found
@@ -131,7 +131,7 @@ class _WayBack:
     """The way back through the operators of one call."""
 
     def __init__(self, pair: TapedPair, theirs: Call, own: Call) -> None:
-        self._pair, self._own, self._side = pair, own, Side(pair.actual.values)
+        self._pair, self._own, self._side = pair, own, pair.actual.side
         self._partners = pair.shared(theirs, own)
         self._known: dict[int, bool | None] = {}
 

@@ -21,7 +21,7 @@ from pytest_tfdebug.tracing.record.leaves import replaced, walk, walk_inputs
 from pytest_tfdebug.tracing.record.masks import is_mask_input
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.invariance.calls.alignment import Aligned, Alignment
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -110,6 +110,11 @@ class ComparedTraces:
         returned = [record.leaf for record in one.outputs or () if not is_in_cache(record.leaf)]
         pairs = [self.laid.get(Key(other.path, other.call, "output", leaf)) for leaf in returned]
         return bool(pairs) and all(pair is not None and not pair.differs for pair in pairs)
+
+
+def call_at(calls: Iterable[Call], path: str, number: int) -> Call | None:
+    """Return a call by its module path and its number among the calls of that module; None where there is none."""
+    return next((each for each in calls if (each.path, each.call) == (path, number)), None)
 
 
 def compare_traces(expected: Trace, actual: Trace, alignment: Alignment, tolerances: Tolerances) -> ComparedTraces:

@@ -238,12 +238,10 @@ def orders(at: At) -> Iterator[Change]:
             yield at.change(1.5, text, partial(_put_together, order), "order", order)
     if step.operator == "permute":
         axes = tuple(step.args[1])
-        for order in permutations(axes) if len(axes) <= 4 else ():  # noqa: PLR2004 - 5 have 120
-            if order != axes:
-                text = f"axes {order} instead of {axes}"
-                yield at.change(
-                    2, text, partial(_with, (0, 1), list(order)), "order", order, old=f"{axes}", new=f"{order}"
-                )
+        for places in _other_orders(len(axes)):
+            order = tuple(axes[place] for place in places)
+            text, edit = f"axes {order} instead of {axes}", partial(_with, (0, 1), list(order))
+            yield at.change(2, text, edit, "order", order, old=f"{axes}", new=f"{order}")
     if step.operator in ("view", "_unsafe_view", "reshape"):
         yield from _sizes(at)
     if step.operator.startswith(("split", "chunk", "unbind")):

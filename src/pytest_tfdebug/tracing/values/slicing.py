@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
 #: A statement of more lines is shown by the line that ran.
 _LONGEST = 12
-#: Lines above a statement up to which what it reads is looked for.
-_FEEDING = 8
-#: Lines between a condition and what it leads to.
+#: Lines between a condition and what it leads to, or between a statement and what reads what it writes.
 _NEAR = 8
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -164,7 +162,7 @@ def feeding(lines: SourceRange) -> Iterator[SourceRange]:
     inside = [node for node in nodes if lines.first <= node.lineno and _end(node) <= lines.last]
     read = {name for node in inside for name in _loaded(node, set())}
     for first, last in _written_before(lines, read):
-        if lines.first - first <= _FEEDING:
+        if lines.first - first <= _NEAR:
             yield SourceRange(lines.file, first, last)
 
 
