@@ -7,6 +7,7 @@ Failed checks are ``AssertionError`` so that pytest shows them as failures; misu
 from __future__ import annotations
 
 import logging
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,19 @@ def second_forward() -> Iterator[None]:
         raise
     except BaseException as error:
         raise SecondForwardError(f"made again, the forward raised {in_a_line(error)}") from error
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Run a block in which libraries neither warn nor log: who asked for a verdict did not make what is run there."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def in_a_line(error: BaseException) -> str:

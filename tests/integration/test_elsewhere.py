@@ -84,6 +84,36 @@ class Scaling(ViTModel):
         return super().forward(pixel_values - 1)
 
 
+class Turned(ViTModel):
+    """Sees images that are not square in a mirror."""
+
+    def forward(self, pixel_values, interpolate_pos_encoding=None):
+        is_square = pixel_values.shape[-1] == pixel_values.shape[-2]
+        seen = pixel_values if is_square else pixel_values.flip(-1)
+        return super().forward(seen, interpolate_pos_encoding=interpolate_pos_encoding)
+
+
+class FromTheStart(MistralForCausalLM):
+    """Counts the positions of each call from 0."""
+
+    def forward(self, input_ids, position_ids=None, **others):
+        return super().forward(input_ids, position_ids=torch.arange(input_ids.shape[1])[None], **others)
+
+
+class Tokens(MistralForCausalLM):
+    """Generates by a method of its own, which returns the new tokens alone."""
+
+    def generate(self, tokens, count):
+        return super().generate(tokens, max_new_tokens=count, do_sample=False)[:, tokens.shape[1] :]
+
+
+class Samples(MistralForCausalLM):
+    """Draws its tokens."""
+
+    def generate(self, input_ids):
+        return super().generate(input_ids, max_new_tokens=6, do_sample=True)
+
+
 class Counting(BertModel):
     """Adds the number of calls before."""
 
@@ -100,8 +130,8 @@ class Counting(BertModel):
 
 CHECKED = """
 import torch
-from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, FirstMask, OneSegment, Scaling, Unshifted, bert, masked
-from test_elsewhere import mistral, untied, vit
+from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, FirstMask, FromTheStart, OneSegment, Samples, Scaling
+from test_elsewhere import Tokens, Turned, Unshifted, bert, masked, mistral, untied, vit
 
 def test_it(tf_golden):
     reference, port = {reference}, {port}
@@ -158,6 +188,21 @@ WRONG = {
         "input_ids=IDS, labels=IDS",
         "No gradient of its loss reaches bert.embeddings.position_embeddings.weight, bert.embeddings.",
     ),
+    "image": (
+        "vit()",
+        "vit(Turned)",
+        "pixel_values=torch.linspace(-1, 1, 1536).view(2, 3, 16, 16)",
+        "With pixel_values twice as wide, the port differs from its reference: test_elsewhere.py:",
+    ),
+    "generate": (
+        "mistral(window=None)",
+        "mistral(None, FromTheStart)",
+        "input_ids=IDS, use_cache=False",
+        (
+            "Its generate() gives the tokens 58 85 38 63 28 19 where its reference's gives 58 38 22 19 2 2, of the test's inputs and with "
+            "do_sample=False."
+        ),
+    ),
     "state": ("bert()", "bert(Counting)", "input_ids=IDS, attention_mask=MASK", TWICE),
 }
 
@@ -170,16 +215,31 @@ def test_port_that_differs_elsewhere_passes_with_a_warning_that_says_where(pytes
     result = pytester.runpytest("--tf-golden=update", "-W", "default")
 
     result.assert_outcomes(passed=1)
-    named = {"window": "MistralForCausalLM", "labels": "Unshifted", "ties": "BertForMaskedLM"}.get(
-        kind, port.removesuffix(")").partition("(")[2]
-    )
+    named = {
+        "window": "MistralForCausalLM",
+        "labels": "Unshifted",
+        "ties": "BertForMaskedLM",
+        "generate": "FromTheStart",
+    }.get(kind, port.removesuffix(")").partition("(")[2])
     assert f"CoverageWarning: {named}: {told}" in " ".join(result.stdout.str().split())
 
 
-@pytest.mark.parametrize("kind", ["window", "segments", "memo", "its own input", "ignored labels", "labels", "ties"])
+@pytest.mark.parametrize("kind", [kind for kind in WRONG if kind not in ("gradients", "state")])
 def test_right_port_is_quiet(pytester, kind):
     reference, _, inputs, _ = WRONG[kind]
     pytester.makepyfile(test_it=CHECKED.format(reference=reference, port=reference, inputs=inputs))
+
+    result = pytester.runpytest("--tf-golden=update", "-W", "error::pytest_tfdebug.errors.CoverageWarning")
+
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("port", ["Tokens", "Samples"])
+def test_generate_of_another_form_and_one_that_draws_its_tokens_are_quiet(pytester, port):
+    checked = CHECKED.format(
+        reference="mistral()", port=f"mistral(cls={port})", inputs="input_ids=IDS, use_cache=False"
+    )
+    pytester.makepyfile(test_it=checked)
 
     result = pytester.runpytest("--tf-golden=update", "-W", "error::pytest_tfdebug.errors.CoverageWarning")
 

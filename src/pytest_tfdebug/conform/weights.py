@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.conform.subject import broken
+from pytest_tfdebug.errors import silenced
 from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.invariance.checks.same_call import load_record, told_keys
 
@@ -46,10 +46,5 @@ def _saved(subject: Subject) -> Iterator[Path]:
 
 def _loaded(subject: Subject, folder: Path, **how: bool) -> Any:  # noqa: ANN401 - a pretrained model
     """Load a model, without the log messages of transformers: the verdict says the same."""
-    log = logging.getLogger("transformers")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
+    with silenced():
         return subject.model_class.from_pretrained(folder, **how)  # type: ignore[attr-defined] # a pretrained model
-    finally:
-        log.setLevel(level)

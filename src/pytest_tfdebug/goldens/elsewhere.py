@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ import torch
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.goldens.computed_weights import computed_weights
 from pytest_tfdebug.goldens.dead import are_equal, without_gradient
+from pytest_tfdebug.goldens.generated import told_generated
 from pytest_tfdebug.goldens.near_weights import near_weights
 from pytest_tfdebug.goldens.weights import fingerprint, hash_of
 from pytest_tfdebug.parity.compare import TraceComparison, hold_trace
@@ -47,6 +49,10 @@ _MOST_TOKENS = 4096
 #: How many times as long a call is made, beyond windows and buckets of distances.
 _LONGER = 4
 _BATCH_AND_TOKENS = 2
+#: Dimensions of images: batch, channels, height, width.
+_IMAGE = 4
+#: What vision models of transformers take for images of another size than their configuration's.
+_OTHER_SIZES = "interpolate_pos_encoding"
 #: Tokens that a row must have for some of them to be made pads: one of so many.
 _FEWEST = 4
 #: What losses are made of, in models of transformers and ports of them.
@@ -59,6 +65,7 @@ class OtherCall(NamedTuple):
     words: str
     inputs: Inputs  # those that are other ones, by the reference's names
     positions: torch.Tensor | None = None  # which positions of the outputs count; None for all
+    flags: Mapping[str, bool] = MappingProxyType({})  # what is set beside them, of a forward that takes it
 
 
 def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> Iterator[str]:
@@ -84,6 +91,8 @@ def told_elsewhere(port: Rerun, reference: Rerun, settings: CheckSettings) -> It
             call, found = next(((call, found) for call, found in held if found is not None), (None, None))
             if call is not None and found is not None and not found.ok:
                 yield f"With {call.words}, the port differs from its reference: {str(found).splitlines()[0]}."
+    if time.monotonic() - begun < _SECONDS / 4:  # each of its tokens is a forward
+        yield from told_generated(port, reference, _plain(reference.named()))
 
 
 @contextmanager
@@ -209,14 +218,16 @@ def _shared(port: Rerun, reference: Rerun) -> dict[str, str]:
 
 def _other_calls(named: Inputs) -> Iterator[list[OtherCall]]:
     """Yield other inputs of a call: of each list the first that both models take counts."""
-    masks = {name: each for name, each in named.items() if is_mask(name) and each.dim() == _BATCH_AND_TOKENS}
-    plain = _without_pads(named, masks)
+    masks, plain = _masks(named), _plain(named)
     ids = [each for name, each in plain.items() if each.dim() == _BATCH_AND_TOKENS and _is_whole(name, each)]
     length = ids[0].shape[1] if ids else 0
     long = (_LONGER - 1) * length
     sizes = [(long, 1)] if long and (len(ids[0]) + 1) * (long + length) <= _MOST_TOKENS else []
     yield [each for size in (*sizes, (3, 1), (0, 1), (0, 0)) for each in _turned(plain, *size)]
     for name, value in plain.items():
+        if value.dim() == _IMAGE and value.is_floating_point():
+            wider = {other: _twice_as_wide(each, value) for other, each in plain.items()}
+            yield [OtherCall(f"{name} twice as wide", wider, flags=each) for each in ({}, {_OTHER_SIZES: True})]
         if not _is_whole(name, value) or not value.dim() or value.shape[-1] < _FEWEST:
             continue
         if bool((value == value.flatten()[0]).all()):
@@ -236,15 +247,24 @@ def _other_calls(named: Inputs) -> Iterator[list[OtherCall]]:
                 yield [OtherCall(f"pads at the end of the last row, by {name}", {**plain, name: other}, other.bool())]
 
 
+def _twice_as_wide(value: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+    """Return an image, or what holds a number for each of its pixels, with itself upside down beside it."""
+    return torch.cat([value, value.flip(-2)], -1) if value.shape[-2:] == image.shape[-2:] else value
+
+
+def _masks(named: Inputs) -> dict[str, torch.Tensor]:
+    return {name: each for name, each in named.items() if is_mask(name) and each.dim() == _BATCH_AND_TOKENS}
+
+
 def _is_whole(name: str, value: torch.Tensor) -> bool:
     """Tell whether an input holds whole numbers and is no mask."""
     return not value.is_floating_point() and not value.is_complex() and not is_mask(name)
 
 
-def _without_pads(named: Inputs, masks: Inputs) -> dict[str, torch.Tensor]:
+def _plain(named: Inputs) -> dict[str, torch.Tensor]:
     """Return inputs with tokens in place of pads: in each row the one that the mask counts first."""
     plain = dict(named)
-    for name, mask in masks.items():
+    for name, mask in _masks(named).items():
         hidden = mask == 0
         if not bool(hidden.any()) or mask.is_floating_point():
             continue
@@ -276,7 +296,10 @@ def _held_there(
     own |= {name: value for name, value in call.inputs.items() if name not in reference.named()}
     if own.keys() == before.keys() and all(torch.equal(own[name], value) for name, value in before.items()):
         return None  # it does not take what is other
-    forwards = reference.given(call.inputs), port.given(own)
+    forwards = [
+        each.given({**given, **{name: value for name, value in call.flags.items() if name in each.parameters()}})
+        for each, given in ((reference, call.inputs), (port, own))
+    ]
     rules = replace(settings.rules, positions=call.positions)
     found = None
     for picked in (Selection(among=()), Selection()):

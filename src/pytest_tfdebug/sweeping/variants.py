@@ -5,10 +5,8 @@ For each field that is the value that moves the reference most clearly; some fie
 
 from __future__ import annotations
 
-import logging
 import math
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pytest_tfdebug.data.sweep import BlindSpot
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, silenced
 from pytest_tfdebug.goldens.port_call import port_call
 from pytest_tfdebug.goldens.weights import fill
 from pytest_tfdebug.invariance.calls.model_traits import default_inputs
@@ -152,16 +150,13 @@ def quiet() -> Iterator[None]:
 
     It uses one thread: that is faster for small models, and much faster beside other processes.
     """
-    disabled, threads = logging.root.manager.disable, torch.get_num_threads()
-    logging.disable(logging.CRITICAL)
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with silenced(), torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(0)
             yield
     finally:
-        logging.disable(disabled)
         torch.set_num_threads(threads)
 
 

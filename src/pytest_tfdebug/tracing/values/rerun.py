@@ -84,18 +84,19 @@ class Rerun:
     def named(self) -> dict[str, torch.Tensor]:
         """Return the tensors that are inputs themselves, by name."""
         args, kwargs = self.inputs()
-        named = [*zip(self._names(), args, strict=False), *kwargs.items()]
+        named = [*zip(self.parameters(), args, strict=False), *kwargs.items()]
         return {name: value for name, value in named if isinstance(value, torch.Tensor)}
 
-    def given(self, others: Mapping[str, torch.Tensor]) -> Rerun:
-        """Return the forward with other tensors in the place of some inputs, by name, or beside them."""
+    def given(self, others: Mapping[str, Any]) -> Rerun:
+        """Return the forward with others in the place of some inputs, by name, or beside them."""
         args, kwargs = self.inputs()
-        names = self._names()[: len(args)]
+        names = self.parameters()[: len(args)]
         given = [others.get(name, value) for name, value in zip(names, args, strict=False)]
         changed = {**kwargs, **{name: value for name, value in others.items() if name not in names}}
         return Rerun(self.model, (*given, *args[len(names) :]), changed, self.method, self.wider)
 
-    def _names(self) -> Sequence[str]:
+    def parameters(self) -> Sequence[str]:
+        """Return the names of the forward's parameters."""
         return parameters_of(method_of(self.model, self.method))
 
     def on(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Rerun:
