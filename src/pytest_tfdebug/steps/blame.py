@@ -37,25 +37,28 @@ _SUBJECT = "The backward differs from the reference's"
 _ADVICE = "Mend the port's line: its forward agrees, so only training shows it."
 
 
-def hold_backward(expected: Backward, actual: Backward, again: Again | None = None) -> ParityReport:
+def hold_backward(
+    expected: Backward, actual: Backward, again: Again | None = None, unseen: frozenset[str] = frozenset()
+) -> ParityReport:
     """Hold a backward to that of a reference.
 
     Args:
         expected: The reference's.
         actual: The port's.
         again: Makes the port's once more with a change, to prove a cause; None where nothing can be run again.
+        unseen: Parameters of the port whose gradient does not count: no optimiser sees it.
     """
     pair = BackwardPair(expected, actual)
-    compared = pair.compare()
+    compared = pair.compare(unseen)
     culprit, notes = _blamed(pair, compared, again)
-    unseen = [*_unseen(compared)]
+    left_out = [*_unseen(compared)]
     return ParityReport(
         culprit,
         [],
         [],
         compared.values + compared.parameters,
-        notes=[*notes, *unseen],
-        unseen=unseen,
+        notes=[*notes, *left_out],
+        unseen=left_out,
         facts=[*_facts(pair, compared)] if culprit is not None else [],
         subject=_SUBJECT,
         advice=_ADVICE if culprit is not None and culprit.kind == "gradient" else "",

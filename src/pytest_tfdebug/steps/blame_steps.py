@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,7 +67,10 @@ def hold_training(expected: Training, actual: Training, again: Again | None = No
     fault = steps.first_fault()
     if fault is not None and fault.wrong != _GRADIENT:
         return _report(steps, fault)
-    report = _of_sums(steps) if steps.is_accumulated else hold_backward(expected.backward, actual.backward, again)
+    if steps.is_accumulated:
+        report = _of_sums(steps)
+    else:
+        report = hold_backward(expected.backward, actual.backward, again, steps.unseen(1))
     if not report:
         return report
     if fault is not None:
@@ -149,6 +153,7 @@ class _Steps:
             self._settings,
             self._buffers,
             self._moves,
+            self._moved_alone,
         )
         later: _Looks = (self._outside, self._buffers, *looks)  # what happened before its forward comes first
         by_hand: _Looks = (self._batches, self._moved_by_hand)
@@ -162,6 +167,12 @@ class _Steps:
             return self._ended()
         counts = counted(len(self.actual.steps), "step"), counted(len(self.expected.steps), "step")
         return StepFault(f"makes {counts[0]}; the reference makes {counts[1]}", "", self.actual.steps[-1].lines)
+
+    def unseen(self, number: int) -> frozenset[str]:
+        """Return the parameters whose gradient neither optimiser sees in a step: frozen, or taken away before it."""
+        own, theirs = (side.steps[number - 1].given for side in (self.actual, self.expected))
+        both = ((name, self.pairs.beside(name, own, theirs)) for name in self.pairs.paired)
+        return frozenset(name for name, sides in both if not any(each[:, -1].any() for each in sides))
 
     # --- what each step is made of
 
@@ -198,7 +209,8 @@ class _Steps:
         self, which: str, number: int, rows: tuple[ParameterRows, ParameterRows], lines: tuple[Line, ...]
     ) -> StepFault | None:
         """Return what is wrong with what a batch adds to the gradients."""
-        found = {name: self.pairs.beside(name, rows[1], rows[0]) for name in self.pairs.paired}
+        names = self.pairs.paired.keys() - self.unseen(number)
+        found = {name: self.pairs.beside(name, rows[1], rows[0]) for name in self.pairs.paired if name in names}
         greatest = max((float(own[:, -1].max(initial=0.0)) for _, own in found.values()), default=0.0)
         allowed = SAME if number == 1 else _DRIFTED
         wrong = _otherwise(found, allowed, greatest)
@@ -217,7 +229,11 @@ class _Steps:
 
     def _seen(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """What the optimiser sees of the gradients that the backwards left: clipped, scaled, noised."""
-        seen = _SeenGradients(own.factor, own.factors, theirs.factor, _DRIFTED if number > 1 else _CLIPPED)
+        allowed, unseen = _DRIFTED if number > 1 else _CLIPPED, self.unseen(number)
+        each = {name: k for name, k in own.factors.items() if name not in unseen}
+        same = next(iter(each.values()), None)
+        is_one = same is not None and all(k is not None and abs(k - same) <= allowed * same for k in each.values())
+        seen = _SeenGradients(same if is_one else own.factor, each, theirs.factor, allowed)
         told = seen.told()
         return None if told is None else StepFault(*told, own.lines, reference=theirs.lines)
 
@@ -226,7 +242,8 @@ class _Steps:
         kept = [_left_over(step) for step in (own, theirs)]
         if kept[0] is None or kept[1] is None:
             return None
-        found = {name: self.pairs.beside(name, kept[0], kept[1]) for name in self.pairs.paired if name in own.settings}
+        names = own.settings.keys() - self.unseen(number)
+        found = {name: self.pairs.beside(name, kept[0], kept[1]) for name in self.pairs.paired if name in names}
         greatest = max(own.given.sizes().values(), default=0.0)
         wrong = _otherwise(found, _DRIFTED, greatest)
         if not wrong:
@@ -333,23 +350,26 @@ class _Steps:
             return None
         why = f"In step {number}, {counted(len(wrong), 'parameter')} of {len(found)}: {listed(wrong, 3)}."
         told = f"{wrong[0]} {_how(*found[wrong[0]], 'is moved')} after this backward"
-        return StepFault(told, why, own.lines, tuple(wrong), reference=theirs.lines, evidence=Evidence.LATER_STEP)
+        lines = own.written.get(wrong[0], own.lines)
+        return StepFault(told, why, lines, tuple(wrong), reference=theirs.lines, evidence=Evidence.LATER_STEP)
 
     def _outside(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Parameters that move otherwise between two steps: an average of weights, or weights that are cut off."""
         if own.outside is None or theirs.outside is None:
             return None
-        return self._moved_outside(own.outside, theirs.outside, f"before step {number}", _DRIFTED)
+        return self._moved_outside(own.outside, theirs.outside, f"before step {number}", own.written)
 
-    def _moved_outside(self, own: ParameterRows, theirs: ParameterRows, when: str, allowed: float) -> StepFault | None:
+    def _moved_outside(
+        self, own: ParameterRows, theirs: ParameterRows, when: str, written: Mapping[str, tuple[Line, ...]]
+    ) -> StepFault | None:
         found = {name: self.pairs.beside(name, own, theirs) for name in self.pairs.paired}
         moved = self.expected.steps[0].moved
-        wrong = _otherwise(found, allowed, 0.0 if moved is None else _greatest(moved))
+        wrong = _otherwise(found, _DRIFTED, 0.0 if moved is None else _greatest(moved))
         if not wrong:
             return None
         why = f"{counted(len(wrong), 'parameter')}, outside of the optimiser's steps: {listed(wrong, 3)}."
         told = f"{wrong[0]} {_how(*found[wrong[0]], 'is moved')} {when}"
-        lines = self.actual.steps[0].lines
+        lines = written.get(wrong[0], self.actual.steps[0].lines)
         return StepFault(told, why, lines, tuple(wrong), evidence=Evidence.LATER_STEP)
 
     def _ended(self) -> StepFault | None:
@@ -358,80 +378,101 @@ class _Steps:
         if own is None or theirs is None:
             return None
         after = f"after step {len(self.actual.steps)}"
-        fault = self._moved_outside(own.outside, theirs.outside, after, _DRIFTED)
+        fault = self._moved_outside(own.outside, theirs.outside, after, own.written)
         return fault or self._flowed(own.flowed, theirs.flowed, _DRIFTED)
 
     # --- the rule
 
     @cached_property
-    def _errors(self) -> dict[str, list[float]]:
-        """How far each step of a parameter is from the reference's rule on the port's own gradients."""
-        count = min(len(self.expected.steps), len(self.actual.steps))
-        own, kind = self.actual.steps[:count], _class_of(self.expected.steps[0])
-        lives = [step.live for step in own if step.live is not None]
-        found: dict[str, list[float]] = {}
-        if len(lives) < count or kind is None or len({step.optimizer for step in self.expected.steps}) > 1:
-            return found
+    def _errors(self) -> dict[str, dict[int, float]]:
+        """How far each step of a parameter is from the reference's rule on the port's own gradients, by its number."""
+        found: dict[str, dict[int, float]] = {}
         for name in self.pairs.paired:
-            settings = [self._settings_of(name, step) for step in self.expected.steps[:count]]
-            held = [each for each in settings if each is not None]
-            if len(held) < count:
+            steps, settings = self._steps_of(name)
+            kinds = {_class_of(self.expected.steps[number]) for number in steps}
+            own, kind = [self.actual.steps[number] for number in steps], next(iter(kinds), None)
+            lives = [step.live for step in own if step.live is not None]
+            if len(kinds) != 1 or kind is None or len(lives) < len(steps):
                 continue
             try:
-                made = replayed(own, name, held, kind)
+                made = replayed(own, name, settings, kind)
             except Exception:  # an optimiser that takes more than its group: nothing can be said
                 logger.debug("steps of %s could not be made again", kind, exc_info=True)
-                return {}
-            found[name] = [
+                continue
+            errors = (
                 step_error(live.after[name] - live.before[name], moved, live.before[name])
                 for live, moved in zip(lives, made, strict=True)
-            ]
+            )
+            found[name] = dict(zip((number + 1 for number in steps), errors, strict=True))
         return found
 
-    def _moves(self, number: int, _theirs: OptimizerStep, _own: OptimizerStep) -> StepFault | None:
-        """Parameters that the reference's rule moves otherwise."""
-        wrong = [name for name, errors in self._errors.items() if errors[number - 1] > SAME_STEP]
-        return self._rule_fault(wrong) if wrong else None
+    def _steps_of(self, name: str) -> tuple[list[int], list[dict[str, Any]]]:
+        """Return which steps are those of a parameter of the port, and how the reference's optimiser makes them."""
+        both = enumerate(zip(self.expected.steps, self.actual.steps, strict=False))
+        held = ((number, self._settings_of(name, theirs)) for number, (theirs, own) in both if name in own.settings)
+        found = [(number, settings) for number, settings in held if settings is not None]
+        return [number for number, _ in found], [settings for _, settings in found]
 
-    def _rule_fault(self, wrong: list[str]) -> StepFault:
-        own = self.actual.steps[: len(self.expected.steps)]
-        first = own[0]
-        source = SourceRange(*first.rule) if first.rule is not None else None
+    def _moves(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Parameters that the reference's rule moves otherwise."""
+        wrong = [name for name, errors in self._errors.items() if errors.get(number, 0.0) > SAME_STEP]
+        return self._rule_fault(wrong, theirs, own) if wrong else None
+
+    def _moved_alone(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
+        """Parameters without a gradient that the port's optimiser moves, and the reference's leaves as they are."""
+        if own.moved is None or theirs.moved is None:
+            return None
+        both = ((name, self.pairs.beside(name, own.moved, theirs.moved)) for name in self.unseen(number))
+        wrong = sorted(name for name, (mine, other) in both if mine[:, -1].any() and not other[:, -1].any())
+        if not wrong:
+            return None
+        told = f"{own.optimizer} moves {listed(wrong, 2)}, which the reference's leaves as they are"
+        why = (
+            f"In step {number} these get no gradient. Of one of zeros an optimiser decays a weight all the same, and "
+            "goes on with its momentum: set it to None, or requires_grad to False."
+        )
+        return StepFault(told, why, own.lines, tuple(wrong), reference=theirs.lines)
+
+    def _rule_fault(self, wrong: list[str], theirs: OptimizerStep, own: OptimizerStep) -> StepFault:
+        source = SourceRange(*own.rule) if own.rule is not None else None
         why = (
             "On the port's own gradients the reference's rule gives other steps for "
             f"{counted(len(wrong), 'parameter')}: {listed(wrong, 3)}."
         )
-        where = () if source is not None else first.made_at or first.lines
-        said = f"{first.optimizer} makes other steps than {self.expected.steps[0].optimizer}"
+        where = () if source is not None else own.made_at or own.lines
+        said = f"{own.optimizer} makes other steps than {theirs.optimizer}"
         told = StepFault(said, why, where, tuple(wrong), source, evidence=Evidence.LATER_STEP)
-        live = first.live
+        live = own.live
         if live is None:
             return told
         largest = max(wrong, key=lambda name: live.before[name].numel())
-        for other in self._others(largest):
-            if is_given_by(other, own, largest) and all(self._is_moved_by(other.wrong, name) for name in wrong):
-                proved = f"the reference's rule that {other.wrong} gives the port's steps"
-                wrong_rule = f"{first.optimizer} {other.wrong}"
-                return replace(told, wrong=wrong_rule, proved=proved, evidence=Evidence.STEP_PROOF)
+        for change in self._changes(largest):
+            if all(self._is_moved_by(change, name) for name in (largest, *wrong)):
+                proved = f"the reference's rule that {change} gives the port's steps"
+                return replace(told, wrong=f"{own.optimizer} {change}", proved=proved, evidence=Evidence.STEP_PROOF)
         return told
 
-    def _is_moved_by(self, wrong: str, name: str) -> bool:
-        own = self.actual.steps[: len(self.expected.steps)]
-        return any(is_given_by(each, own, name) for each in self._others(name) if each.wrong == wrong)
+    def _changes(self, name: str) -> list[str]:
+        return list(dict.fromkeys(other.wrong for other in self._others(name)))
+
+    def _is_moved_by(self, change: str, name: str) -> bool:
+        """Tell whether the reference's rule with a change gives the steps of a parameter."""
+        own = [self.actual.steps[number] for number in self._steps_of(name)[0]]
+        return any(is_given_by(each, own, name) for each in self._others(name) if each.wrong == change)
 
     def _others(self, name: str) -> Iterator[Any]:
-        steps = self.expected.steps[: len(self.actual.steps)]
-        held = [each for each in (self._settings_of(name, step) for step in steps) if each is not None]
-        rule = rule_of(steps[0].optimizer, held[0]) if held else None
+        steps, settings = self._steps_of(name)
+        rule = rule_of(self.expected.steps[steps[0]].optimizer, settings[0]) if settings else None
         if rule is not None:
-            yield from others(rule, [float(each["lr"]) for each in held])
+            yield from others(rule, [float(each["lr"]) for each in settings])
 
 
 def _class_of(step: OptimizerStep) -> type | None:
-    """Return the class of an optimiser: the one that ran, or torch's of that name where a golden tells it."""
-    import torch
+    """Return the class of an optimiser: the one that ran, or that of its name; what a golden names is not imported."""
+    from torch.optim import Optimizer
 
-    return step.kind or (getattr(torch.optim, step.optimizer, None) if step.is_torch else None)
+    found = step.kind or getattr(sys.modules.get(step.module), step.optimizer, None)
+    return found if isinstance(found, type) and issubclass(found, Optimizer) else None
 
 
 def _left_over(step: OptimizerStep) -> ParameterRows | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -189,7 +190,7 @@ class CauseSearch:
         graph = self._port.graph
         if any(graph[index].has_graph for index in self._wrong.members):
             return
-        todo, met = [self._value], set()
+        todo, met, taken = [self._value], set(), list[Cause]()
         while todo:
             value = todo.pop(0)
             if self._is_cut_here(value):
@@ -201,11 +202,26 @@ class CauseSearch:
                 if made not in met:
                     met.add(made)
                     todo.append(self._values[made])
+                    taken += self._takes_what_left(value, self._values[made])
+        yield from taken
         mask = self._pair._ancestors[1][self._value.index]  # noqa: SLF001 - of the pair that this search is of
         for value in self._values[: self._value.index]:
             if mask >> value.index & 1 and value.name in self._port.frozen:
                 yield self._at_use(value.name, f"{value.name} has requires_grad=False", is_seen=True)
                 return
+
+    def _takes_what_left(self, value: Value, made: Value) -> Iterator[Cause]:
+        """What takes a value that has rightly left the graph, where the reference's step is on one that has not.
+
+        It is told where that value is at hand, not in a helper that is given it.
+        """
+        theirs = self._reference.graph
+        is_live = any(theirs[mate].has_graph for mate in self._pair.across[value.index])
+        if made.operator in LEAVES and made.lines and value.lines and is_live:
+            left = made.lines[0]
+            at = next((place for place, each in enumerate(value.lines) if each.function == left.function), 0)
+            told = f"takes what {made.operator} gave at {Path(left.file).name}:{left.line}, which gets no gradient"
+            yield Cause(value.lines[at:], value.call, told)
 
     def _made_anew(self, value: Value) -> Iterator[Cause]:
         """A tensor that is made of numbers which another value has, and which were taken out of torch."""

@@ -110,8 +110,8 @@ class BackwardPair:
         first = [side.graph[index] for index in members if not ancestors[index] & mask]
         if any(graph.is_unheard for graph in first):
             return []
-        roots = [graph.total for graph in first if graph.total.size]
-        total = sum(roots, NOTHING)
+        roots = [graph.total for graph in first]  # one of several may be cut on purpose, and get nothing
+        total = sum((each for each in roots if each.size), NOTHING)
         if total.size:
             return [total, *(roots if len(roots) > 1 else ())]
         inside = [side.graph[index] for index in members]
@@ -126,16 +126,30 @@ class BackwardPair:
         size = max(abs(own), abs(expected), _summed(self.reference))
         return not abs(own - expected) > SAME_LOSS * size
 
-    def compare(self) -> HeldGradients:
-        """Compare the gradients of all that pairs."""
+    def compare(self, unseen: frozenset[str] = frozenset()) -> HeldGradients:
+        """Compare the gradients of all that pairs, but for some parameters, and what gets a gradient for them alone."""
         found = HeldGradients([])
         known = zip(self.reference.values.values, self.reference.graph, strict=True)
         floor = NOISE * max((value.print.rms * float(graph.total.sizes[1]) for value, graph in known), default=0.0)
         for value in self.port.values.values:
             self._compare_value(value, floor, found)
-        self._compare_parameters(found)
-        found.first = self._first(found.wrong)
+        if unseen:
+            found.wrong = [each for each in found.wrong if each.effect.kind != "extra"]
+        self._compare_parameters(found, unseen)
+        if self._is_shown(found):
+            found.first = self._first(found.wrong)
         return found
+
+    def _is_shown(self, found: HeldGradients) -> bool:
+        """Tell whether training would show what is wrong: in the gradient of an input, or of a parameter.
+
+        A value within may rightly get another one, where the reference computes in one step what the port does in two.
+        """
+        known = self.port.values.values
+        ends = (
+            each for each in found.wrong if each.value is None or known[each.value].origin in ("parameter", "input")
+        )
+        return bool(found.unpaired or found.missing) or any(ends)
 
     def _first(self, wrong: list[Wrong]) -> Wrong | None:
         """Return the one nearest to the loss: from which nothing is computed that is wrong too.
@@ -153,6 +167,8 @@ class BackwardPair:
     def _is_only_in_wrong(self, one: Wrong) -> bool:
         """Tell whether a value is a piece of another, and sends on to that what it should: its other uses are wrong."""
         if one.value is None or not self.port.graph[one.value].is_piece:
+            return False
+        if one.members.intersection(self.port.values.values[one.value].producers):  # it is the whole, in another order
             return False
         own = self.port.graph[one.value].sent.values()
         expected = [each for mate in one.mates for each in self.reference.graph[mate].sent.values()]
@@ -189,10 +205,11 @@ class BackwardPair:
         last = max(alike, default=value.index)  # of a value that is handed on, the gradient came by the last
         found.wrong.append(Wrong(last, "", what, seen.error, frozenset(members), frozenset(all_mates), last))
 
-    def _compare_parameters(self, found: HeldGradients) -> None:
+    def _compare_parameters(self, found: HeldGradients, unseen: frozenset[str]) -> None:
         port, reference = self.port, self.reference
         found.unpaired, found.missing = self.parameters.unpaired, self.parameters.missing
-        beside = {name: self.parameters.beside(name, port.rows, reference.rows) for name in self.parameters.paired}
+        names = (name for name in self.parameters.paired if name not in unseen)
+        beside = {name: self.parameters.beside(name, port.rows, reference.rows) for name in names}
         greatest = max((float(np.abs(own[:, -1]).max(initial=0.0)) for _, own in beside.values()), default=0.0)
         uses = self._first_uses()
         places = {value.name: value.index for value in port.values.values if value.origin == "parameter"}

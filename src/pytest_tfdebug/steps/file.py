@@ -44,7 +44,7 @@ class _BatchEntry(msgspec.Struct):
 
 class _StepEntry(msgspec.Struct):
     optimizer: str
-    is_torch: bool
+    module: str
     batches: list[_BatchEntry]
     factor: float | None
     groups: list[dict[str, Any]]  # hyperparameters, each once
@@ -111,7 +111,7 @@ def _entry(step: OptimizerStep) -> _StepEntry:
     batches = [_BatchEntry(_finite(batch.loss), batch.is_fresh) for batch in step.batches]
     plain = msgspec.to_builtins(groups, enc_hook=repr)
     return _StepEntry(
-        step.optimizer, step.is_torch, batches, step.factor, plain, members, list(step.twice), list(step.stale)
+        step.optimizer, step.module, batches, step.factor, plain, members, list(step.twice), list(step.stale)
     )
 
 
@@ -197,7 +197,7 @@ def _decode(document: _StepDocument, tensors: dict[str, torch.Tensor]) -> Backwa
         steps.append(
             OptimizerStep(
                 entry.optimizer,
-                entry.is_torch,
+                entry.module,
                 batches,
                 _decode_rows(document.parameters, keys, _array(tensors, f"rows.{number}.given")),
                 entry.factor,

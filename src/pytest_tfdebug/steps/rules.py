@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -168,7 +169,8 @@ def replayed(steps: Sequence[OptimizerStep], name: str, settings: Settings, kind
     lives = [step.live for step in steps if step.live is not None]
     shadow = torch.nn.Parameter(lives[0].before[name].clone())
     group = {"params": [shadow], **settings[0]}
-    optimizer = kind([group], lr=settings[0]["lr"]) if "lr" in settings[0] else kind([group])
+    taken = signature(kind).parameters  # of some, what a group holds beside the defaults contradicts these
+    optimizer = kind([group], **{option: value for option, value in settings[0].items() if option in taken})
     moved = []
     for live, known in zip(lives, settings, strict=True):
         optimizer.param_groups[0].update(known)

@@ -183,6 +183,7 @@ def _uncompiled() -> AbstractContextManager[object]:
 def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
     """Run with the gradients of a model taken away, and put them, its weights and random numbers back."""
     held = [(each, each.requires_grad, each.grad, each.detach().clone()) for each in model.parameters()]
+    places = [(module, dict(module._parameters)) for module in model.modules()]  # noqa: SLF001 - of torch's own class
     with preserved(model):
         try:
             for each, *_ in held:
@@ -191,9 +192,14 @@ def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
             random.seed(0)
             yield
         finally:
+            for module, parameters in places:
+                module._parameters.clear()  # noqa: SLF001
+                module._parameters.update(parameters)  # noqa: SLF001
             for each, requires_gradient, gradient, values in held:
                 each.requires_grad = requires_gradient
-                each.grad = gradient
-                if not torch.equal(each.detach(), values):
+                if each.shape != values.shape:
+                    each.data = values
+                elif not torch.equal(each.detach(), values):
                     with torch.no_grad():
                         each.copy_(values)
+                each.grad = gradient

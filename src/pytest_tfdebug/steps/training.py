@@ -41,7 +41,7 @@ class OptimizerStep:
     """One step of an optimiser."""
 
     optimizer: str  # name of its class
-    is_torch: bool  # whether the class is torch's own
+    module: str  # of its class, ``torch.optim.adamw``; empty where there is none
     batches: list[Batch]
     given: ParameterRows  # gradients that it saw
     # that gradient over what the backwards have left: of all parameters together, and of each; None where it is no
@@ -60,6 +60,13 @@ class OptimizerStep:
     rule: tuple[str, int, int] | None = None  # file and lines of a step method that is not torch's
     live: LiveStep | None = field(default=None, repr=False)
     kind: type | None = field(default=None, repr=False)  # its class
+    # where each parameter was last written to since the step before, by no optimiser
+    written: dict[str, tuple[Line, ...]] = field(default_factory=dict)
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether the class is torch's own."""
+        return self.module.startswith("torch.")
 
 
 @dataclass
@@ -77,3 +84,4 @@ class TrainingEnd:
 
     outside: ParameterRows  # by how much each parameter moved after the last step: an average of weights, say
     flowed: ParameterRows  # by how much each buffer moved in all
+    written: dict[str, tuple[Line, ...]] = field(default_factory=dict)  # as of a step

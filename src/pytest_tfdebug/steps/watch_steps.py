@@ -11,7 +11,9 @@ from unittest.mock import patch
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
 
+from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
 from pytest_tfdebug.steps.training import OWN_CODE, Batch, LiveStep, OptimizerStep, TrainingEnd
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -28,6 +30,22 @@ if TYPE_CHECKING:
 _SAME = 1e-4
 #: Hyperparameters that say how a step is computed, and not which.
 _HOW = frozenset({"params", "foreach", "fused", "capturable", "differentiable", "initial_lr", "param_names"})
+
+
+class _Writes(TorchFunctionMode):
+    """Tells what is written to in a block, wherever that is not in the step of an optimiser."""
+
+    def __init__(self, wrote: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self._wrote = wrote
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        name = getattr(func, "__name__", "")
+        if args and (name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))):
+            for each in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
+                if isinstance(each, torch.Tensor):
+                    self._wrote(each)
+        return func(*args, **(kwargs or {}))
 
 
 class StepsWatch:
@@ -61,6 +79,10 @@ class StepsWatch:
         self._before: dict[str, torch.Tensor] = {}
         self._last = self._start  # the parameters after the last step
         self._at_backward: dict[str, torch.Tensor] = {}  # the parameters as the last one was made
+        # where each parameter was written to since the last step, by no optimiser; by the place of its memory
+        self._written: dict[str, tuple[Line, ...]] = {}
+        self._places = {each.data_ptr(): name for name, each in self._parameters.items()}
+        self._under_way: list[Optimizer] = []  # whose steps: a step may call that of its superclass, or of another
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,13 +97,14 @@ class StepsWatch:
 
         self._undo.enter_context(patch.object(torch.autograd, "backward", backward))
         self._undo.enter_context(patch.object(Optimizer, "__init__", init))
+        self._undo.enter_context(_Writes(self._wrote))
         self._undo.callback(register_optimizer_step_pre_hook(self._begins).remove)
         self._undo.callback(register_optimizer_step_post_hook(self._ended).remove)
         return self
 
-    def __exit__(self, *_raised: object) -> None:
+    def __exit__(self, raised: object, *_: object) -> None:
         self._undo.close()
-        if not self.steps:
+        if not self.steps and raised is None:
             self._step_of_own_code()
             self.steps = self._own_steps
 
@@ -92,7 +115,18 @@ class StepsWatch:
         return TrainingEnd(
             self._moved(self._copies()),
             ParameterRows.of(self._first_buffers, flowed, self._buffer_keys),
+            self._written,
         )
+
+    def _wrote(self, tensor: torch.Tensor) -> None:
+        name = None if self._under_way else self._places.get(tensor.data_ptr())
+        if name is not None:
+            self._written[name] = _lines()
+
+    def _taken(self) -> dict[str, tuple[Line, ...]]:
+        """Return where parameters were written to, and begin anew."""
+        written, self._written = self._written, {}
+        return written
 
     def _gradients(self) -> dict[str, torch.Tensor | None]:
         return {
@@ -116,9 +150,9 @@ class StepsWatch:
         flow = ParameterRows.of(self._first_buffers, none, self._buffer_keys)
         now, lines = self._copies(), batches[-1].lines
         moved, self._last = self._moved(now), now
-        self._own_steps.append(
-            OptimizerStep(OWN_CODE, False, batches, given, None, {}, {}, (), (), flow, lines, (), moved)  # noqa: FBT003
-        )
+        step = OptimizerStep(OWN_CODE, "", batches, given, None, {}, {}, (), (), flow, lines, (), moved)
+        step.written = self._taken()
+        self._own_steps.append(step)
 
     def _moved(self, now: dict[str, torch.Tensor]) -> ParameterRows:
         """Return by how much each parameter moved since the step before; most move in steps alone."""
@@ -126,6 +160,7 @@ class StepsWatch:
         return ParameterRows.of(self._start, moved, self._keys)
 
     def _backward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        self._refuse_other_shapes()
         if not self.steps:
             self._step_of_own_code()
         self._note_batch()
@@ -145,11 +180,22 @@ class StepsWatch:
             self._at_backward = self._copies()
         return done
 
+    def _refuse_other_shapes(self) -> None:
+        for name, each in self._model.named_parameters():
+            begun = self._start.get(name)
+            if begun is not None and begun.shape != each.shape:
+                raise TFDebugError(
+                    f"A run changes the shape of {name} from {tuple(begun.shape)} to {tuple(each.shape)}: both models "
+                    "are held with the parameters that they begin with.\nChange it before the check, not in run=."
+                )
+
     def _copies(self) -> dict[str, torch.Tensor]:
         return {name: each.detach().clone() for name, each in self._parameters.items()}
 
     def _begins(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
-        if not self._is_ours(optimizer):
+        is_first = optimizer not in self._under_way
+        self._under_way.append(optimizer)
+        if not is_first or not self._is_ours(optimizer):
             return
         if not self.steps and not self._own_steps:  # it ends the watch of the forward: it sees nothing of what follows
             self._before_first(self._first_loss, self._left)
@@ -161,7 +207,8 @@ class StepsWatch:
         return any(id(each) in self._names for group in optimizer.param_groups for each in group["params"])
 
     def _ended(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
-        if not self._is_ours(optimizer):
+        self._under_way.remove(optimizer)
+        if optimizer in self._under_way or not self._is_ours(optimizer):
             return
         groups = optimizer.param_groups
         held = [self._names[id(each)] for group in groups for each in group["params"] if id(each) in self._names]
@@ -179,7 +226,7 @@ class StepsWatch:
         self.steps.append(
             OptimizerStep(
                 kind.__name__,
-                kind.__module__.startswith("torch."),
+                kind.__module__,
                 self._batches,
                 ParameterRows.of(self._start, given, self._keys),
                 *_factors(given, self._left, held),
@@ -194,6 +241,7 @@ class StepsWatch:
                 _rule(kind),
                 LiveStep(given, self._before, after),
                 kind,
+                self._taken(),
             )
         )
         self._batches, self._last = [], after

@@ -215,6 +215,7 @@ def random_state_kept() -> Iterator[None]:
 
 #: What a module holds that whoever shards, offloads or compiles it looks after.
 _OF_OTHERS = frozenset({"_parameters", "_compiled_call_impl"})
+_CONTAINERS = frozenset({list, dict, set, OrderedDict})
 
 
 class _Attributes:
@@ -226,9 +227,10 @@ class _Attributes:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._now = vars(module)
-        self._before = {name: value for name, value in self._now.items() if name not in _OF_OTHERS}
-        kinds = (list, dict, set, OrderedDict)
-        self._contents = [(value, value.copy()) for value in self._before.values() if type(value) in kinds]
+        self._before = self._now.copy()
+        held = [value for name, value in self._before.items() if type(value) in _CONTAINERS and name not in _OF_OTHERS]
+        self._empty = [value for value in held if not value]  # most of them, of hooks
+        self._contents = [(value, value.copy()) for value in held if value]
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield the tensors that it holds, its parameters left out."""
@@ -236,16 +238,25 @@ class _Attributes:
         yield from (value for value in held if isinstance(value, torch.Tensor))
 
     def put_back(self) -> None:
-        for name in self._now.keys() - self._before.keys() - _OF_OTHERS:
-            del self._now[name]
-        self._now.update(
-            {name: value for name, value in self._before.items() if self._now.get(name, self) is not value}
-        )
+        now, before = self._now, self._before
+        if not _are_same(now, before):
+            for name in now.keys() - before.keys() - _OF_OTHERS:
+                del now[name]
+            now.update({name: value for name, value in before.items() if name not in _OF_OTHERS})
+        for filled in (value for value in self._empty if value):
+            filled.clear()
         for value, content in self._contents:
-            now, before = (chain(each, each.values()) if isinstance(each, dict) else each for each in (value, content))
-            if len(value) != len(content) or not all(map(operator.is_, now, before)):
+            if not _are_same(value, content):
                 value.clear()
                 (value.extend if isinstance(value, list) else value.update)(content)
+
+
+def _are_same(one: Collection[Any], other: Collection[Any]) -> bool:
+    """Tell whether two lists, sets or dicts hold the same objects, dicts under the same keys, in the same order."""
+    is_same = len(one) == len(other) and all(map(operator.is_, one, other))
+    return is_same and not (
+        isinstance(one, dict) and isinstance(other, dict) and any(map(operator.is_not, one.values(), other.values()))
+    )
 
 
 def _put_back(buffer: torch.Tensor, values: torch.Tensor) -> None:
