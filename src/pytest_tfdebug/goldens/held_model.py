@@ -269,7 +269,10 @@ class _HeldModel(Comparison):
         """Look at the code alone where weights are near the reference's: with its numbers in them."""
         reference = self.reference if self.asks(found) and self.group is None and found.fails is not False else None
         recorded = self.golden.extra["weights"]
-        near = reference and near_weights(self.model, reference().model, self.rename, recorded)
+        theirs = reference and reference()
+        near = theirs and near_weights(self.model, theirs.model, self.rename, recorded)
+        if near and theirs and (own := self._rerun.values()) and (expected := theirs.values()):
+            near = near.that_count(own, expected)
         if not near:
             return super()._explained(found)
         args, kwargs = self._rerun.inputs()
@@ -288,7 +291,18 @@ class _HeldModel(Comparison):
             found = replace(found, circumstance=near.claim(self.model, found.judged.compared.calls))
             return replace(conclude(found, known=Known(given=tuple(self.given()))), advice=near.advice)
         self._is_told = True
-        return replace(report, facts=[*(report.facts if report.other_weights else []), near.told])
+        report = replace(report, facts=[*(report.facts if report.other_weights else []), near.told])
+        if near.are_folded or report.culprit is None:
+            return report
+        (weights,) = settle([near.claim(self.model, found.judged.compared.calls, is_all=False)])
+        proved = report.culprit.proved and f"{near.condition}, and {report.culprit.proved}"
+        told = f"{near.condition}, {report.told_of_faults}" if report.told_of_faults else ""
+        return replace(
+            report,
+            culprit=replace(report.culprit, proved=proved),
+            behind=(*report.behind, weights),
+            told_of_faults=told,
+        )
 
     def _beside_pads(self) -> tuple[ParityReport | None, str]:
         beside, mask = super()._beside_pads()

@@ -15,10 +15,12 @@ import torch
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.goldens.computed_weights import computed_weights
 from pytest_tfdebug.goldens.weights import hash_of
-from pytest_tfdebug.module_path import holder
+from pytest_tfdebug.module_path import holder, last_part
 from pytest_tfdebug.parity.claims import Claim, Evidence
-from pytest_tfdebug.parity.closeness import SAME_WEIGHT
+from pytest_tfdebug.parity.closeness import AGREE, SAME_WEIGHT
 from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
+from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.records import CallComparison
+    from pytest_tfdebug.values import Values
 
 #: Distance up to which a weight counts as near. Rounding to 4 bits in groups of 16 gives 0.05, to 2 bits about 0.4;
 #: two tensors that have nothing to do with each other are 1.4 apart.
@@ -50,6 +53,21 @@ class NearWeights:
     def are_folded(self) -> bool:
         """Whether all are what the reference computes of its parameters, rounded to the port's dtype."""
         return self.rounded == self.pairs.keys()
+
+    def that_count(self, port: Values, reference: Values) -> NearWeights | None:
+        """Return them without those that give a value of the reference: they are used otherwise there, as if folded."""
+        pair = ForwardPair(port, reference)
+        made = ((set(pair.port.parameters_of(each)), each) for each in port.values if each.tells)
+        right = {
+            name
+            for names, each in made
+            for name in names & self.pairs.keys()
+            if not each.is_moved and pair.matches.within(each.index, AGREE)
+        }
+        left = [name for name in self.pairs if name not in right]
+        distances = {name: self.distances[name] for name in left}
+        pairs = {name: self.pairs[name] for name in left}
+        return NearWeights(pairs, distances, self.rounded.intersection(left)) if left else None
 
     @contextmanager
     def as_the_reference_has(self) -> Iterator[None]:
@@ -92,19 +110,33 @@ class NearWeights:
         else:
             differ = f"{len(distances)} parameters differ from the reference's by {least:.1e} to {most:.1e} of "
             differ += f"their spread, {name!r} most"
-        return f"{differ}: rounding leaves that much, and other numbers are about 1.4 apart."
+        return f"{differ}; numbers that have nothing in common are about 1.4 apart."
 
-    def claim(self, model: torch.nn.Module, calls: Iterable[CallComparison]) -> Claim:
-        """Return that these weights are all that is wrong, at the forward that uses the first, or at its call."""
+    @property
+    def condition(self) -> str:
+        """With what the code was looked at alone, in a few words."""
+        return f"with the reference's numbers in {counted(len(self.pairs), 'parameter')}"
+
+    def claim(self, model: torch.nn.Module, calls: Iterable[CallComparison], *, is_all: bool = True) -> Claim:
+        """Return that these weights are wrong, and whether they are all that is.
+
+        It is at the forward that uses the first, or at its call.
+        """
         first = next(iter(self._wrong))
         path = holder(first)
         kind = type(modules_by_path(model)[path]).__name__
         path = path or kind
         at = next((item.call.source or item.call.called_at for item in calls if item.call.path == path), None)
+        file = None if at is None else source_file(at.file)
+        if at is not None and file is not None:
+            at = next(iter(file.reading_in(last_part(first), at)), at)
         others = len(self._wrong) - 1
         wrong = f"has other weights: {first}" + (f", and {counted(others, 'parameter')} more" if others else "")
         proved = f"with the reference's numbers in {'them' if others else 'it'} every output agrees: the code is right"
         weights = tuple(self._wrong)
+        if not is_all:
+            evidence = Evidence.NAMED_WEIGHT
+            return Claim(path, "weights", evidence, kind, self.told, wrong, at, weights=weights)
         return Claim(path, "weights", Evidence.NEAR_WEIGHTS, kind, self.told, wrong, at, proved=proved, weights=weights)
 
 

@@ -22,6 +22,7 @@ from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.padded_rows import claims_behind_pads, look_behind_pads
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, masks_of
 from pytest_tfdebug.parity.find.several import faults_beside
+from pytest_tfdebug.parity.find.unused import told_unused
 from pytest_tfdebug.parity.in_float64 import are_of_tables, as_it_is, may_be_rounding, still_gives
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
@@ -30,6 +31,7 @@ from pytest_tfdebug.parity.settle import FINAL, settle
 from pytest_tfdebug.parity.tensors.compared import tally
 from pytest_tfdebug.parity.tensors.coverage import (
     blame_uncompared,
+    is_of_uncompared,
     measured_coverage,
     told_outputs,
     told_unseen,
@@ -140,8 +142,7 @@ def conclude(
     look, decided = found.look, decide(found.judged, found.look, tried, renamed)
     compared, divergences, is_compared = decided.compared, decided.divergences, decided.is_compared
     if found.circumstance is not None:
-        lost = [blame_uncompared(compared).explanation] if uncompared(compared) else []
-        decided = replace(decided, claims=[found.circumstance], notes=[*decided.notes, *lost])
+        decided = replace(decided, claims=[found.circumstance])
     claims = [on_ranks(claim, found.world_size) if found.world_size > 1 else claim for claim in decided.claims]
     claims = [at_pads(claim, known.mask) if known.mask else claim for claim in claims]
     culprit = next(iter(settle(claims)), None)
@@ -150,6 +151,8 @@ def conclude(
     if culprit is not None and known.given:
         culprit = settle([*claims, *known.given])[0]
     behind = () if culprit is None or look is None or look.faults is None else faults_beside(look.faults, culprit)
+    if culprit is not None and culprit.kind not in FINAL and not is_of_uncompared(culprit) and uncompared(compared):
+        behind += tuple(settle([blame_uncompared(compared)]))
     if culprit is not None and look is not None and look.pair is not None and look.again is not None:
         culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
         behind = tuple(others)
@@ -189,6 +192,7 @@ def conclude(
         unpaired=compared.unpaired_expected,
         explained=look,
         told_of_search=_told_search(culprit, behind, look),
+        unused="" if culprit is None or look is None or look.pair is None else told_unused(look.pair),
         told_of_faults="" if look is None or look.faults is None else look.faults.summary,
         behind=behind,
         output_notes=told_outputs(compared),

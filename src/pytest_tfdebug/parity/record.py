@@ -47,7 +47,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
         "worst": report.worst,
         "search": report.search,
         "tensors": report.tensors,
-        "notes": tuple(filter(None, (told_part(report), report.told_of_search, *report.notes))),
+        "notes": tuple(filter(None, (told_part(report), report.unused, report.told_of_search, *report.notes))),
     }
 
 

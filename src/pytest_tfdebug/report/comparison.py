@@ -66,7 +66,7 @@ def parity_text(report: ComparisonResult) -> CheckText:
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
     count = len(report.divergences)
     about = " ".join(filter(None, (f"{report.subject}.", told_part(report), why)))
-    reasons = (about, how_sure(culprit), report.told_of_search)
+    reasons = (about, report.unused, how_sure(culprit), report.told_of_search)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         (*_others(report), *_code(culprit)),
@@ -113,8 +113,9 @@ def _others(report: ComparisonResult) -> Iterator[str]:
     for each in others:
         change = next(iter(each.changes), None)
         what = each.wrong or _WHAT[each.kind]
-        mend = "" if change is None else f"; {_mend(change)}"
-        yield f"    {f'{each.source} in ' if each.source else ''}{each.path} ({each.class_name}): {what}{mend}"
+        mend = "" if change is None else f"; {_mend(change)}{_elsewhere(change, each)}"
+        like = f" (reference: {each.reference})" if each.reference is not None else ""
+        yield f"    {f'{each.source} in ' if each.source else ''}{each.path} ({each.class_name}): {what}{mend}{like}"
 
 
 def _mend(change: ChangeRecord) -> str:
@@ -127,6 +128,18 @@ def _mend(change: ChangeRecord) -> str:
     if not change.old:
         return f"{f'times {change.new}' if change.kind == 'number' else f'{change.new} added'}{there}"
     return f"{f'{change.new} instead of' if change.new else 'without'} {change.old}{there}"
+
+
+def _elsewhere(change: ChangeRecord, fault: Culprit) -> str:
+    """Say where the line of a change of the port is, if it is none of the fault's."""
+    lines = fault.source
+    if (
+        change.side != "port"
+        or lines is None
+        or (lines.file == change.file and lines.first <= change.line <= lines.last)
+    ):
+        return ""
+    return f" at {PurePath(change.file).name}:{change.line}"
 
 
 def _called(culprit: Culprit) -> str:

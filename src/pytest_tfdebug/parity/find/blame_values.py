@@ -81,13 +81,13 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     if last is None or port.is_within(beside.call, call):
         read = _read_in(port, beside, call, names) if last is None else None
         depth = _depth_around(beside, last if beside is first else first)
-        while beside is last and depth and not _is_of_helper(port, last, depth - 1):
+        while beside is last and depth and not is_of_helper(port, last, depth - 1):
             depth -= 1
         return Gap(call, read or beside, depth)
     return Gap(call, last)
 
 
-def _is_of_helper(side: Side, value: Value, depth: int) -> bool:
+def is_of_helper(side: Side, value: Value, depth: int) -> bool:
     """Tell whether the function that holds one of a value's lines is called by other lines, too."""
     line, callers = value.lines[depth], value.lines[depth + 1 :]
     return any(

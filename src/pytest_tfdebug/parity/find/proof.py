@@ -11,7 +11,13 @@ from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
-from pytest_tfdebug.parity.find.blame_values import call_of_missing, chooser, part_taken, place_of_missing
+from pytest_tfdebug.parity.find.blame_values import (
+    call_of_missing,
+    chooser,
+    is_of_helper,
+    part_taken,
+    place_of_missing,
+)
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
@@ -183,9 +189,8 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
         return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
     if named.evidence is Evidence.WEIGHT_OF_VALUE:
         return named
-    wrong, why = "uses weights in each other's place", "they were loaded so, or the code takes one for the other."
     place = named if named.path == claim.path else claim
-    return replace(place, evidence=Evidence.EXCHANGE, wrong=wrong, why=why)
+    return replace(place, evidence=Evidence.EXCHANGE, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
 
 
 def _is_right(value: Value, pair: ForwardPair) -> bool:
@@ -353,6 +358,8 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     comes of the change, the port has all that the changed steps are given, and no module of the changed one's name is
     elsewhere.
     """
+    if proof.mends[0].change.kind == "exchange":
+        return replace(_of_exchanged(named, proof.mends[0].change, pair), evidence=Evidence.EXCHANGE)
     here, place = _in_port(named, proof, pair), places[0]
     path, is_line = place.finding.call.path, str(place.lines) == str(here.reference)
     is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
@@ -360,6 +367,27 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     is_known = is_alone and is_there and here is named and _is_given_known(proof, pair)
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
+
+
+def _of_exchanged(named: Claim, change: Change, pair: ForwardPair) -> Claim:
+    """Return where the port uses the first of the weights that the reference has in each other's place.
+
+    A function of one's own that several lines call, ``rms(x, gain, eps)``, is given them.
+    """
+    port, names = pair.port, [pair.reference.values[each].name for each in change.instead or {}]
+    own = {partner for name in names for partner in pair.back.partners.get(name, ())}
+    users = (each for each in port.values if each.lines and not own.isdisjoint(port.parameters_of(each)))
+    first = next(users, None)
+    if first is None:
+        return replace(named, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
+    depth = next((each for each in range(len(first.lines)) if not is_of_helper(port, first, each)), 0)
+    found = claim_of(Finding("proved", port.call_of(first), [first], None, None, depth=depth), pair)
+    return replace(found, reference=named.reference, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
+
+
+#: What is said of weights that stand for each other.
+_EXCHANGED = "uses weights in each other's place"
+_EXCHANGED_HOW = "They were loaded so, or the code takes one for the other."
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair | None) -> Finding:

@@ -93,11 +93,10 @@ def faults_of(fronts: Fronts) -> Faults:
         found.setdefault(_in_every_layer(claim), claim)
     claims = list(found.values())
     past = [claim for claim in claims if not claim.proved]
-    others = len(claims) - len(past) - 1
-    if fronts.end == "agrees":
-        told = tuple(replace(each, proved=_together(each, others, past)) for each in claims)
-    else:  # what mends it was not tried to the end
-        told = tuple(replace(each, proved="") for each in claims)
+    is_proved = (
+        fronts.end == "agrees" and not past
+    )  # else what mends one was tried with the reference's values behind it
+    told = tuple(replace(each, proved=_together(each, len(claims) - 1) if is_proved else "") for each in claims)
     return Faults(told, _summary(fronts, len(told), past), fronts.mended)
 
 
@@ -163,14 +162,11 @@ def _of_table(front: Front) -> Finding | None:
     return Finding("replaced", pair.port.call_of(own), [own], other, pair.reference.call_of(other))
 
 
-def _together(claim: Claim, others: int, past: list[Claim]) -> str:
-    """Return what mends one of several faults: with all others mended, or led past, every output agrees."""
-    if not claim.proved or not others + len(past):
+def _together(claim: Claim, others: int) -> str:
+    """Return what mends one of several faults: with all others mended every output agrees."""
+    if not others:
         return claim.proved
-    told = claim.proved.removesuffix(_AGREES)
-    more = [counted(others, "other change")] if others else []
-    more += [f"the reference's values after {listed(list(_places(past)))}"] if past else []
-    return f"{told}, and with {' and '.join(more)}{_AGREES}"
+    return f"{claim.proved.removesuffix(_AGREES)}, and with {counted(others, 'other change')}{_AGREES}"
 
 
 def _summary(fronts: Fronts, count: int, past: list[Claim]) -> str:

@@ -200,6 +200,8 @@ def turned(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
     shape = next((tuple(each.shape) for each in whole), None)
     first = next((len(each) for each in known if each.dim()), 0)
     batch, length = shape or (first, None)
+    if tokens and length is None:  # of series, sounds and images nobody knows how they go on
+        raise UnknownFormError
 
     def other(tensor: torch.Tensor) -> torch.Tensor:
         is_whole = tensor.dim() > 1 and len(tensor) == batch and (length is None or tensor.shape[1] == length)
@@ -211,7 +213,7 @@ def turned(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
             more = tensor if not tokens else torch.cat((tensor, _continued(tensor, tokens)), 1)
             return torch.cat((more, more[:1].expand(rows, *more.shape[1:]))) if rows else more
         back = tensor.flip(1) if tensor.dim() == _BATCH_AND_TOKENS or length is not None else tensor.flip(-1)
-        longer = back[:, torch.arange(length + tokens) % length] if tokens and length is not None else back
+        longer = back if length is None else back[:, torch.arange(length + tokens) % length]
         return torch.cat((longer, longer[:rows].roll(1, 1))) if rows else longer
 
     return other
@@ -223,7 +225,8 @@ def is_count(tensor: torch.Tensor) -> bool:
 
 
 def _continued(tensor: torch.Tensor, tokens: int) -> torch.Tensor:
-    last = tensor[:, -1:]
+    last, features = tensor[:, -1:], tensor.shape[_BATCH_AND_TOKENS:]
     if has_two_numbers(tensor):
-        return last.expand(-1, tokens)
-    return last + torch.arange(1, tokens + 1, dtype=tensor.dtype, device=tensor.device)
+        return last.expand(-1, tokens, *features)
+    steps = torch.arange(1, tokens + 1, dtype=tensor.dtype, device=tensor.device)
+    return last + steps.view(-1, *(1 for _ in features))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.tensors.compared import Compared
-    from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
+    from pytest_tfdebug.records import CallComparison, Culprit, LeafComparison, TensorRecord
 
 #: Share of the calls of which fewer say little of what is inside.
 _LITTLE = 0.5
@@ -120,7 +120,7 @@ def uncompared(compared: Compared) -> list[LeafComparison]:
     return [leaf for root in roots for leaf in root.outputs if is_uncompared(leaf)]
 
 
-def is_of_uncompared(claim: Claim | None) -> bool:
+def is_of_uncompared(claim: Claim | Culprit | None) -> bool:
     """Tell whether a check fails because an output was not compared."""
     return claim is not None and claim.divergence is not None and is_uncompared(claim.divergence.comparison)
 
@@ -161,7 +161,7 @@ def what_to_write(compared: Compared) -> str:
     pairs = pairs or {"...": shown(left[0].leaf)}
     written = ", ".join(f'"{own}": "{theirs}"' for own, theirs in pairs.items())
     return (
-        f"Say which output of the port is which of the reference's: outputs={{{written}}}. "
+        f"Return it, or say which output of the port is which of the reference's: outputs={{{written}}}. "
         "What it does not list is left out of the comparison."
     )
 
