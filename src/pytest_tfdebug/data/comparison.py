@@ -39,7 +39,7 @@ class ComparisonResult:
         rest: What was found of the rest with all that is said of that part mended; empty if it was not looked into.
         told_of_search: How the search for a change that mends it ended, and what goes on with it; empty where one does.
         told_of_faults: What became of several faults, ``after these 3 changes every output agrees``; else empty.
-        unused: Parameters of which no output comes, and of the reference's same ones does, in a sentence; else empty.
+        unused: Which parameters change no output, or are not there, though the reference's do, in sentences.
         renamed: Which outputs are only called otherwise, in a sentence; empty where none is.
         between: What lies between the recording and this run, and what that makes of the difference, in sentences.
         changed: What differs in the environment since the expected side was recorded, as far as somebody looked.

@@ -55,16 +55,22 @@ class NearWeights:
         return self.rounded == self.pairs.keys()
 
     def that_count(self, port: Values, reference: Values) -> NearWeights | None:
-        """Return them without those that give a value of the reference: they are used otherwise there, as if folded."""
+        """Return them without those that give a value of the reference: they are used otherwise there, as if folded.
+
+        What is behind another fault can give none. It counts only where one of them gives another value than it should.
+        """
         pair = ForwardPair(port, reference)
-        made = ((set(pair.port.parameters_of(each)), each) for each in port.values if each.tells)
-        right = {
-            name
-            for names, each in made
-            for name in names & self.pairs.keys()
-            if not each.is_moved and pair.matches.within(each.index, AGREE)
-        }
-        left = [name for name in self.pairs if name not in right]
+        right, wrong = set[str](), set[str]()
+        for value in pair.port.values:
+            names = self.pairs.keys() & set(pair.port.parameters_of(value))
+            if not names or value.is_moved or not value.tells:
+                continue
+            others = (made for made in value.producers if pair.port.weighted[made] and not pair.port.parameter(made))
+            if pair.matches.within(value.index, AGREE):
+                right |= names
+            elif all(pair.matches.within(made, AGREE) for made in others):
+                wrong |= names
+        left = [name for name in self.pairs if name not in right] if wrong - right or not right else []
         distances = {name: self.distances[name] for name in left}
         pairs = {name: self.pairs[name] for name in left}
         return NearWeights(pairs, distances, self.rounded.intersection(left)) if left else None

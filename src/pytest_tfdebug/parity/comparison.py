@@ -22,7 +22,6 @@ from pytest_tfdebug.parity.find.module_names import suggested_rules
 from pytest_tfdebug.parity.find.padded_rows import claims_behind_pads, look_behind_pads
 from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, masks_of
 from pytest_tfdebug.parity.find.several import faults_beside
-from pytest_tfdebug.parity.find.unused import told_unused
 from pytest_tfdebug.parity.in_float64 import are_of_tables, as_it_is, may_be_rounding, still_gives
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
@@ -192,7 +191,7 @@ def conclude(
         unpaired=compared.unpaired_expected,
         explained=look,
         told_of_search=_told_search(culprit, behind, look),
-        unused="" if culprit is None or look is None or look.pair is None else told_unused(look.pair),
+        unused="" if culprit is None or look is None else look.unused,
         told_of_faults="" if look is None or look.faults is None else look.faults.summary,
         behind=behind,
         output_notes=told_outputs(compared),

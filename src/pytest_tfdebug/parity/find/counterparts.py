@@ -194,8 +194,7 @@ class Counterparts:
         number of elements, or have those of other layers.
         """
         weights, table = self.weights, self.port.table.parameters
-        lacking = {self.reference.table.parameters[name][0].elements for name in self.back.unknown}
-        names = self.port.parameters_of(first)
+        lacking, names = self._lacking, self.port.parameters_of(first)
         return tuple(
             name
             for name in names
@@ -204,8 +203,17 @@ class Counterparts:
 
     def misplaced(self, value: Value) -> tuple[str, ...]:
         """Return the parameters of a value that hold another place's, or lie in another order than in other layers."""
-        names = self.port.parameters_of(value)
-        return tuple(name for name in names if name and self.weights.is_misplaced(name))
+        table, lacking = self.port.table.parameters, self._lacking
+        return tuple(
+            name
+            for name in filter(None, self.port.parameters_of(value))
+            if self.weights.is_misplaced(name) or self.weights.is_doubled(name, lacking, table[name][0].elements)
+        )
+
+    @property
+    def _lacking(self) -> set[int]:
+        """The sizes of the parameters of the reference that the port does not hold."""
+        return {self.reference.table.parameters[name][0].elements for name in self.back.unknown}
 
 
 def _is_in_same_function(value: Value, first: Value) -> bool:

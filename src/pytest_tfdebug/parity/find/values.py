@@ -79,6 +79,7 @@ class Explained:
     search_note: str = ""  # what that means, in a sentence, where nothing was found
     # the port and the reference with their inputs, where both can be run
     again: tuple[Rerun, Rerun] | None = field(default=None, repr=False)
+    unused: str = ""  # which parameters change no output, or are not there, though the reference's do, in sentences
     faults: Faults | None = None  # every fault, where no change of one place mends the port; None where one does
     proofs: tuple[Claim, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
     mended: Mended | None = field(default=None, repr=False)  # the changes after which every output agrees, if any do
@@ -132,12 +133,13 @@ def explain(
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.apart), seen, total, pair=pair)
     claim = claim_of(finding, pair)
+    unused = pair.weights.unused(pair.port.used, pair.reference.used, pair.computed_weights(AGREE))
     notes = [
-        *pair.weights.unused(pair.port.used, pair.reference.used, pair.computed_weights(AGREE)),
         *_not_held(actual, expected, applied),
         *pair.weights.conventions(finding.weights),
     ]
-    return Explained(claim, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
+    told = " ".join(unused)
+    return Explained(claim, True, seen, total, notes, finding=finding, pair=pair, unused=told)  # noqa: FBT003
 
 
 def _not_held(actual: Values, expected: Values, applied: Iterable[float]) -> Iterator[str]:

@@ -252,6 +252,8 @@ def _as_elsewhere(module: str, own: _Tensors, others: Others) -> _Found:
             if not others.tensors.keys() >= {*theirs, *here}:
                 continue
             there, new = (torch.cat([others.tensors[each].flatten() for each in names]) for names in (theirs, here))
+            if new.numel() != tensor.numel():
+                continue
             alike = others.own.get(other)  # None where nothing uses it
             places = None if alike is None or alike.shape != tensor.shape else _places(there, alike)
             if places is not None:

@@ -170,6 +170,16 @@ class Weights:
             return f"{name!r} holds the numbers of {others}{how} in another order than this code expects."
         return f"{name!r} holds the numbers of {others}, which belong elsewhere."
 
+    def is_doubled(self, name: str, lacking: Collection[int], elements: int) -> bool:
+        """Tell whether another parameter of the port holds the same numbers, of which the reference has one tensor.
+
+        Then one of both is in the wrong place, if the reference has one of that size which the port does not hold.
+        """
+        theirs = self.partners.get(name, ())
+        if len(theirs) != 1 or elements not in lacking or name in self.joined:
+            return False
+        return any(other != name and partners == theirs for other, partners in self.partners.items())
+
     def conventions(self, blamed: Sequence[str] = ()) -> Iterator[str]:
         """Say in a sentence each how parameters are laid out otherwise than the reference's, in all layers alike.
 
