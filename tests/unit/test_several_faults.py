@@ -90,7 +90,7 @@ def test_two_mistakes_of_one_run_have_each_its_change_and_diff(report_on, tmp_pa
         == "  2 faults: after these 2 changes every output agrees, also on inputs that were not searched. Behind this one:"
     )
     assert f"wrong_port.py:{mixer} in blocks.0.mixer (Mixer)" in told[2]
-    assert told[2].endswith("silu instead of gelu")
+    assert told[2].endswith("silu instead of gelu (reference: activations.py:103)")
 
     added = [line for culprit in report.culprits for line in culprit.patch.splitlines() if line.startswith("+  ")]
     assert [line.strip("+ ") for line in added] == [

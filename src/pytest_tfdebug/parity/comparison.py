@@ -151,7 +151,8 @@ def conclude(
         culprit = settle([*claims, *known.given])[0]
     behind = () if culprit is None or look is None or look.faults is None else faults_beside(look.faults, culprit)
     if culprit is not None and culprit.kind not in FINAL and not is_of_uncompared(culprit) and uncompared(compared):
-        behind += tuple(settle([blame_uncompared(compared)]))
+        (missing,) = settle([blame_uncompared(compared)])
+        behind, notes = (*behind, missing), [*notes, missing.explanation]
     if culprit is not None and look is not None and look.pair is not None and look.again is not None:
         culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
         behind = tuple(others)

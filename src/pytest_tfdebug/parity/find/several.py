@@ -93,9 +93,8 @@ def faults_of(fronts: Fronts) -> Faults:
         found.setdefault(_in_every_layer(claim), claim)
     claims = list(found.values())
     past = [claim for claim in claims if not claim.proved]
-    is_proved = (
-        fronts.end == "agrees" and not past
-    )  # else what mends one was tried with the reference's values behind it
+    # else what mends one was tried with values of the reference behind it
+    is_proved = fronts.is_mended or (fronts.end == "agrees" and not past)
     told = tuple(replace(each, proved=_together(each, len(claims) - 1) if is_proved else "") for each in claims)
     return Faults(told, _summary(fronts, len(told), past), fronts.mended)
 

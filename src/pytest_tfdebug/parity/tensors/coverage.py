@@ -161,7 +161,7 @@ def what_to_write(compared: Compared) -> str:
     pairs = pairs or {"...": shown(left[0].leaf)}
     written = ", ".join(f'"{own}": "{theirs}"' for own, theirs in pairs.items())
     return (
-        f"Return it, or say which output of the port is which of the reference's: outputs={{{written}}}. "
+        f"Return it, or say which output of the port is which: outputs={{{written}}}. "
         "What it does not list is left out of the comparison."
     )
 
