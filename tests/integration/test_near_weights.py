@@ -81,6 +81,8 @@ def test_fault_of_the_code_is_named_behind_quantised_weights(run, more):
     result.stdout.fnmatch_lines(
         [
             "E *in model.layers.1.self_attn.q_norm (Qwen3RMSNorm): has variance_epsilon 0.5",
+            "*2 faults*Behind this one:",
+            "*model.layers.0.self_attn.q_proj (Linear): has other weights: *.q_proj.weight, and 13 parameters more",
             "*The reference has 1e-06. Its inputs agree and its output does not*",
             "*14 parameters differ from the reference's by *",
         ]
@@ -233,6 +235,73 @@ def test_weights_that_mean_something_else_are_not_taken_from_the_reference(pytes
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *test_near_weights.py:* in Folded (Folded): *"])
     result.stdout.no_fnmatch_line("*parameters differ from the reference's*")
+
+
+class Frozen(torch.nn.Module):
+    """A batch norm of one's own, as DETR's."""
+
+    def __init__(self):
+        super().__init__()
+        for name, value in (("weight", 1.1), ("bias", 0.1), ("running_mean", 0.2), ("running_var", 0.9)):
+            self.register_buffer(name, torch.linspace(value - 0.2, value + 0.2, 8))
+
+    def forward(self, x):
+        scale, shape = self.weight * (self.running_var + 1e-5).rsqrt(), (1, -1, 1)
+        return x * scale.view(shape) + (self.bias - self.running_mean * scale).view(shape)
+
+
+class OfFrozen(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = torch.nn.ModuleList(torch.nn.Conv1d(8, 8, 3, padding=1, bias=False) for _ in range(3))
+        self.norms = torch.nn.ModuleList(Frozen() for _ in range(3))
+
+    def forward(self, x):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = x + norm(conv(x)).relu()
+        return x
+
+
+class FoldedFrozen(torch.nn.Module):
+    def __init__(self, reference, *, wrong):
+        super().__init__()
+        self.convs, self.wrong = torch.nn.ModuleList(torch.nn.Conv1d(8, 8, 3, padding=1) for _ in range(3)), wrong
+        with torch.no_grad():
+            for own, conv, norm in zip(self.convs, reference.convs, reference.norms, strict=True):
+                scale = norm.weight * (norm.running_var + 1e-5).rsqrt()
+                own.weight.copy_(conv.weight * scale[:, None, None])
+                own.bias.copy_(norm.bias - norm.running_mean * scale)
+
+    def summed_first(self, x, conv):
+        return (x + conv(x)).relu()  # the sum first
+
+    def forward(self, x):
+        for number, conv in enumerate(self.convs):
+            x = self.summed_first(x, conv) if number == self.wrong else x + conv(x).relu()
+        return x
+
+
+FROZEN = """
+import torch
+from pytest_tfdebug import fill
+from test_near_weights import FoldedFrozen, OfFrozen
+
+def test_it(tf_golden):
+    reference = fill(OfFrozen().eval(), seed=0)
+    inputs = torch.linspace(-2, 2, 160).view(2, 8, 10).sin()
+    tf_golden.check(FoldedFrozen(reference, wrong=1).eval(), inputs, reference=reference)
+"""
+
+
+def test_weights_that_are_folded_in_a_way_of_ones_own_hide_no_mistake_between_them(pytester):
+    """Near the reference's, which have no factor, and right: what they give is the reference's."""
+    pytester.makepyfile(test_it=FROZEN)
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *test_near_weights.py:* in FoldedFrozen (FoldedFrozen): *", "*# the sum first*"])
+    result.stdout.no_fnmatch_line("*has other weights*")
 
 
 def pair_of_norms():

@@ -237,3 +237,72 @@ def test_what_puts_elements_into_another_order_is_named_and_not_where_it_matters
 
     assert culprit.wrong == "puts elements in another order than the reference"
     assert "# BUG" in lines[0]
+
+
+class TwoNorms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.one, self.two, self.last = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x):
+        x = x + self.one(self.before(x)).relu()
+        x = x + self.two(self.after(x)).relu()
+        return {"last": self.last(x)}
+
+
+class OfWeights(nn.Module):
+    """Takes its weights out of a dict of the reference's names, by names of its own."""
+
+    NAMES = {"gain": "before", "later": "after", "in": "one", "out": "two", "end": "last"}  # noqa: RUF012 - read alone
+
+    def __init__(self, reference):
+        super().__init__()
+        held = reference.state_dict()
+        self.held = nn.ParameterDict(
+            {
+                f"{own}_{kind}": held[f"{there}.{kind}"]
+                for own, there in self.NAMES.items()
+                for kind in ("weight", "bias")
+            }
+        )
+
+    def pair(self, name):
+        return self.held[f"{name}_weight"], self.held[f"{name}_bias"]
+
+    def forward(self, x):
+        x = x + nn.functional.linear(normed(x, *self.pair("gain")), *self.pair("in")).relu()  # before
+        x = x + nn.functional.linear(normed(x, *self.pair("later")), *self.pair("out")).relu()
+        return {"last": nn.functional.linear(x, *self.pair("end"))}
+
+
+class ExchangedWeights(OfWeights):
+    NAMES = {**OfWeights.NAMES, "gain": "after", "later": "before"}  # noqa: RUF012
+
+
+class TwiceTheSame(OfWeights):
+    NAMES = {**OfWeights.NAMES, "out": "one"}  # noqa: RUF012
+
+
+def of_weights(wrong):
+    reference = fill(TwoNorms().eval(), seed=0)
+    return blamed(reference, wrong(reference).eval(), torch.linspace(-2, 3, 160).view(2, 5, WIDTH).cos())
+
+
+def test_weights_in_each_others_place_are_told_where_the_first_is_used(monkeypatch, one_thread):
+    monkeypatch.setattr(prove, "SECONDS", 60.0)
+
+    culprit, lines = of_weights(ExchangedWeights)
+
+    assert culprit.wrong == "uses weights in each other's place"
+    assert not culprit.certain
+    assert lines[0].rstrip().endswith("# before")
+
+
+def test_weights_that_were_loaded_twice_are_named(monkeypatch, one_thread):
+    monkeypatch.setattr(prove, "SECONDS", 0.0)
+
+    culprit, _ = of_weights(TwiceTheSame)
+
+    assert (culprit.kind, culprit.weights) == ("weights", ("held.out_weight", "held.out_bias"))
+    assert "'held.out_weight' holds the numbers of 'one.weight', which belong elsewhere." in culprit.why
