@@ -261,7 +261,7 @@ class OfWeights(nn.Module):
         held = reference.state_dict()
         self.held = nn.ParameterDict(
             {
-                f"{own}_{kind}": held[f"{there}.{kind}"]
+                f"{own}_{kind}": held[f"{there}.{kind}"].clone()
                 for own, there in self.NAMES.items()
                 for kind in ("weight", "bias")
             }
