@@ -304,5 +304,5 @@ def test_weights_that_were_loaded_twice_are_named(monkeypatch, one_thread):
 
     culprit, _ = of_weights(TwiceTheSame)
 
-    assert (culprit.kind, culprit.weights) == ("weights", ("held.out_weight", "held.out_bias"))
+    assert (culprit.kind, culprit.weights) == ("weights", ("held.out_bias", "held.out_weight"))
     assert "'held.out_weight' holds the numbers of 'one.weight', which belong elsewhere." in culprit.why

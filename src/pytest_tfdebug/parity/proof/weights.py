@@ -213,8 +213,9 @@ class Weights:
         told = {
             self._own.starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined
         }
+        here = {partner for name in own for partner in self.partners.get(name, ())}  # one of several with its numbers
         for name, partner in told.items():
-            if name not in alike and partner in other:
+            if name not in alike and partner in other and partner not in here:
                 yield f"{name!r} changes no output here; {self._other.starred(partner)!r} does in the reference."
         if not self.unknown:  # each of the port's own is found, so what is left has no place in it
             held = {partner for partners in self.partners.values() for partner in partners}.union(computed)
