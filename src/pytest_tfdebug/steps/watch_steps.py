@@ -299,4 +299,7 @@ def _lines() -> tuple[Line, ...]:
         if not is_library(code.co_filename) and "contextlib" not in code.co_filename:
             found.append(Line(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back  # type: ignore[assignment]
-    return tuple(found)
+    own = tuple(
+        each for each in found if "site-packages" not in each.file
+    )  # a trainer's lines say less than who calls it
+    return own or tuple(found)
