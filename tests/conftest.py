@@ -157,3 +157,30 @@ def bert(tmp_path_factory):
     directory = tmp_path_factory.mktemp("checkpoints") / "bert"
     BertForSequenceClassification(config).save_pretrained(directory)
     return directory
+
+
+#: What is said of a search that raised: a report goes without it, and nobody would see that it was lost.
+_LOST = (
+    "The search for a proof failed",
+    "the search for every fault failed",
+    "The failure could not be explained further",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_search_is_lost(request, monkeypatch):
+    """Fail where an explanation raised that no report shows, unless a test asks for that by a marker."""
+    lost = []
+    for name in ("pytest_tfdebug.errors", "pytest_tfdebug.parity.find.several"):
+        logger = getattr(sys.modules.get(name), "logger", None)
+        if logger is not None:
+
+            def debug(told, *args, heard=logger.debug, **more):
+                if str(told).startswith(_LOST):
+                    lost.append(f"{told}: {sys.exc_info()[1]!r}")
+                heard(told, *args, **more)
+
+            monkeypatch.setattr(logger, "debug", debug)
+    yield
+    if request.node.get_closest_marker("searches_may_fail") is None:
+        assert not lost, lost

@@ -278,11 +278,12 @@ _UPDATE = "if the change is meant, run with --tf-golden=update."
 
 def next_step(report: ParityReport, *, is_reference: bool) -> str:
     """Return what to do about a failed check, in a sentence."""
+    is_trained = report.culprit is not None and report.culprit.wrong.startswith("is in training mode")
     by_kind = {
         "inputs": "Give port_inputs= the tensors of the reference's inputs."
         if report.has_own_inputs
         else f"Use fixed inputs (seeded, or written out); {_UPDATE}",
-        "mode": "Put the model into the mode of the golden before the check: model.eval(), or model.train().",
+        "mode": f"Call .{'eval' if is_trained else 'train'}() on it before the check, as the golden's model was.",
         "compiler": "Check the model without torch.compile, and report what the compiler changes.",
         "random": "Call .eval() on the model, or seed its random numbers.",
         "dtype": f"Run the model in the recorded dtype; {_UPDATE}",
