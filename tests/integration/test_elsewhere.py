@@ -17,6 +17,12 @@ def mistral(window=12, cls=MistralForCausalLM):
     return pytest_tfdebug.fill(cls(config).eval(), seed=0)
 
 
+def penalised():
+    model = mistral()
+    model.generation_config.update(num_beams=3, repetition_penalty=1.5, no_repeat_ngram_size=2)
+    return model
+
+
 def bert(cls=BertModel):
     return pytest_tfdebug.fill(cls(BertConfig(vocab_size=99, max_position_embeddings=64, **SMALL)).eval(), seed=0)
 
@@ -114,6 +120,21 @@ class Samples(MistralForCausalLM):
         return super().generate(input_ids, max_new_tokens=6, do_sample=True)
 
 
+class Endless(MistralForCausalLM):
+    """Generates until a token that never comes."""
+
+    def generate(self, input_ids, max_new_tokens=None):
+        while True:
+            input_ids = torch.cat([input_ids, self(input_ids).logits[:, -1:].argmax(-1)], 1)
+
+
+class Untold(MistralForCausalLM):
+    """Gives as many tokens as it likes."""
+
+    def generate(self, input_ids):
+        raise AssertionError
+
+
 class Counting(BertModel):
     """Adds the number of calls before."""
 
@@ -130,8 +151,8 @@ class Counting(BertModel):
 
 CHECKED = """
 import torch
-from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, FirstMask, FromTheStart, OneSegment, Samples, Scaling
-from test_elsewhere import Tokens, Turned, Unshifted, bert, masked, mistral, untied, vit
+from test_elsewhere import IDS, MASK, PADDED, AllLabels, Counting, Detached, Endless, FirstMask, FromTheStart, OneSegment, Samples
+from test_elsewhere import Scaling, Tokens, Turned, Unshifted, Untold, bert, masked, mistral, penalised, untied, vit
 
 def test_it(tf_golden):
     reference, port = {reference}, {port}
@@ -199,8 +220,8 @@ WRONG = {
         "mistral(None, FromTheStart)",
         "input_ids=IDS, use_cache=False",
         (
-            "Its generate() gives the tokens 58 85 38 63 28 19 where its reference's gives 58 38 22 19 2 2, of the test's inputs and with "
-            "do_sample=False."
+            "Its generate() gives the tokens 58 85 38 63 28 19 where its reference's gives 58 38 22 19 2 2, on the test's inputs "
+            "without pads, choosing the likeliest token each time."
         ),
     ),
     "state": ("bert()", "bert(Counting)", "input_ids=IDS, attention_mask=MASK", TWICE),

@@ -1,5 +1,6 @@
 """Losses and trainings as people write them, each with a right twin: a quantiser, GRPO, thawing, two optimisers, EMA."""
 
+import contextlib
 import copy
 from functools import partial
 from pathlib import Path
@@ -320,6 +321,109 @@ def test_gradients_of_zeros_are_told_to_decay_what_the_reference_freezes():
     assert "AdamW moves bert.embeddings.LayerNorm.bias, bert.embeddings.LayerNorm.weight" in report.culprit.explanation
     assert "which the reference's leaves as they are" in report.culprit.explanation
     assert "set it to None, or requires_grad to False" in report.culprit.explanation
+
+
+def tries_again(model, batches, rate=0.1):
+    held = torch.optim.SGD(model.parameters(), lr=rate)
+    for ids in batches:
+        held.zero_grad()
+        loss(model, ids).backward()
+        with contextlib.suppress(ValueError):
+            held.step(lambda: int("no loss"))
+        held.step()
+
+
+def steps_once(model, batches):
+    held = torch.optim.SGD(model.parameters(), lr=0.1)
+    for ids in batches:
+        held.zero_grad()
+        loss(model, ids).backward()
+        held.step()
+
+
+def test_step_that_an_exception_left_is_none():
+    assert compare_steps(bert(), bert(), [*IDS], run=steps_once, port_run=tries_again)
+
+
+def test_rate_of_steps_after_one_that_an_exception_left_is_held():
+    report = compare_steps(bert(), bert(), [*IDS], run=steps_once, port_run=partial(tries_again, rate=0.2))
+
+    assert "SGD has lr 0.2; the reference has 0.1" in report.culprit.explanation
+
+
+def averaged_by_data(model, batches, decay=0.9):
+    held = torch.optim.SGD(model.student.parameters(), lr=0.1)
+    for ids in batches:
+        held.zero_grad()
+        loss(model.student, ids).backward()
+        held.step()
+        for teacher, student in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
+            teacher.data = decay * teacher.data + (1 - decay) * student.data  # put in place
+        model.teacher.requires_grad_(requires_grad=False)
+
+
+def test_average_that_is_put_in_place_is_named():
+    own = partial(averaged_by_data, decay=0.1)
+
+    report = compare_steps(Averaged(), Averaged(), [*IDS], run=with_average, port_run=own)
+
+    assert not report
+    assert named(report, "put in place")
+
+
+class Gated(nn.Module):
+    def __init__(self, *, is_cut):
+        super().__init__()
+        self.embed, self.first, self.last = nn.Embedding(60, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.is_cut = is_cut
+
+    def forward(self, ids):
+        x = self.first(self.embed(ids))
+        gate = x.sin()
+        gate = gate.detach() if self.is_cut else gate
+        return (self.last(x.tanh()) * gate).square().mean()  # uses the gate
+
+
+def gated(*, is_cut):
+    torch.manual_seed(0)
+    model = Gated(is_cut=is_cut)
+    model.embed.requires_grad_(requires_grad=False)
+    return model
+
+
+def thaws_nothing(model, batches):
+    held = torch.optim.SGD(model.parameters(), lr=0.1)
+    for ids in batches:
+        held.zero_grad()
+        model(ids).backward()
+        held.step()
+
+
+def test_gradient_too_many_is_named_beside_frozen_parameters():
+    report = compare_steps(gated(is_cut=True), gated(is_cut=False), [*IDS], run=thaws_nothing)
+
+    assert not report
+    assert named(report, "uses the gate")
+    assert "gets a gradient, and should get none" in report.culprit.explanation
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = torch.jit.script(nn.Linear(4, 4)), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.inner(x)).square().mean()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+def test_scripted_modules_are_left_as_they_were():
+    torch.manual_seed(0)
+    model = Scripted()
+    port = Scripted()
+    port.load_state_dict(model.state_dict())
+
+    assert compare_steps(model, port, torch.ones(2, 4), run=lambda model, x: model(x))
 
 
 def grown(model, batches):

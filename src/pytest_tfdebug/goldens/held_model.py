@@ -13,7 +13,7 @@ import torch
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.goldens.filled import filled_alike
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
-from pytest_tfdebug.goldens.near_weights import near_weights
+from pytest_tfdebug.goldens.near_weights import NearWeights, near_weights
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.weights import fingerprint
 from pytest_tfdebug.module_path import holder
@@ -271,19 +271,13 @@ class _HeldModel(Comparison):
         recorded = self.golden.extra["weights"]
         theirs = reference and reference()
         near = theirs and near_weights(self.model, theirs.model, self.rename, recorded)
-        if near and theirs and (own := self._rerun.values()) and (expected := theirs.values()):
-            near = near.that_count(own, expected)
-        if not near:
-            return super()._explained(found)
-        args, kwargs = self._rerun.inputs()
-        called, settings = replace(self.called, args=args, kwargs=kwargs), self.settings
-        if settings.tolerances.are_given:  # for what the weights make differ, which is gone
-            settings = replace(settings, tolerances=Tolerances())
-        with near.as_the_reference_has():
-            held = _HeldModel(self.golden, self.model, called, settings, None, self.tell, self._wider)
-            is_as_near = _apart(held.under(held.rename).finish()) <= _AS_NEAR * _apart(found.judged.compared)
-            report = held.checked() if is_as_near else None
-        if report is None:  # they are used otherwise there: a batch norm is folded into the port's, say
+        report = self._with_near(near, found) if near else None
+        if near and theirs and report is not None and not report.ok:  # not all of them may be wrong
+            own, expected = self._rerun.values(), theirs.values()
+            left = near.that_count(own, expected) if own is not None and expected is not None else near
+            report = report if left == near else self._with_near(left, found) if left else None
+            near = left
+        if not near or report is None:  # they are used otherwise there: a batch norm is folded into the port's, say
             return super()._explained(found)
         if report.ok and near.are_folded:
             return replace(report, notes=[*report.notes, near.folded])
@@ -303,6 +297,17 @@ class _HeldModel(Comparison):
             behind=(*report.behind, weights),
             told_of_faults=told,
         )
+
+    def _with_near(self, near: NearWeights, found: Ended) -> ParityReport | None:
+        """Hold the model with the reference's numbers in such weights; None if they mean something else there."""
+        args, kwargs = self._rerun.inputs()
+        called, settings = replace(self.called, args=args, kwargs=kwargs), self.settings
+        if settings.tolerances.are_given:  # for what the weights make differ, which is gone
+            settings = replace(settings, tolerances=Tolerances())
+        with near.as_the_reference_has():
+            held = _HeldModel(self.golden, self.model, called, settings, None, self.tell, self._wider)
+            is_as_near = _apart(held.under(held.rename).finish()) <= _AS_NEAR * _apart(found.judged.compared)
+            return held.checked() if is_as_near else None
 
     def _beside_pads(self) -> tuple[ParityReport | None, str]:
         beside, mask = super()._beside_pads()

@@ -135,6 +135,7 @@ class _Steps:
         first, own = expected.steps[0], actual.steps[0]
         self.pairs = ParameterPairs(own.given, first.given)
         self.buffers = ParameterPairs(own.buffers, first.buffers)
+        self._unseen: dict[int, frozenset[str]] = {}
 
     @property
     def is_accumulated(self) -> bool:
@@ -170,9 +171,12 @@ class _Steps:
 
     def unseen(self, number: int) -> frozenset[str]:
         """Return the parameters whose gradient neither optimiser sees in a step: frozen, or taken away before it."""
-        own, theirs = (side.steps[number - 1].given for side in (self.actual, self.expected))
-        both = ((name, self.pairs.beside(name, own, theirs)) for name in self.pairs.paired)
-        return frozenset(name for name, sides in both if not any(each[:, -1].any() for each in sides))
+        if number not in self._unseen:
+            own, theirs = (side.steps[number - 1].given for side in (self.actual, self.expected))
+            both = ((name, self.pairs.beside(name, own, theirs)) for name in self.pairs.paired)
+            silent = (name for name, sides in both if not any(each[:, -1].any() for each in sides))
+            self._unseen[number] = frozenset(silent)
+        return self._unseen[number]
 
     # --- what each step is made of
 

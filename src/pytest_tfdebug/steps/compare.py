@@ -134,11 +134,20 @@ class BackwardPair:
         for value in self.port.values.values:
             self._compare_value(value, floor, found)
         if unseen:
-            found.wrong = [each for each in found.wrong if each.effect.kind != "extra"]
+            seen = sum(1 << each.index for each in self.port.values.values if self._is_seen(each, unseen))
+            found.wrong = [each for each in found.wrong if not self._is_of_unseen(each, seen)]
         self._compare_parameters(found, unseen)
         if self._is_shown(found):
             found.first = self._first(found.wrong)
         return found
+
+    @staticmethod
+    def _is_seen(value: Value, unseen: frozenset[str]) -> bool:
+        return value.origin == "input" or (value.origin == "parameter" and value.name not in unseen)
+
+    def _is_of_unseen(self, one: Wrong, seen: int) -> bool:
+        """Tell whether a value gets a gradient that it should not, for parameters alone that no optimiser sees."""
+        return one.effect.kind == "extra" and one.value is not None and not self._ancestors[1][one.value] & seen
 
     def _is_shown(self, found: HeldGradients) -> bool:
         """Tell whether training would show what is wrong: in the gradient of an input, or of a parameter.
@@ -208,13 +217,13 @@ class BackwardPair:
     def _compare_parameters(self, found: HeldGradients, unseen: frozenset[str]) -> None:
         port, reference = self.port, self.reference
         found.unpaired, found.missing = self.parameters.unpaired, self.parameters.missing
-        names = (name for name in self.parameters.paired if name not in unseen)
+        names = [name for name in self.parameters.paired if name not in unseen]
         beside = {name: self.parameters.beside(name, port.rows, reference.rows) for name in names}
         greatest = max((float(np.abs(own[:, -1]).max(initial=0.0)) for _, own in beside.values()), default=0.0)
         uses = self._first_uses()
         places = {value.name: value.index for value in port.values.values if value.origin == "parameter"}
         named = {value.name: value.index for value in reference.values.values if value.origin == "parameter"}
-        silent = []
+        silent = [name for name in self.parameters.paired if name in unseen]
         for name, (mine, theirs) in beside.items():
             found.parameters += 1
             error = row_error(mine, theirs, greatest)

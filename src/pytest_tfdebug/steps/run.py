@@ -102,6 +102,7 @@ class TrainedModel:
                 first.append(Backward(values, graph, loss, watch.last, rows, marks, frozen, hooks))
 
             steps = StepsWatch(model, ended, keys)
+            watch.on_write = steps.wrote
             with steps:
                 loss = watched(watch, partial(self._run, model, kept(batch)))
             if loss is None and not steps.steps:
@@ -183,7 +184,8 @@ def _uncompiled() -> AbstractContextManager[object]:
 def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
     """Run with the gradients of a model taken away, and put them, its weights and random numbers back."""
     held = [(each, each.requires_grad, each.grad, each.detach().clone()) for each in model.parameters()]
-    places = [(module, dict(module._parameters)) for module in model.modules()]  # noqa: SLF001 - of torch's own class
+    plain = (module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule))
+    places = [(module, dict(module._parameters)) for module in plain]  # noqa: SLF001 - of torch's own class
     with preserved(model):
         try:
             for each, *_ in held:
@@ -197,7 +199,7 @@ def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
                 module._parameters.update(parameters)  # noqa: SLF001
             for each, requires_gradient, gradient, values in held:
                 each.requires_grad = requires_gradient
-                if each.shape != values.shape:
+                if (each.shape, each.dtype, each.device) != (values.shape, values.dtype, values.device):
                     each.data = values
                 elif not torch.equal(each.detach(), values):
                     with torch.no_grad():

@@ -50,6 +50,7 @@ class BackwardWatch(TorchFunctionMode):
     def __init__(self, model: torch.nn.Module, changes: Remedies) -> None:
         super().__init__()
         self.marks: list[Mark] = []
+        self.on_write: Callable[[torch.Tensor], object] | None = None  # told what code writes to
         self.last: int | None = None
         self._changes, self._values = changes, WatchedValues(model)
         self._entered: list[int] = []
@@ -100,6 +101,9 @@ class BackwardWatch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
+        if self.on_write is not None and args and (func == _SET_DATA or _is_write(name)):
+            for each in _tensors(args[:1]):
+                self.on_write(each)
         if self._values.is_over:
             return func(*args, **kwargs)
         if name == "_set_grad_enabled":
@@ -194,6 +198,17 @@ class BackwardWatch(TorchFunctionMode):
     def finish(self) -> tuple[Values, list[Graph], list[Mark]]:
         """Read the gradients back and let the tensors go."""
         return (*self._values.finish(), self.marks)
+
+
+#: How another tensor is put in the place of one, ``parameter.data = average``.
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined] # a property written in C
+_IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ipow__", "__setitem__"})
+_NO_WRITES = frozenset({"requires_grad_", "detach_", "share_memory_"})
+
+
+def _is_write(name: str) -> bool:
+    """Tell whether a function writes to its first argument, by its name."""
+    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__") and name not in _NO_WRITES)
 
 
 #: What is done with tensors that are kept for a backward, and how it is made.

@@ -11,16 +11,17 @@ from unittest.mock import patch
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.overrides import TorchFunctionMode
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
 from pytest_tfdebug.steps.training import OWN_CODE, Batch, LiveStep, OptimizerStep, TrainingEnd
+from pytest_tfdebug.tensors import is_plain
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import FrameType
 
     from typing_extensions import Self
 
@@ -30,22 +31,6 @@ if TYPE_CHECKING:
 _SAME = 1e-4
 #: Hyperparameters that say how a step is computed, and not which.
 _HOW = frozenset({"params", "foreach", "fused", "capturable", "differentiable", "initial_lr", "param_names"})
-
-
-class _Writes(TorchFunctionMode):
-    """Tells what is written to in a block, wherever that is not in the step of an optimiser."""
-
-    def __init__(self, wrote: Callable[[torch.Tensor], object]) -> None:
-        super().__init__()
-        self._wrote = wrote
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        name = getattr(func, "__name__", "")
-        if args and (name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))):
-            for each in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
-                if isinstance(each, torch.Tensor):
-                    self._wrote(each)
-        return func(*args, **(kwargs or {}))
 
 
 class StepsWatch:
@@ -63,6 +48,7 @@ class StepsWatch:
         self.steps: list[OptimizerStep] = []
         self._own_steps: list[OptimizerStep] = []  # of a run that has no optimiser
         self._before_first, self._model = before_first, model
+        self._has_begun = False
         self._parameters = dict(model.named_parameters())
         self._names = {id(each): name for name, each in self._parameters.items()}
         self._start = {name: each.detach().clone() for name, each in self._parameters.items()}
@@ -82,7 +68,8 @@ class StepsWatch:
         # where each parameter was written to since the last step, by no optimiser; by the place of its memory
         self._written: dict[str, tuple[Line, ...]] = {}
         self._places = {each.data_ptr(): name for name, each in self._parameters.items()}
-        self._under_way: list[Optimizer] = []  # whose steps: a step may call that of its superclass, or of another
+        # whose steps, each with the frame that makes it: a step may call that of its superclass, or of another
+        self._under_way: list[tuple[Optimizer, FrameType]] = []
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -97,7 +84,6 @@ class StepsWatch:
 
         self._undo.enter_context(patch.object(torch.autograd, "backward", backward))
         self._undo.enter_context(patch.object(Optimizer, "__init__", init))
-        self._undo.enter_context(_Writes(self._wrote))
         self._undo.callback(register_optimizer_step_pre_hook(self._begins).remove)
         self._undo.callback(register_optimizer_step_post_hook(self._ended).remove)
         return self
@@ -111,6 +97,7 @@ class StepsWatch:
     @property
     def end(self) -> TrainingEnd:
         """What the run has changed."""
+        self._refuse_other_shapes()
         flowed = {name: each.detach() - self._first_buffers[name] for name, each in self._buffers.items()}
         return TrainingEnd(
             self._moved(self._copies()),
@@ -118,10 +105,22 @@ class StepsWatch:
             self._written,
         )
 
-    def _wrote(self, tensor: torch.Tensor) -> None:
-        name = None if self._under_way else self._places.get(tensor.data_ptr())
-        if name is not None:
+    def wrote(self, tensor: torch.Tensor) -> None:
+        """Note that code has written to a tensor, or put another one in its place, unless an optimiser's step did."""
+        name = self._names.get(id(tensor)) or (self._places.get(tensor.data_ptr()) if is_plain(tensor) else None)
+        if name is not None and not self._steps_under_way():
             self._written[name] = _lines()
+
+    def _steps_under_way(self) -> list[tuple[Optimizer, FrameType]]:
+        """Return the steps that are under way: one that an exception has left is over."""
+        if self._under_way:
+            frames = set[int]()
+            frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the documented way to the running frame
+            while frame is not None:
+                frames.add(id(frame))
+                frame = frame.f_back
+            self._under_way = [each for each in self._under_way if id(each[1]) in frames]
+        return self._under_way
 
     def _taken(self) -> dict[str, tuple[Line, ...]]:
         """Return where parameters were written to, and begin anew."""
@@ -144,8 +143,7 @@ class StepsWatch:
         batches = self._batches[sum(len(step.batches) for step in self._own_steps) :]
         if not batches or all(torch.equal(each, self._at_backward[name]) for name, each in self._parameters.items()):
             return
-        if not self._own_steps:
-            self._before_first(self._first_loss, self._left)
+        self._begin_steps()
         given, none = ParameterRows.of(self._start, self._left, self._keys), dict[str, torch.Tensor | None]()
         flow = ParameterRows.of(self._first_buffers, none, self._buffer_keys)
         now, lines = self._copies(), batches[-1].lines
@@ -153,6 +151,12 @@ class StepsWatch:
         step = OptimizerStep(OWN_CODE, "", batches, given, None, {}, {}, (), (), flow, lines, (), moved)
         step.written = self._taken()
         self._own_steps.append(step)
+
+    def _begin_steps(self) -> None:
+        """End the watch of the forward, once: it sees nothing of what follows the first step."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._before_first(self._first_loss, self._left)
 
     def _moved(self, now: dict[str, torch.Tensor]) -> ParameterRows:
         """Return by how much each parameter moved since the step before; most move in steps alone."""
@@ -193,12 +197,11 @@ class StepsWatch:
         return {name: each.detach().clone() for name, each in self._parameters.items()}
 
     def _begins(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
-        is_first = optimizer not in self._under_way
-        self._under_way.append(optimizer)
+        is_first = all(each is not optimizer for each, _ in self._steps_under_way())
+        self._under_way.append((optimizer, sys._getframe(1)))  # noqa: SLF001
         if not is_first or not self._is_ours(optimizer):
             return
-        if not self.steps and not self._own_steps:  # it ends the watch of the forward: it sees nothing of what follows
-            self._before_first(self._first_loss, self._left)
+        self._begin_steps()
         self._note_batch()
         self._before = self._copies()
         self._given = self._gradients()
@@ -207,9 +210,11 @@ class StepsWatch:
         return any(id(each) in self._names for group in optimizer.param_groups for each in group["params"])
 
     def _ended(self, optimizer: Optimizer, *_given: Any) -> None:  # noqa: ANN401
-        self._under_way.remove(optimizer)
-        if optimizer in self._under_way or not self._is_ours(optimizer):
+        under_way = self._steps_under_way()
+        under_way.pop()
+        if any(each is optimizer for each, _ in under_way) or not self._is_ours(optimizer):
             return
+        self._refuse_other_shapes()
         groups = optimizer.param_groups
         held = [self._names[id(each)] for group in groups for each in group["params"] if id(each) in self._names]
         settings = {
