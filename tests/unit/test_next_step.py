@@ -9,7 +9,7 @@ MEANT = "if the change is meant, run with --tf-golden=update."
 
 
 def said(kind, *, is_reference=False, advice="", is_drift=False, has_own_inputs=False):
-    culprit = SimpleNamespace(kind=kind) if kind else None
+    culprit = SimpleNamespace(kind=kind, wrong="") if kind else None
     known = {"culprit": culprit, "advice": advice, "is_drift": is_drift, "has_own_inputs": has_own_inputs}
     return next_step(SimpleNamespace(**known), is_reference=is_reference)
 
@@ -43,3 +43,11 @@ def test_more_special_advice_comes_first():
         "If the new environment explains it, run with --tf-golden=update."
     )
     assert said("module", is_reference=True, advice="Say which output is which.") == "Say which output is which."
+
+
+@pytest.mark.parametrize(("mode", "call"), [("training", "eval"), ("eval", "train")])
+def test_forgotten_mode_says_which_one_to_choose(mode, call):
+    culprit = SimpleNamespace(kind="mode", wrong=f"is in {mode} mode, and the reference was not")
+    report = SimpleNamespace(culprit=culprit, advice="", is_drift=False, has_own_inputs=False)
+
+    assert next_step(report, is_reference=True) == f"Call .{call}() on it before the check, as the golden's model was."
