@@ -351,6 +351,24 @@ def test_rate_of_steps_after_one_that_an_exception_left_is_held():
     assert "SGD has lr 0.2; the reference has 0.1" in report.culprit.explanation
 
 
+def by_closure(model, batches):
+    held = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    for ids in batches:
+
+        def closure(ids=ids):
+            held.zero_grad()
+            found = loss(model, ids)
+            found.backward()
+            return found
+
+        held.step(closure)
+
+
+def test_step_that_makes_its_own_backward_is_refused_with_what_to_do():
+    with pytest.raises(TFDebugError, match=r"(?s)step of LBFGS begins before any backward.*step\(\) without a closure"):
+        compare_steps(bert(), bert(), [*IDS], run=by_closure)
+
+
 def averaged_by_data(model, batches, decay=0.9):
     held = torch.optim.SGD(model.student.parameters(), lr=0.1)
     for ids in batches:

@@ -201,6 +201,12 @@ class StepsWatch:
         self._under_way.append((optimizer, sys._getframe(1)))  # noqa: SLF001
         if not is_first or not self._is_ours(optimizer):
             return
+        if not self._left:  # no backward has been made
+            raise TFDebugError(
+                f"A step of {type(optimizer).__name__} begins before any backward, as where a closure makes it: a step "
+                "is held to the gradients that are there as it begins.\n"
+                "Call loss.backward() in run=, then step() without a closure."
+            )
         self._begin_steps()
         self._note_batch()
         self._before = self._copies()
