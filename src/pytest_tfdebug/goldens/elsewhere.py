@@ -296,6 +296,8 @@ def _held_there(
     own |= {name: value for name, value in call.inputs.items() if name not in reference.named()}
     if own.keys() == before.keys() and all(torch.equal(own[name], value) for name, value in before.items()):
         return None  # it does not take what is other
+    if call.flags and call.flags.keys().isdisjoint(reference.parameters()):
+        return None  # it would be the call without them
     forwards = [
         each.given({**given, **{name: value for name, value in call.flags.items() if name in each.parameters()}})
         for each, given in ((reference, call.inputs), (port, own))

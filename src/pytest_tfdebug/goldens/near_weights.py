@@ -7,7 +7,7 @@ port is held to its golden once more with the reference's numbers in them, and w
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -139,11 +139,9 @@ class NearWeights:
         others = len(self._wrong) - 1
         wrong = f"has other weights: {first}" + (f", and {counted(others, 'parameter')} more" if others else "")
         proved = f"with the reference's numbers in {'them' if others else 'it'} every output agrees: the code is right"
-        weights = tuple(self._wrong)
-        if not is_all:
-            evidence = Evidence.NAMED_WEIGHT
-            return Claim(path, "weights", evidence, kind, self.told, wrong, at, weights=weights)
-        return Claim(path, "weights", Evidence.NEAR_WEIGHTS, kind, self.told, wrong, at, proved=proved, weights=weights)
+        evidence = Evidence.NEAR_WEIGHTS if is_all else Evidence.NAMED_WEIGHT
+        found = Claim(path, "weights", evidence, kind, self.told, wrong, at, weights=tuple(self._wrong))
+        return replace(found, proved=proved) if is_all else found
 
 
 @torch.no_grad()

@@ -450,14 +450,11 @@ class _Steps:
         if live is None:
             return told
         largest = max(wrong, key=lambda name: live.before[name].numel())
-        for change in self._changes(largest):
+        for change in dict.fromkeys(other.wrong for other in self._others(largest)):
             if all(self._is_moved_by(change, name) for name in (largest, *wrong)):
                 proved = f"the reference's rule that {change} gives the port's steps"
                 return replace(told, wrong=f"{own.optimizer} {change}", proved=proved, evidence=Evidence.STEP_PROOF)
         return told
-
-    def _changes(self, name: str) -> list[str]:
-        return list(dict.fromkeys(other.wrong for other in self._others(name)))
 
     def _is_moved_by(self, change: str, name: str) -> bool:
         """Tell whether the reference's rule with a change gives the steps of a parameter."""

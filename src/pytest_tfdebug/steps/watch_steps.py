@@ -148,8 +148,9 @@ class StepsWatch:
         flow = ParameterRows.of(self._first_buffers, none, self._buffer_keys)
         now, lines = self._copies(), batches[-1].lines
         moved, self._last = self._moved(now), now
-        step = OptimizerStep(OWN_CODE, "", batches, given, None, {}, {}, (), (), flow, lines, (), moved)
-        step.written = self._taken()
+        step = OptimizerStep(
+            OWN_CODE, "", batches, given, None, {}, {}, (), (), flow, lines, (), moved, written=self._taken()
+        )
         self._own_steps.append(step)
 
     def _begin_steps(self) -> None:
@@ -310,7 +311,6 @@ def _lines() -> tuple[Line, ...]:
         if not is_library(code.co_filename) and "contextlib" not in code.co_filename:
             found.append(Line(code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back  # type: ignore[assignment]
-    own = tuple(
-        each for each in found if "site-packages" not in each.file
-    )  # a trainer's lines say less than who calls it
+    # a trainer's lines say less than those of who calls it
+    own = tuple(each for each in found if "site-packages" not in each.file)
     return own or tuple(found)

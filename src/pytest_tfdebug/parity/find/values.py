@@ -138,8 +138,16 @@ def explain(
         *_not_held(actual, expected, applied),
         *pair.weights.conventions(finding.weights),
     ]
-    told = " ".join(unused)
-    return Explained(claim, True, seen, total, notes, finding=finding, pair=pair, unused=told)  # noqa: FBT003
+    return Explained(
+        claim,
+        is_known=True,
+        compared=seen,
+        expected=total,
+        notes=notes,
+        finding=finding,
+        pair=pair,
+        unused=" ".join(unused),
+    )
 
 
 def _not_held(actual: Values, expected: Values, applied: Iterable[float]) -> Iterator[str]:
