@@ -18,7 +18,8 @@ from pytest_tfdebug.invariance.checks.dtype import Choices, first_other
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.fixture import golden
@@ -112,7 +113,8 @@ def leaves_inputs(subject: Subject) -> Outcome:
     path = writers[0] if writers else ""
     kind = type(model.get_submodule(path)).__name__
     told = f"{subject.name} changes its inputs: {listed(changed)}, in {path or 'its own forward'} ({kind})."
-    return broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
+    claim = Claim(path or kind, "glue", Evidence.WRITTEN, kind, _WRITTEN)
+    return broken(told, [], _WRITTEN, settled(claim))
 
 
 def has_golden(subject: Subject) -> str:
@@ -180,8 +182,8 @@ def each_has_gradient(subject: Subject) -> Outcome:
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = next(_cutters(model, inputs), holder(cut[0]))
     kind = type(model.get_submodule(path)).__name__
-    culprit = Culprit(path or kind, "module", None, _NO_GRADIENT, kind)
-    return broken(told, [listed(cut)], _NO_GRADIENT, culprit)
+    claim = Claim(path or kind, "module", Evidence.GRADIENT, kind, _NO_GRADIENT)
+    return broken(told, [listed(cut)], _NO_GRADIENT, settled(claim))
 
 
 def _cutters(model: torch.nn.Module, inputs: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 from pytest_tfdebug.tracing.record.sites import forward_source
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+    from pytest_tfdebug.records import Culprit
 
     Tensors = dict[str, torch.Tensor]
 
@@ -140,7 +143,8 @@ def culprit_of(
         return None
     path = max(found)[2]
     name = type(modules[path]).__name__
-    return Culprit(path or name, "gradient", forward_source(modules[path]), why, name)
+    lines = forward_source(modules[path])
+    return settled(Claim(path or name, "gradient", Evidence.GRADIENT, name, why, source=lines))
 
 
 def _differ(whole: Tensors, parts: Sequence[Tensors], share: float) -> bool | None:

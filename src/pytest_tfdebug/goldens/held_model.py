@@ -31,7 +31,7 @@ from pytest_tfdebug.parity.pair.pairing import with_input_names
 from pytest_tfdebug.parity.pair.rename import Rename, past_wrappers, renamed, renamed_tensors
 from pytest_tfdebug.parity.proof.elsewhere import Ran
 from pytest_tfdebug.parity.proof.prove import Live, Trial
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import conditional, settled
 from pytest_tfdebug.parity.tensors.comparator import Comparator
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -288,12 +288,11 @@ class _HeldModel(Comparison):
         report = replace(report, facts=[*(report.facts if report.other_weights else []), near.told])
         if near.are_folded or report.culprit is None:
             return report
-        (weights,) = settle([near.claim(self.model, found.judged.compared.calls, is_all=False)])
-        proved = report.culprit.proved and f"{near.condition}, and {report.culprit.proved}"
+        weights = settled(near.claim(self.model, found.judged.compared.calls, is_all=False))
         told = f"{near.condition}, {report.told_of_faults}" if report.told_of_faults else ""
         return replace(
             report,
-            culprit=replace(report.culprit, proved=proved),
+            culprit=conditional(report.culprit, near.condition),
             behind=(*report.behind, weights),
             told_of_faults=told,
         )
@@ -449,12 +448,12 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
     why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
     why += f" So do {others} more of the model." if others else ""
     of_weights = replace(_claim(culprit, "weights", f"{why} {told}".rstrip()), weights=tuple(own))
-    return settle([replace(of_weights, proved=culprit.proved, changes=culprit.changes)])[0]
+    return settled(replace(of_weights, proved=culprit.proved, changes=culprit.changes))
 
 
 def _of_table(culprit: Culprit, name: str) -> Culprit:
     claim = _claim(culprit, "module", f"Its inputs agree. {_MADE.format(name)}")
-    return settle([replace(claim, wrong=f"holds another table: {name}")])[0]
+    return settled(replace(claim, wrong=f"holds another table: {name}"))
 
 
 def _claim(culprit: Culprit, kind: Kind, why: str) -> Claim:

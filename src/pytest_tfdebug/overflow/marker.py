@@ -17,7 +17,7 @@ from pytest_tfdebug.overflow.settings import OverflowSettings, largest
 from pytest_tfdebug.overflow.watch import Roots, Watch
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.record import culprit_record
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.parity.text.text_differences import source_text
 from pytest_tfdebug.publish.reports import note, raised, wants_details
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
@@ -117,7 +117,7 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
 
 
 def _settled(claim: Claim, tensor: str = "", figures: tuple[str, ...] = ()) -> CulpritRecord | None:
-    found = culprit_record(settle([claim])[0])
+    found = culprit_record(settled(claim))
     return None if found is None else replace(found, tensor=tensor, figures=figures)
 
 

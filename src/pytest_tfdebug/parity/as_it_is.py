@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.claims import Claim, Evidence
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, relative_l2
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.tracing.record.leaves import walk
@@ -77,7 +77,7 @@ class AsItIs:
             return replace(in_wide, notes=[*in_wide.notes, told])
         far = f"{times:.1f} floors of the reference away; up to {self.most:g} are allowed."
         claim = self._blamed(f"{self.where[0].upper()}{self.where[1:]} {leaf or 'the output'} is {far}")
-        return replace(in_wide, culprit=settle([claim])[0], internal="", noise="")
+        return replace(in_wide, culprit=settled(claim), internal="", noise="")
 
     def _floors_away(self, roots: list[LeafComparison]) -> Iterator[tuple[str, float]]:
         """Yield how far each output of floating point is from the reference's, in floors."""

@@ -6,11 +6,11 @@ certain, follows from the evidence alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.records import explained
+from pytest_tfdebug.records import Culprit, explained
 
 if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, ChangeRecord, Divergence, Kind, SourceRange
@@ -74,6 +74,11 @@ class Evidence(Enum):
     NOT_FINITE = "the first value that is not finite was read"
     HEADROOM = "the value that comes nearest to the end of its dtype was read"
     NOT_COMPARED = "an output was held to nothing"
+    FIRST_STEP = "the first step of a module that gives something else in the second of two calls of it"
+    FIRST_OF_CALLS = "the first tensor that differs belongs to a call that only one forward makes"
+    MASK = "the first call that had a good mask, and gave none or one that lets pads through"
+    WRITTEN = "an input is another after this call"
+    NO_ARRAY = "the first value of the reference that none of the arrays is"
 
 
 #: Proofs by a change of the port.
@@ -107,6 +112,12 @@ class Claim:
     def explanation(self) -> str:
         """What is wrong and what was observed, in sentences."""
         return explained(self.class_name, self.wrong, self.why)
+
+
+def claim_on(culprit: Culprit, evidence: Evidence, **other: Any) -> Claim:  # noqa: ANN401 - fields of a claim
+    """Return a claim on the place of a culprit that was settled, with what else was found of it."""
+    names = {each.name for each in fields(Claim)} & {each.name for each in fields(Culprit)}
+    return Claim(**{**{name: getattr(culprit, name) for name in names}, "evidence": evidence, **other})
 
 
 def claim_of(

@@ -26,7 +26,7 @@ from pytest_tfdebug.parity.in_float64 import are_of_tables, as_it_is, may_be_rou
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
 from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.settle import FINAL, settle
+from pytest_tfdebug.parity.settle import FINAL, settle, settled
 from pytest_tfdebug.parity.tensors.compared import tally
 from pytest_tfdebug.parity.tensors.coverage import (
     blame_uncompared,
@@ -151,7 +151,7 @@ def conclude(
         culprit = settle([*claims, *known.given])[0]
     behind = () if culprit is None or look is None or look.faults is None else faults_beside(look.faults, culprit)
     if culprit is not None and culprit.kind not in FINAL and not is_of_uncompared(culprit) and uncompared(compared):
-        (missing,) = settle([blame_uncompared(compared)])
+        missing = settled(blame_uncompared(compared))
         behind, notes = (*behind, missing), [*notes, missing.explanation]
     if culprit is not None and look is not None and look.pair is not None and look.again is not None:
         culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
@@ -203,7 +203,7 @@ def conclude(
 
 def _with_faults_of_rest(found: ParityReport, rest: Explained) -> ParityReport:
     """Return a report on a part of the inputs with what is wrong in the rest, once changes mend the part."""
-    more = tuple(settle([claim])[0] for claim in claims_behind_pads(rest))
+    more = tuple(settled(claim) for claim in claims_behind_pads(rest))
     if not more:
         agrees = rest.claim is None and rest.is_known
         return replace(found, rest="the others agree once that is mended") if agrees else found

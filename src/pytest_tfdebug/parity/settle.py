@@ -7,7 +7,7 @@ was tried that mends every output: a proof may speak for the same module, for an
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
@@ -93,6 +93,11 @@ POLICY = (
     Worth(Evidence.NOT_FINITE, CERTAIN, "its values were read as it computed them"),
     Worth(Evidence.HEADROOM, CERTAIN, "its values were read as it computed them"),
     Worth(Evidence.NOT_COMPARED, CERTAIN, "the check cannot pass before that output is compared"),
+    Worth(Evidence.FIRST_STEP, CERTAIN, "both calls were compared, and the steps of the module one by one"),
+    Worth(Evidence.FIRST_OF_CALLS, UNSURE, "the fault may lie in the calls that were not compared"),
+    Worth(Evidence.MASK, UNSURE, "its mask was read, and no other was tried"),
+    Worth(Evidence.WRITTEN, CERTAIN, "the inputs were read again after each call"),
+    Worth(Evidence.NO_ARRAY, UNSURE, "no array lies between these lines and the last one that was found"),
 )
 _WORTH = {worth.evidence: (place, worth) for place, worth in enumerate(POLICY)}
 
@@ -122,6 +127,16 @@ def settle(claims: Iterable[Claim]) -> list[Culprit]:
     for each in found:
         by_place.setdefault((each.path, each.kind, each.source), each)
     return [*by_place.values()]
+
+
+def settled(claim: Claim) -> Culprit:
+    """Return who is to blame where one claim is all there is."""
+    return _culprit(claim)
+
+
+def conditional(culprit: Culprit, condition: str) -> Culprit:
+    """Return a culprit whose proof holds under a condition, in words that follow on it."""
+    return replace(culprit, proved=f"{condition}, and {culprit.proved}") if culprit.proved else culprit
 
 
 def is_certain(claim: Claim) -> bool:

@@ -10,7 +10,7 @@ from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import explain, lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import settle, settled
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.steps.causes import CauseSearch
 from pytest_tfdebug.steps.compare import BackwardPair
@@ -97,7 +97,7 @@ def _of_loss(pair: BackwardPair) -> tuple[Culprit, list[str]]:
     theirs = reference.values.values[reference.last or 0]
     lines = _source(value.lines), _source(theirs.lines)
     claim = Claim(call.path, "loss", Evidence.LOSS, call.class_name, told, wrong, *lines)
-    return settle([claim])[0], look.notes
+    return settled(claim), look.notes
 
 
 def _of_gradient(pair: BackwardPair, wrong: Wrong, again: Again | None) -> Culprit:
@@ -121,7 +121,7 @@ def _of_gradient(pair: BackwardPair, wrong: Wrong, again: Again | None) -> Culpr
         _source(cause.reference) or _source(_expected_lines(pair, wrong)),
         "" if proved is None else f"{_mended(proved)}, every gradient agrees",
     )
-    return settle([claim])[0]
+    return settled(claim)
 
 
 def _observed(pair: BackwardPair, wrong: Wrong) -> str:

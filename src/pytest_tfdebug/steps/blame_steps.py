@@ -15,7 +15,7 @@ from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.records import Coverage, SourceRange
 from pytest_tfdebug.steps.blame import hold_backward
 from pytest_tfdebug.steps.compare import BackwardPair, row_error
@@ -552,7 +552,7 @@ def _report(steps: _Steps, fault: StepFault) -> ParityReport:
         lines_of(fault.reference[0]) if fault.reference else None,
         fault.proved,
     )
-    (culprit,) = settle([claim])
+    culprit = settled(claim)
     count = len(steps.pairs.paired)
     return ParityReport(
         culprit, [], [], count, subject=_SUBJECT, coverage=Coverage(count, count, root=True), by_values=True

@@ -13,8 +13,9 @@ from pytest_tfdebug.invariance.checks.base import BOUNDS, Check
 from pytest_tfdebug.invariance.compare.culprit import recorded
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.compare.traces import call_at, compare_traces
+from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced, walk
 from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
@@ -254,7 +255,8 @@ class DtypeCheck(Check):
         call, source = own.item.call, own.item.call.source or own.item.call.called_at
         numbers = f"relative L2 {error_of(own.item.inputs):.2e} in, {error_of(own.item.outputs):.2e} out"
         told = f"It adds most of the error: {numbers}."
-        self.outcome.culprit = Culprit(call.path, "module", source, told, call.class_name)
+        claim = Claim(call.path, "module", Evidence.ROUNDS_MOST, call.class_name, told, source=source)
+        self.outcome.culprit = settled(claim)
         yield f"  Worst module: {call.name!r} ({call.class_name}){f', {source}' if source else ''}: {numbers}"
         at, limit = own.gone.call, torch.finfo(getattr(torch, dtype)).max
         there = call_at(expected, at.path, at.call)

@@ -15,10 +15,10 @@ from pytest_tfdebug.invariance.compare.hidden_keys import told_hidden_keys
 from pytest_tfdebug.invariance.compare.lines import Taped, TapedPair
 from pytest_tfdebug.invariance.compare.outputs import has_nan
 from pytest_tfdebug.invariance.compare.traces import Key, call_at, compare_traces, put_back
-from pytest_tfdebug.parity.claims import Claim, Evidence
+from pytest_tfdebug.parity.claims import Claim, Evidence, claim_of, claim_on
 from pytest_tfdebug.parity.comparison import conclude, ended
 from pytest_tfdebug.parity.proof.value_graph import Side
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.records import Culprit, SourceRange, ends_of
 from pytest_tfdebug.tracing.record.masks import WEAK, is_mask, is_recoded
 from pytest_tfdebug.tracing.record.modules import bare
@@ -125,15 +125,17 @@ def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
 
 def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:
     siblings = [call for call in trace if call.parent == maker.index and call.index < below.index]
-    return Culprit(
+    told = f"The first tensor to change belongs to {first.path!r} ({first.class_name}); the forward of "
+    claim = Claim(
         maker.path,
         "glue",
-        glue_lines(maker, siblings[-1] if siblings else None, below),
-        f"The first tensor to change belongs to {first.path!r} ({first.class_name}); the forward of "
-        f"{maker.class_name} {what}, before its call of {below.name!r}.",
+        Evidence.MASK,
         maker.class_name,
+        f"{told}{maker.class_name} {what}, before its call of {below.name!r}.",
+        source=glue_lines(maker, siblings[-1] if siblings else None, below),
         divergence=first.divergence,
     )
+    return settled(claim)
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ def _around(culprit: Culprit, trace: Trace) -> Culprit:
         return culprit
     holder = trace.calls[call.parent] if at.direction == "input" and call.parent is not None else call
     told = f"The first tensor to change belongs to {call.name!r} ({call.class_name})."
-    return Culprit(holder.path, "glue", holder.source, told, holder.class_name, divergence=at)
+    return settled(claim_of(holder, "glue", told, at, holder.source, evidence=Evidence.FIRST_OF_CALLS))
 
 
 def _taped(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module, within: Within) -> Taped:
@@ -250,7 +252,8 @@ def _at(place: Place | None, culprit: Culprit) -> Culprit:
     """Return a culprit with the lines at which two forwards part, where these are known."""
     if place is None:
         return culprit
-    return replace(culprit, source=place.source, function=place.function, callers=place.callers)
+    evidence = Evidence.FIRST_STEP if culprit.certain else Evidence.FIRST_OF_CALLS
+    return settled(claim_on(culprit, evidence, source=place.source, function=place.function, callers=place.callers))
 
 
 def _as_it_counts(call: ObservedCall, made: Repetition, tolerances: Tolerances) -> tuple[ComparedTraces, Within, bool]:
@@ -312,7 +315,7 @@ def _first_nan(trace: Trace) -> Culprit | None:
         at = trace.calls[call.parent] if _has_nan(call.inputs) and call.parent is not None else call
         told = "It is the first to give NaN, at pad positions or real ones: its inputs have none."
         kind: Kind = "glue" if any(other.parent == at.index for other in trace) else "module"
-        return Culprit(at.path, kind, at.source, told, at.class_name)
+        return settled(Claim(at.path, kind, Evidence.NOT_FINITE, at.class_name, told, source=at.source))
     return None
 
 
@@ -329,4 +332,4 @@ def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | Non
         if isinstance(module, torch.nn.Module) and id(module) in paths and not is_library(file):
             path, name, source = paths[id(module)], type(module).__name__, SourceRange(file, line, line)
             claim = Claim(path or name, "glue", Evidence.RAISED, name, "This line raised.", source=source)
-    return None if claim is None else settle([claim])[0]
+    return None if claim is None else settled(claim)

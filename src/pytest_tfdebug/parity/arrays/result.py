@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.data.arrays import ArraysResult, IntervalStep, ReferenceStatement
+from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.records import Coverage, Culprit, SourceRange
+from pytest_tfdebug.parity.settle import settled
+from pytest_tfdebug.records import Coverage, SourceRange
 from pytest_tfdebug.tracing.values.slicing import text_of
 
 if TYPE_CHECKING:
@@ -74,18 +76,24 @@ def report_of(
         for strength, found in interval.steps.items()
         if found
     ]
-    culprit = _culprit(reference, interval)
+    claim = _claim(reference, interval)
     if proof is not None:
-        call, lines = proof.call, proof.lines or culprit.reference
+        lines = proof.lines or claim.reference
         if lines is not None:
             lines = _with_code(lines)
             steps.insert(0, IntervalStep("proved", (ReferenceStatement(lines),)))
-        told = f"Proved: {proof.told}."
-        culprit = replace(culprit, path=call.path, class_name=call.class_name, reference=lines, proved=told)
-    return replace(report, culprit=culprit, steps=steps, first=interval.first, factor=interval.factor)
+        claim = replace(
+            claim,
+            evidence=Evidence.INFERRED_PROOF,
+            path=proof.call.path,
+            class_name=proof.call.class_name,
+            reference=lines,
+            proved=f"Proved: {proof.told}.",
+        )
+    return replace(report, culprit=settled(claim), steps=steps, first=interval.first, factor=interval.factor)
 
 
-def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
+def _claim(reference: ReferenceValues, interval: Interval) -> Claim:
     call, last = reference.call_of(reference.at(interval.bound)), interval.last
     own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
     label = f"{interval.first.label!r}" if interval.first is not None else "No array"
@@ -96,7 +104,7 @@ def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
         is_value = f"{_told(reference, last.partners[0])} (distance {last.distance:.1e})"
         found = f"{last.label!r} is the last array before it that was found: {is_value}."
     why = f"{found}\nThe first value that was not found: {_told(reference, interval.bound)}."
-    return Culprit(call.path, kind, None, why, call.class_name, own, proved=proved)
+    return Claim(call.path, kind, Evidence.NO_ARRAY, call.class_name, why, reference=own, proved=proved)
 
 
 def _told(reference: ReferenceValues, index: int) -> str:

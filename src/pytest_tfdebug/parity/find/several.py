@@ -15,7 +15,7 @@ from pytest_tfdebug.parity.find.proof import told_by, with_proof
 from pytest_tfdebug.parity.find.values import Explained, Faults, claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.prove import seconds_of
 from pytest_tfdebug.parity.proof.several import find_fronts
-from pytest_tfdebug.parity.settle import settle
+from pytest_tfdebug.parity.settle import settled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator
@@ -34,7 +34,7 @@ _PAST = "No single change mends it; what is behind was looked at with the refere
 
 def faults_beside(faults: Faults, first: Culprit) -> tuple[Culprit, ...]:
     """Return the faults but for the first one, which may be known from other evidence: by its lines."""
-    found = [settle([claim])[0] for claim in faults.claims]
+    found = [settled(claim) for claim in faults.claims]
     same = next((each for each in found if each.source == first.source), None)
     return tuple(each for each in found if each is not same)
 
