@@ -45,9 +45,23 @@ def port_in_half(reference, table="own"):
     port = copy.deepcopy(reference)
     del port.model.rotary_emb
     port.model.rotary_emb = TABLES[table]()
-    return port
+    return port.to(torch.bfloat16)
 
 
+class HeldTable(torch.nn.Module):
+    """Holds cosines and sines for all positions as buffers, which a cast of the model rounds."""
+
+    def __init__(self):
+        super().__init__()
+        for name, table in zip(("cosines", "sines"), OwnTable()(torch.empty(0), torch.arange(32)[None]), strict=True):
+            self.register_buffer(name, table, persistent=False)
+
+    def forward(self, x, position_ids):
+        length = position_ids.shape[1]
+        return self.cosines[:, :length].to(x.dtype), self.sines[:, :length].to(x.dtype)
+
+
+TABLES["held"] = HeldTable
 TOLD = (
     "The reference's model.rotary_emb.inv_freq, model.rotary_emb.original_inv_freq are rounded to bfloat16 by .to(). The "
     "port was held to it with what its code makes: building or loading it with dtype= leaves that in float32."

@@ -93,11 +93,11 @@ def compare_with(
         return plain.filled_alike(plain.checked())
     again, reference = Rerun(model, called.args, called.kwargs, called.method), called.reference
     wide = replace(called, reference=reference and (lambda: _in_float32(reference())))
-    looked = _HeldModel(replace(golden_file, trace=trace.wide), model, wide, settings, None, tell, wider)
-    found = looked.filled_alike(looked.checked())
     args, kwargs = again.inputs()
     low = _HeldModel(golden_file, model, replace(called, args=args, kwargs=kwargs), settings, None, tell)
-    compared = low.outputs().finish()
+    compared = low.outputs().finish()  # first: it may raise
+    looked = _HeldModel(replace(golden_file, trace=trace.wide), model, wide, settings, None, tell, wider)
+    found = looked.filled_alike(looked.checked())
 
     def as_it_is() -> ParityReport:
         return low.filled_alike(low.checked())

@@ -24,12 +24,12 @@ _LARGE = 1 << 22
 
 
 def rounded_tables(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
-    """Return module and name of each unsaved buffer of several numbers in half precision, by its path."""
+    """Return module and name of each unsaved buffer in half precision, by its path."""
     return {
         under(path, name): (module, name)
         for path, module in model.named_modules()
         for name in sorted(module._non_persistent_buffers_set)  # noqa: SLF001 - there is no public name
-        if (held := getattr(module, name, None)) is not None and held.dtype in HALF and held.numel() > 1
+        if (held := getattr(module, name, None)) is not None and held.dtype in HALF
     }
 
 
