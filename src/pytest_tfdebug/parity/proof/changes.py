@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
-from pytest_tfdebug.parity.proof.forward import put
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, ZERO, reorderings, transforms
-from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
+from pytest_tfdebug.tracing.values.tape import Ref, Target, put, results_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -30,22 +29,32 @@ _SMALL = 2e-2
 _EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _BINARY: dict[str, Callable[..., Any]] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 _REDUCED: dict[str, Callable[..., Any]] = {"mean": torch.mean, "sum": torch.sum, "amax": torch.amax}
+_COMPARED: dict[str, Callable[..., Any]] = {"lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
+_BOTH: dict[str, Callable[..., Any]] = {"and": torch.logical_and, "or": torch.logical_or}
 _GATES: dict[str, Callable[..., Any]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
-#: Operators, the functions that may stand in their place, and how many arguments these take; 0 for all.
-_FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int], ...] = (
-    (frozenset({*ACTIVATIONS, "hardtanh"}), {**ACTIVATIONS}, 1),
-    (frozenset({"softmax", "sigmoid"}), _GATES, 1),
-    (frozenset(_BINARY), _BINARY, 2),
-    (frozenset(_REDUCED), _REDUCED, 0),
+#: Operators, the functions that may stand in their place, how many arguments these take, 0 for all, and how unlikely it
+#: is: activations are the likeliest, and the end of a range that counts or does not.
+_FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int, float], ...] = (
+    (frozenset({*ACTIVATIONS, "hardtanh"}), {**ACTIVATIONS}, 1, 1.0),
+    (frozenset({"softmax", "sigmoid"}), _GATES, 1, 1.0),
+    (frozenset(_COMPARED), _COMPARED, 0, 1.0),
+    (frozenset(_BINARY), _BINARY, 2, 2.0),
+    (frozenset(_REDUCED), _REDUCED, 0, 2.0),
+    (frozenset({"logical_and", "logical_or", "bitwise_and", "bitwise_or"}), _BOTH, 2, 2.0),
 )
-#: Activations are the likeliest.
-_COST_OF_FUNCTION = {0: 2.0, 1: 1.0, 2: 2.0}
 #: A step that was forgotten: one that the other side does there, and any activation.
 _COST_OF_KNOWN, _COST_OF_ACTIVATION = 1.5, 2.0
 #: What 0 costs more than another number.
 _LESS_LIKELY = 0.1
 #: What a constant is called, by the operator or by the argument.
-_CALLED = {"mul": "factor", "div": "divisor", "pow": "exponent", "add": "summand", "sub": "summand"}
+_CALLED = {
+    "mul": "factor",
+    "div": "divisor",
+    "pow": "exponent",
+    "add": "summand",
+    "sub": "summand",
+    **dict.fromkeys(_COMPARED, "bound"),
+}
 #: Operators whose result nothing is said about by leaving them out: they hand their operand on.
 _HANDED_ON = ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "expand")
 #: Kinds of changes that do a step more: a forward that they mend lacks it.
@@ -165,7 +174,7 @@ def numbers(at: At) -> Iterator[Change]:
         found = (each for each in _grid(old, lengths) if each not in tried)
         for new in (each for each in found if ends is None or ends[0] <= each < ends[1]):
             text = f"{name} {new:.6g} instead of {old:.6g}"
-            cost = _cost_of(old) + (_LESS_LIKELY if new == 0 else 0.0)
+            cost = _cost_of(at.step.operator, old) + (_LESS_LIKELY if new == 0 else 0.0)
             yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
 
 
@@ -190,8 +199,10 @@ def _grid(old: float, lengths: set[int]) -> list[float]:
     return sorted(new for new in found if not math.isclose(new, old, rel_tol=1e-9))
 
 
-def _cost_of(old: float) -> float:
-    return 2 if isinstance(old, int) else 1 if 0 < old < _SMALL else 1.5
+def _cost_of(operator: str, old: float) -> float:
+    if isinstance(old, int):
+        return 1 if operator in _COMPARED else 2
+    return 1 if 0 < old < _SMALL else 1.5
 
 
 def _name_of(step: Step, path: _Path, value: float, otherwise: str = "") -> str:
@@ -303,12 +314,12 @@ def functions(at: At) -> Iterator[Change]:
     own = f"{operator}_tanh" if at.step.kwargs.get("approximate") == "tanh" else operator
     if at.is_write:
         return
-    for names, functions_, needs in _FAMILIES:
+    for names, functions_, needs, cost in _FAMILIES:
         if operator in names and count >= needs:
             for name, function in functions_.items():
                 if name != own:
                     text, edit = f"{name} instead of {own}", partial(_computed, function, needs or None)
-                    yield at.change(_COST_OF_FUNCTION[needs], text, edit, "function", name, old=own, new=name)
+                    yield at.change(cost, text, edit, "function", name, old=own, new=name)
     if operator in ("sub", "div") and count == 2:  # noqa: PLR2004 - both
         yield at.change(2, f"the operands of {operator} exchanged", _other_way_round, "exchanged")
     if operator == "var":

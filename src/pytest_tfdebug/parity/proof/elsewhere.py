@@ -16,12 +16,15 @@ import torch
 from pytest_tfdebug.parity.proof.changes import together
 from pytest_tfdebug.parity.proof.forward import Replay
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
+from pytest_tfdebug.tracing.values.edited import Edited
+from pytest_tfdebug.tracing.values.tape import NotTriedError, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from pytest_tfdebug.parity.proof.changes import Change
     from pytest_tfdebug.parity.proof.forward import Edit, Run
+    from pytest_tfdebug.tracing.values.rerun import Rerun
     from pytest_tfdebug.tracing.values.tape import Step, Tape
     from pytest_tfdebug.values import Value, Values
 
@@ -49,6 +52,20 @@ class Ran(NamedTuple):
         return [step.operator for step in self.tape.steps]
 
 
+def after(forward: Rerun, ran: Ran, changes: Iterable[Change]) -> dict[str, torch.Tensor]:
+    """Return what a forward gives that is run again with some changes, by leaf path; see :mod:`.edited`.
+
+    Raises:
+        NotTriedError: If one of them is of an operator that writes in place.
+    """
+    edits, instead = together(changes)
+    steps = [ran.tape.steps[place] for place in edits]
+    if any(isinstance(each, Target) for step in steps for _, each in step.given):
+        msg = "what an operator writes in place is known on its tape alone"
+        raise NotTriedError(msg)
+    return forward.edited(Edited(ran.values, ran.tape, edits, instead))
+
+
 class Elsewhere(NamedTuple):
     """A forward on other inputs; a ``KeyError`` says that it lacks a step or a value of the one that was searched."""
 
@@ -68,7 +85,7 @@ class Elsewhere(NamedTuple):
     def tensor_after(self, changes: Iterable[Change]) -> Callable[[int], torch.Tensor]:
         """Return what says what a value of the searched forward is here, after some changes."""
         with torch.no_grad():
-            changed = Replay(self.ran.tape).run(*together(map(self._there, changes)))
+            changed = Replay(self.ran.tape).run(*together(map(self.there, changes)))
 
         def tensor(index: int) -> torch.Tensor:
             found = changed.get(self.indices[index])
@@ -79,9 +96,9 @@ class Elsewhere(NamedTuple):
     def after(self, changes: Iterable[Change], given: Mapping[int, torch.Tensor] | None = None) -> Elsewhere:
         """Return it with some changes made for good, and some values of the searched forward given."""
         there = {self.indices[index]: tensor for index, tensor in (given or {}).items()}
-        return self._replace(ran=Ran(*changed_forward(*self.ran, [*map(self._there, changes)], there)))
+        return self._replace(ran=Ran(*changed_forward(*self.ran, [*map(self.there, changes)], there)))
 
-    def _there(self, change: Change) -> Change:
+    def there(self, change: Change) -> Change:
         """Return a change of the searched forward as one of this."""
         indices = self.indices
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import torch
 
 from pytest_tfdebug.module_path import starred
 from pytest_tfdebug.parity.proof.budget import work_of
-from pytest_tfdebug.tracing.values.tape import NotTriedError, Ref
+from pytest_tfdebug.tracing.values.tape import NotTriedError, Ref, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
@@ -104,15 +106,6 @@ class Replay:
         if place not in self._works:
             self._works[place] = work_of(self.tape.steps[place], self.tape)
         return self._works[place]
-
-
-def put(given: Any, path: tuple[Any, ...], new: Any) -> Any:  # noqa: ANN401 - any argument
-    """Return nested arguments with another in one place."""
-    if not path:
-        return new
-    items = {**given} if isinstance(given, dict) else list(given)
-    items[path[0]] = put(items[path[0]], path[1:], new)
-    return items if isinstance(items, dict) else type(given)(items)
 
 
 def is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
@@ -257,12 +250,30 @@ class Forward:
         return {self.tape.maker[each] for each in made if each in self.tape.maker}
 
     def places_like(self, place: int) -> tuple[list[int], ...]:
-        """Return the steps that do the same as a step: in every layer, on its line, and anywhere."""
-        step, path = self.tape.steps[place], self._path_at(place)
+        """Return the steps that do the same as a step, the fewest first.
+
+        In every layer, as the same of the operators on the same lines of all functions around it; for whoever calls its
+        function; then whatever of them its line runs in every layer, on its line, and anywhere.
+        """
+        step, path, lines, turn = self.tape.steps[place], self._path_at(place), self.lines_of(place), self._turns[place]
         same = [k for k, each in enumerate(self.tape.steps) if each.operator == step.operator]
-        on_line = [k for k in same if self.lines_of(k)[:1] == self.lines_of(place)[:1]]
+        on_line = [k for k in same if self.lines_of(k)[:1] == lines[:1]]
         layers = [k for k in on_line if self._path_at(k) == path]
-        return layers, on_line, same
+        alike = [k for k in on_line if self._turns[k] == turn]
+        called = [k for k in alike if k in layers and self.lines_of(k) == lines]
+        return called, alike, layers, on_line, same
+
+    @cached_property
+    def _turns(self) -> list[int]:
+        """How often the lines of each step have run its operator in its call before."""
+        counts: Counter[Hashable] = Counter()
+        turns = []
+        for place, step in enumerate(self.tape.steps):
+            made = self.outs_of(place)
+            key = step.operator, self.lines_of(place), self.side.values[made[0]].call if made else None
+            turns.append(counts[key])
+            counts[key] += 1
+        return turns
 
     def path_of(self, call: int | None) -> str:
         """Return the path of a call's module, without the numbers of layers."""

@@ -224,7 +224,7 @@ class Round:
     def lead_past(self, is_over: Callable[[], bool]) -> Past | None:
         """Return the first value of the reference that leads past the next fault; None where none does."""
         past = self._led_on(is_over)
-        if past is not None or is_over():
+        if past is not None:
             return past
         region = self.region
         return self._output() if region is None or region.other in self.outputs else None

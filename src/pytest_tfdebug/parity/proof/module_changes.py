@@ -1,8 +1,8 @@
 """What may be wrong with a module as a whole.
 
-Its weights: loaded into each other's place, not the reference's, or laid out in another way. Its call: left out, or
-another activation. What it was made with: a convolution's stride, say, which is another than the reference's. What it
-was given, see :mod:`.argument_changes`.
+Its weights: loaded into each other's place, not the reference's, or laid out in another way. The tables that its
+constructor makes, as of angles or positions. Its call: left out, or another activation. What it was made with: a
+convolution's stride, say, which is another than the reference's. What it was given, see :mod:`.argument_changes`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
 
 
 #: Kinds of changes of weights.
-OF_WEIGHTS = ("exchange", "weights", "converted")
+TABLE = "table"
+OF_WEIGHTS = ("exchange", "weights", "converted", TABLE)
 #: Two numbers of order 1 that are further apart are no rounding of one.
 _EVEN = 1e-5
 #: Things of one form near a place that are exchanged with each other.
@@ -164,6 +165,7 @@ class Others:
     lacking: Sequence[str]  # names of those that this forward has nowhere
     tensors: Mapping[str, torch.Tensor]  # by name; empty where the other forward cannot be run
     own: Mapping[str, torch.Tensor]  # those of this forward, by name
+    tables: Sequence[tuple[str, torch.Tensor]] = ()  # what the other has or makes of no input, and this one never does
 
     @cached_property
     def added(self) -> dict[float, str]:
@@ -195,6 +197,10 @@ def changes_of_weights(forward: Forward, near: Collection[int], others: Others |
             each for module, own in near_by for kind in _OF_OTHERS for each in kind(module, own, others)
         )
         found["converted"] = (each for module, own in near_by for each in _as_other_weights(module, own, others))
+        buffers = {value.name: value.index for value in forward.side.values if value.origin == "buffer"}
+        near_tables = {name: forward.tensor(index) for name, index in buffers.items() if name in used}
+        found[TABLE] = (each for name, own in near_tables.items() for each in _other_tables(name, own, others))
+        places |= buffers
     for kind, (cost, text, key, tensors) in ((kind, each) for kind, some in found.items() for each in some):
         instead = {
             places[name]: new for name, new in tensors.items() if not torch.equal(new, forward.tensor(places[name]))
@@ -311,6 +317,15 @@ def _as_other_weights(module: str, own: _Tensors, others: Others) -> _Found:
         for _, text, form in pairings(0, len(own[name])):
             told = f"{name} {text}, for {beside} lies in another order too"
             yield 0.9, told, (starred(module), text), {name: form(own[name])}
+
+
+def _other_tables(name: str, own: torch.Tensor, others: Others) -> _Found:
+    """Yield the tables of the other forward in the place of one of this: those of its size, but for axes of one."""
+    size = [each for each in own.shape if each > 1]
+    for other, table in others.tables:
+        if table.dtype.is_floating_point == own.dtype.is_floating_point and [n for n in table.shape if n > 1] == size:
+            new = table.reshape(own.shape).to(own)
+            yield 1.7, f"{name} as {other}", (starred(name), starred(other)), {name: new}
 
 
 _OF_OTHERS = (_transposed, _of_the_reference, _as_elsewhere, _in_groups)

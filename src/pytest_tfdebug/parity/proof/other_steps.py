@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from pytest_tfdebug.parity.proof.forward import put
-from pytest_tfdebug.tracing.values.tape import Ref
+from pytest_tfdebug.tracing.values.tape import Ref, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

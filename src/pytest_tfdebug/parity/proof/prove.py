@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, SAME
 from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_of_forward
-from pytest_tfdebug.parity.proof.elsewhere import Ran
+from pytest_tfdebug.parity.proof.elsewhere import Ran, after
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
 from pytest_tfdebug.parity.proof.matching import OpenValues
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.values.tape import Tape
 
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
+_RUN_AGAIN, _GROUPS = 6, 3  # changes that are made in the port itself, and other places of each
 PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
 
 
@@ -116,17 +120,37 @@ class OneChange:
                 mends = search.run(most, budget, 1.0 if is_one else share)
                 if not mends:
                     break
-                proof = self._judged(mends, search, is_reverse=is_reverse)
+                proof = self.judged(mends, search, is_reverse=is_reverse)
                 if proof.holds is not False:
                     return Searched(proof, "proved", budget.seconds)
                 self._narrow = self._narrow or proof  # another may hold everywhere
-        if self._narrow is not None:
-            return Searched(self._narrow, "proved", budget.seconds)
+        found = self._run_again(budget.seconds) or self._narrow
+        if found is not None:
+            return Searched(found, "proved", budget.seconds)
         tried = [search for search in self._searches if search is not None]
         is_exhausted = all(search.is_exhausted for search in tried)
         return Searched(None, ("exhausted" if is_exhausted else "cut") if tried else "", budget.seconds)
 
-    def _judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> Proof:
+    def _run_again(self, seconds: float) -> Proof | None:
+        """Run the port with the likeliest changes that lead to right values, if it reads numbers of what it computes.
+
+        Its tape goes on with the numbers that were read, see :mod:`pytest_tfdebug.tracing.values.edited`.
+        """
+        search, begun = self._searches.port, time.monotonic()
+        if search is None or self._others.again is None or search.forward.tape is not self._others.ran[0].tape:
+            return None
+        for change in search.followed_by_reading()[:_RUN_AGAIN]:
+            for changes in ([change], *islice(search.elsewhere(change), _GROUPS)):
+                if time.monotonic() - begun > seconds:
+                    return None
+                mend = search.mend_by(changes, partial(after, self._others.again[0], self._others.ran[0]))
+                holds = None if mend is None else self._others.holds_run(mend, search)
+                if mend is not None and holds is not False:
+                    return Proof(search.forward, (mend,), is_reverse=False, holds=holds)
+        return None
+
+    def judged(self, mends: list[Mend], search: Search, *, is_reverse: bool) -> Proof:
+        """Return changes that mend every output as a proof, with whether they do on other inputs."""
         kept = self._others.judged(mends, search, is_reverse=is_reverse)
         proof = Proof(search.forward, tuple(each for each, _ in kept), is_reverse, kept[0][1])
         if proof.holds is False:
@@ -171,7 +195,8 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     theirs = pair.back.known, used_alone[1], "the reference", settings[1]
     reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
-    others = Others(pair.weights, lacking, *(Ran(way.side.table, way.live.tape).weights for way in (reference, port)))
+    expected_weights, own_weights = (Ran(way.side.table, way.live.tape).weights for way in (reference, port))
+    others = Others(pair.weights, lacking, expected_weights, own_weights, list(_tables(pair, trial.reference.tape)))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
     tables = pair.port.table, pair.reference.table
     made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
@@ -217,6 +242,17 @@ def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
     """Return the parameters that one forward uses, and the other has and does not."""
     mine, theirs = one.used, other.used
     return {name for name in weights.partners if name in mine and theirs.isdisjoint(weights.partners[name])}
+
+
+def _tables(pair: ForwardPair, tape: Tape) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield what the reference has or makes of no input, and the port never does, with what it is called."""
+    reference = pair.reference
+    forward, told = Forward(reference, tape), set[float]()
+    for value in reference.values:
+        is_table = value.tells and value.index in tape.tensors and value.index not in reference.of_inputs
+        if is_table and value.print.rms not in told and not pair.back_matches.within(value.index, AGREE):
+            told.add(value.print.rms)
+            yield f"the reference's {forward.described(value.index).removeprefix('the ')}", tape.tensors[value.index]
 
 
 class _HeldOutputs(NamedTuple):

@@ -32,6 +32,7 @@ from pytest_tfdebug.parity.proof.module_changes import (
     MADE,
     OF_CALLS,
     OF_WEIGHTS,
+    TABLE,
     changes_of_calls,
     changes_of_twins,
     changes_of_weights,
@@ -285,18 +286,18 @@ class Search:
         reached, is_evident = self.reach_of_one(change), self.is_evident(change)
         if reached.value is None and not reached.is_at_end and not is_evident:
             return None
-        alone = self._mend([change], reached)
+        alone = self.mend([change], reached)
         if alone is not None or (reached.value is None and not is_evident):
             return alone
         for changes in self.elsewhere(change):
-            mend = self._mend(changes, reached)
+            mend = self.mend(changes, reached)
             if mend is not None:  # what comes soonest of one of them tells most
                 others = (self.reach(each) for each in changes[:_LOOKED_AT] if each is not change)
                 soonest = min([reached, *others], key=lambda each: (each.value is None, each.after))
                 return replace(mend, reached=soonest.value)
         return None
 
-    def _mend(self, changes: Sequence[Change], reached: Reached) -> Mend | None:
+    def mend(self, changes: Sequence[Change], reached: Reached) -> Mend | None:
         """Return what some changes mend together, told as the first of them; None where an output still differs."""
         edits, instead = together(changes)
         try:
@@ -331,10 +332,10 @@ class Search:
             yield [each for each in self._given if path_of(each.call) == path_of(change.call)]
             yield self._given
         else:
-            layers, on_line, same = self.forward.places_like(change.place)
+            *alike, layers, on_line, same = self.forward.places_like(change.place)
             missing = [place for place in on_line if place in self._missing] if self.is_evident(change) else []
             # all additions of a forward left out are no fault that anybody makes
-            groups = [layers, missing, on_line, [] if change.kind in SHORTENED else same]
+            groups = [*alike, layers, missing, on_line, [] if change.kind in SHORTENED else same]
             for places in dict.fromkeys(map(tuple, groups)):
                 yield itertools.chain.from_iterable(map(self._changes_at, places))
 
@@ -374,6 +375,36 @@ class Search:
         if id(change) not in self._reached:
             self._reached[id(change)] = self.reach(change)
         return self._reached[id(change)]
+
+    def followed_by_reading(self) -> list[Change]:
+        """Return the changes that lead to expected values and before numbers of a tensor are read, the likeliest first.
+
+        What the forward does then is not what would be done after the change.
+        """
+        led = (change for change, _ in self.leading(self.all_changes()))
+        found = {(each.kind, each.key, each.place): each for each in led if self._is_before(each)}
+        return sorted(found.values(), key=lambda change: change.cost)
+
+    def _is_before(self, change: Change) -> bool:
+        return min(change.edits, default=0) < self.forward.tape.was_read
+
+    def mend_by(
+        self, changes: Sequence[Change], run: Callable[[Sequence[Change]], Mapping[str, torch.Tensor]]
+    ) -> Mend | None:
+        """Return what some changes mend in a forward that is run with them and gives its outputs by leaf path."""
+        try:
+            made = run(changes)
+            values = {index: made[leaf] for leaf, index in self.forward.side.table.results}
+        except (KeyError, *NOT_COMPUTED):
+            return None
+        residual, places = self.residual(values), {place for each in changes for place in each.edits}
+        first = min(changes, key=lambda change: change.place)
+        reached = self.reach_of_one(changes[0]).value
+        return (
+            Mend(first, tuple(sorted(places)), len(changes), residual, reached, tuple(changes))
+            if (residual <= self.same)
+            else None
+        )
 
     def leading(self, changes: Sequence[Change]) -> list[tuple[Change, int]]:
         """Return those of some changes that were tried and lead to an expected value, each with the first one."""
@@ -482,7 +513,7 @@ def _best(found: list[Mend]) -> list[Mend]:
     """
     least = min((mend.residual for mend in found), default=0.0)
     alike = [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]
-    alike = [mend for mend in alike if mend.change.kind != MADE] or alike  # a step says more than its module
+    alike = [mend for mend in alike if mend.change.kind not in (MADE, TABLE)] or alike  # a step says more than a whole
     given = (mend.reached for mend in alike if mend.change.kind in LENGTHENED and mend.reached is not None)
     soonest = min(given, default=None)
     return [mend for mend in alike if mend.change.kind not in LENGTHENED or mend.reached == soonest]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.proof.elsewhere import Elsewhere, Ran
+from pytest_tfdebug.parity.proof.elsewhere import Elsewhere, Ran, after
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.tracing.record.masks import has_two_numbers
 from pytest_tfdebug.tracing.values.tape import Tape
@@ -38,6 +38,7 @@ class SecondCall(NamedTuple):
     port: Elsewhere
     reference: Elsewhere
     is_alike: bool  # whether the same operators run as on the inputs that were searched
+    again: Rerun  # the port's forward there
 
     def holds(self, mend: Mend, search: Search, *, is_reverse: bool) -> bool | None:
         """Tell whether a change makes the outputs agree there, too; None where that cannot be told."""
@@ -47,6 +48,15 @@ class SecondCall(NamedTuple):
         except (KeyError, *NOT_COMPUTED):
             return None
         return agrees or (False if self.is_alike else None)  # steps may be taken for others where others run
+
+    def holds_run(self, mend: Mend, search: Search) -> bool | None:
+        """Tell the same of a change of the port, from its forward run again with it."""
+        try:
+            changed = after(self.again, self.port.ran, map(self.port.there, mend.changes))
+            leaves = {index: leaf for leaf, index in search.forward.side.table.results}
+            return search.agrees_on(lambda index: changed[leaves[index]], self.reference.tensor)
+        except (KeyError, *NOT_COMPUTED):
+            return None
 
     def gives(
         self,
@@ -91,19 +101,19 @@ class OtherInputs:
     """Inputs that were not searched: both forwards are made on them once a change is found."""
 
     def __init__(self, ran: tuple[Ran, Ran], again: tuple[Rerun, Rerun] | None) -> None:
-        self._ran, self._again = ran, again
+        self.ran, self.again = ran, again
 
     @cached_property
     def call(self) -> SecondCall | None:
         """Both forwards there; None where these cannot be made."""
-        return None if self._again is None else second_call(*self._again, *self._ran)
+        return None if self.again is None else second_call(*self.again, *self.ran)
 
     def after(self, changes: Sequence[Change], given: Mapping[int, int] | None) -> OtherInputs:
         """Return them with some changes of the port made for good, see :meth:`SecondCall.after`; none without values.
 
         ``given`` is None where values were given that are not known there.
         """
-        new = OtherInputs(self._ran, self._again)
+        new = OtherInputs(self.ran, self.again)
         new.call = None if self.call is None or given is None else self.call.after(changes, given)
         return new
 
@@ -114,12 +124,16 @@ class OtherInputs:
         found = [(mend, self.call.holds(mend, search, is_reverse=is_reverse)) for mend in mends]
         return [each for each in found if each[1]] or [each for each in found if each[1] is None] or found
 
+    def holds_run(self, mend: Mend, search: Search) -> bool | None:
+        """Tell whether a change of the port holds there, from its forward run again with it; None where unknown."""
+        return None if self.call is None else self.call.holds_run(mend, search)
+
     def told_narrow(self, mend: Mend) -> str:
         """Say what mends these inputs alone, and of which size of them it has its number."""
         new, told = mend.change.new, f"{mend.change.text} for this input alone"
-        if self._again is None or mend.change.kind != "number":
+        if self.again is None or mend.change.kind != "number":
             return told
-        sizes = _sizes_of(self._again[0])
+        sizes = _sizes_of(self.again[0])
         return next((f"{told}: {new} is {name}" for size, name in sizes if _is_number(new, size)), told)
 
 
@@ -144,7 +158,7 @@ def second_call(port: Rerun, reference: Rerun, own: Ran, theirs: Ran) -> SecondC
         ran = [_ran(each) for each in forwards]
         if ran[0] is not None and ran[1] is not None:
             is_alike = (ran[0].operators, ran[1].operators) == (own.operators, theirs.operators)
-            call = SecondCall(Elsewhere.of(own, ran[0]), Elsewhere.of(theirs, ran[1]), is_alike)
+            call = SecondCall(Elsewhere.of(own, ran[0]), Elsewhere.of(theirs, ran[1]), is_alike, forwards[0])
             if is_alike:
                 return call
             found = found or call
@@ -208,7 +222,8 @@ def turned(known: Sequence[torch.Tensor], tokens: int, rows: int) -> Callable[[t
         if not is_whole:
             if (tokens or rows) and tensor.dim() and not (tensor.dim() > 1 and len(tensor) == batch and not tokens):
                 raise UnknownFormError
-            return tensor
+            is_by_row = rows and tensor.dim() > 1 and len(tensor) == batch
+            return torch.cat((tensor, tensor[:rows])) if is_by_row else tensor
         if has_two_numbers(tensor) or is_count(tensor):
             more = tensor if not tokens else torch.cat((tensor, _continued(tensor, tokens)), 1)
             return torch.cat((more, more[:1].expand(rows, *more.shape[1:]))) if rows else more

@@ -172,12 +172,31 @@ class _FaultSearch:
         if end == "agrees":
             found += self._needed(behind, found)
         found.sort(key=lambda front: front.begin)
+        alike = self._alike(at, one, found)
+        if alike is not None:
+            return Fronts((), "agrees", alike)
         faults = () if is_last and len(found) == 1 else tuple(found)
         fronts = Fronts(faults, end, mended=self._mended(found, end), holds=self._holds)
         is_several = len(found) > 1 and any(front.proof is not None for front in found)
         if not is_several and searched.end == "cut":
             searched = self._one(one, 1.0)
         return replace(fronts, one=searched)
+
+    def _alike(self, at: Round, one: OneChange, found: Sequence[Front]) -> Searched | None:
+        """Return what mends one of the faults, if that alone mends all wherever its lines run: one was led past."""
+        proofs = [front.proof for front in found if front.proof is not None and not front.proof.is_reverse]
+        if len(proofs) == len(found):
+            return None
+        with torch.no_grad():
+            for change in (proof.mends[0].change for proof in proofs):
+                mends = (
+                    at.search.mend(changes, at.search.reach(changes[0])) for changes in at.search.elsewhere(change)
+                )
+                mend = next(filter(None, mends), None)
+                proof = None if mend is None else one.judged([mend], at.search, is_reverse=False)
+                if proof is not None and proof.holds is not False:
+                    return Searched(proof, "proved", self._budget.seconds)
+        return None
 
     def _mended(self, found: Sequence[Front], end: End) -> Mended | None:
         """Return the changes after which every output agrees; the last may be one of the reference."""
@@ -504,8 +523,8 @@ class _Changes:
         if change.kind not in ("scaled", "activated"):
             yield from self._search.elsewhere(change)
             return
-        layers, on_line, _ = self._search.forward.places_like(change.place)  # what is lacking is known of one alone
-        for places in dict.fromkeys((tuple(layers), tuple(on_line))):
+        *near, _ = self._search.forward.places_like(change.place)  # what is lacking is known of one alone
+        for places in dict.fromkeys(map(tuple, near)):
             if len(places) > 1:
                 yield [replace(change, place=place) for place in places]
 

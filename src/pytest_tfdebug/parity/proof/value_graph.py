@@ -6,6 +6,8 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.module_path import holder
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
@@ -80,6 +82,15 @@ class Side:
         return self.ancestors(*(index for _, index in self.table.results))
 
     @cached_property
+    def of_inputs(self) -> set[int]:
+        """The inputs, and the values that were computed from them."""
+        found: set[int] = set()
+        for value in self.values:  # in the order in which they came about
+            if value.origin == "input" or not found.isdisjoint(value.producers):
+                found.add(value.index)
+        return found
+
+    @cached_property
     def used(self) -> set[str]:
         """The names of the parameters that the outputs were computed from."""
         return {value.name for value in map(self.values.__getitem__, self.live) if value.origin == "parameter"}
@@ -87,6 +98,10 @@ class Side:
     def call_of(self, value: Value) -> Call:
         """Return the innermost call that computed a value; the root for what was there before."""
         return self.calls[value.call] if value.call is not None else self.root
+
+    def holder_of(self, value: Value) -> Call:
+        """Return the first call of the module that holds a parameter or buffer; the root where none does."""
+        return next((call for call in self.table.calls if call.path == holder(value.name)), self.root)
 
     def around(self, index: int | None) -> Iterator[Call]:
         """Yield a call and those that enclose it, innermost first."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.values.edited import Edited
 
 #: In-place operators that leave nothing of what was there.
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
@@ -73,9 +74,11 @@ class _Operators(OperatorMode):
         progress: Callable[[int], object] | None,
         tape: Tape | None,
         casts: Casts,
+        *,
+        edited: Edited | None,
     ) -> None:
         super().__init__()
-        self._progress, self._tape, self._casts = progress, tape, casts
+        self._progress, self._tape, self._casts, self._edited = progress, tape, casts, edited
         self._table = table
         self._memories: dict[int, _Memory] = {}
         self._stack: list[tuple[Call, frozenset[int]]] = []
@@ -128,7 +131,13 @@ class _Operators(OperatorMode):
                 if is_plain(tensor) and (keeps or not any(tensor is other for other in written))
             ]
             given = self._given(args, kwargs, written)
-        result = func(*args, **kwargs)
+        if self._edited is None:
+            result = func(*args, **kwargs)
+        else:
+            path = self._stack[-1][0].path if self._stack else ""
+            result = self._edited.run(func, self._lines(), path, (args, kwargs))
+        if self._tape is not None and torch.Tag.data_dependent_output in func.tags:
+            self._tape.read()
         made = [tensor for tensor in (written or _tensors(result)) if is_plain(tensor)]
         if made:
             is_random = torch.Tag.nondeterministic_seeded in func.tags and not _is_attention_alone(func, args, kwargs)
@@ -257,10 +266,20 @@ class _Operators(OperatorMode):
                 self._table.parameters[name] = Fingerprint.of(values), tuple(values.shape)
 
 
+#: What reads all numbers of a tensor and is no operator.
+_READERS = (torch.Tensor.tolist, torch.Tensor.numpy)
+
+
 class _WrittenOut(TorchFunctionMode):
     """Computes fused attention step by step, so that each step can be held to code that is written out."""
 
+    def __init__(self, tape: Tape | None) -> None:
+        super().__init__()
+        self._tape = tape
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if func in _READERS and self._tape is not None:
+            self._tape.read()
         if func is torch.nn.functional.scaled_dot_product_attention:
             with suppress(RuntimeError, TypeError, IndexError):  # the fused kernel takes it, or says it better
                 return _attention(*args, **(kwargs or {}))
@@ -298,7 +317,7 @@ def _attention(  # noqa: PLR0917 - torch's signature
     return torch.dropout(weights, dropout_p, train=True) @ value if dropout_p else weights @ value
 
 
-def values_of(
+def values_of(  # noqa: PLR0913 - how a forward is run, and what is made of it
     model: torch.nn.Module,
     method: str,
     args: tuple[Any, ...],
@@ -308,13 +327,15 @@ def values_of(
     is_written_out: bool = True,
     tape: Tape | None = None,
     casts: Casts = NO_CASTS,
+    edited: Edited | None = None,
 ) -> Values:
     """Run a model's method and return the operators that ran.
 
     Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
+    With ``edited`` some operators are done otherwise.
     """
     table = Values()
-    operators = _Operators(model, table, progress, tape, casts)
+    operators = _Operators(model, table, progress, tape, casts, edited=edited)
     if tape is not None:
         tape.casts = casts
     with ExitStack() as stack:
@@ -326,7 +347,7 @@ def values_of(
         table.modules = tuple(recorder.modules.by_path)
         table.attributes = plain_attributes(model)
         if is_written_out:
-            stack.enter_context(_WrittenOut())
+            stack.enter_context(_WrittenOut(tape))
         stack.enter_context(operators)
         recorder.run(method, args, kwargs)
     operators.finish()

@@ -16,13 +16,14 @@ from pytest_tfdebug.tracing.record.modules import named_tensors, uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
+from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.tracing.values.widening import computing, to_float32, widened
 from pytest_tfdebug.values import Fingerprint, are_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.tracing.values.edited import Edited
     from pytest_tfdebug.tracing.values.widening import Wider
     from pytest_tfdebug.values import Values
 
@@ -143,14 +144,28 @@ class Rerun:
                     return values
         return None
 
-    def _values(self, progress: Callable[[int], object] | None, tape: Tape | None, *, is_written_out: bool) -> Values:
+    def edited(self, edited: Edited) -> dict[str, torch.Tensor]:
+        """Make the forward again with some operators done otherwise, and return its outputs by leaf path."""
+        tape = Tape()
+        with torch.random.fork_rng(devices=[]):
+            values = self._values(None, tape, is_written_out=True, edited=edited)
+        return {leaf: tape.tensors[index] for leaf, index in values.results if index in tape.tensors}
+
+    def _values(
+        self,
+        progress: Callable[[int], object] | None,
+        tape: Tape | None,
+        *,
+        is_written_out: bool,
+        edited: Edited | None = None,
+    ) -> Values:
         if tape is not None:
             tape.clear()
         wider = self.wider or to_float32(self.model)
         with widened(self.model, self.inputs(), wider) as ((args, kwargs), casts):
             self.seed()
             run = partial(values_of, self.model, self.method, args, kwargs, progress)
-            values = run(is_written_out=is_written_out, tape=tape, casts=casts)
+            values = run(is_written_out=is_written_out, tape=tape, casts=casts, edited=edited)
         values.is_widened = bool(wider)
         return values
 

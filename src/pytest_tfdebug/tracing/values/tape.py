@@ -107,6 +107,11 @@ class Tape:
         self._shown: dict[int, list[int]] = {}
         self._images: dict[int, int] = {}
         self._count, self._bytes = 0, 0
+        self.was_read = 0  # how many steps had run when numbers of a tensor were read last
+
+    def read(self) -> None:
+        """Note that numbers of a tensor were read: what the code does with them is not on the tape."""
+        self.was_read = len(self.steps)
 
     def numbers(self) -> set[float]:
         """Return the numbers that operators were given."""
@@ -223,6 +228,15 @@ def _places(given: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN40
     for path, each in tree_flatten_with_path(given, _is_whole)[0]:
         steps = (step.idx if isinstance(step, SequenceKey) else cast("MappingKey[Any, Any]", step).key for step in path)
         yield tuple(steps), each
+
+
+def put(given: Any, path: tuple[Any, ...], new: Any) -> Any:  # noqa: ANN401 - any argument
+    """Return nested arguments with another in one place."""
+    if not path:
+        return new
+    items = {**given} if isinstance(given, dict) else list(given)
+    items[path[0]] = put(items[path[0]], path[1:], new)
+    return items if isinstance(items, dict) else type(given)(items)
 
 
 def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any
