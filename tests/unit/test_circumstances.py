@@ -256,7 +256,7 @@ class DropsLayers(nn.Module):
 
     def forward(self, x):
         for layer in self.layers:
-            is_kept = np.random.uniform() >= 0.5  # DRAWN
+            is_kept = np.random.choice([0.0, 1.0]) >= 0.5  # DRAWN
             if is_kept:
                 x = x + layer(x)
         return x

@@ -47,6 +47,7 @@ POLICY = (
     ),
     Worth(Evidence.PROVED_WEIGHT, CERTAIN, "the numbers were tried: every output agrees with them"),
     Worth(Evidence.NEAR_WEIGHTS, CERTAIN, "the numbers were tried: every output agrees with them"),
+    Worth(Evidence.PROVED_TABLE, CERTAIN, "the reference's numbers were tried: every output agrees with them"),
     Worth(Evidence.STATEMENT, CERTAIN, "calls agree on both sides of it, and all the other text is the reference's"),
     Worth(Evidence.ATTRIBUTE, CERTAIN, "calls agree on both sides of it, and all else that it reads is the same"),
     Worth(Evidence.CALLS, CERTAIN, "what the module was given and what it returned were both compared"),
@@ -60,6 +61,7 @@ POLICY = (
     Worth(Evidence.MAKES_UP, UNSURE, "what was changed is right: it makes up for what is wrong elsewhere"),
     Worth(Evidence.PROVED_WEIGHTS, UNSURE, "changes of other places mend every output as well"),
     Worth(Evidence.EXCHANGE, UNSURE, "either the weights were loaded so, or the code takes one for the other"),
+    Worth(Evidence.ORDER_OF_WEIGHT, UNSURE, "either the weight was loaded so, or the code takes its elements so"),
     Worth(Evidence.STATEMENTS, UNSURE, "other statements differ too, or this one computes what the reference does"),
     Worth(Evidence.ATTRIBUTES, UNSURE, "several attributes differ, and each may be the one"),
     Worth(Evidence.NAMED_WEIGHT, UNSURE, "the parameter may be computed from some of the reference's"),
@@ -214,6 +216,7 @@ def _joined(claim: Claim, proofs: Sequence[Claim]) -> Culprit:
     """
     proof = next(each for each in proofs if each.path == claim.path)
     is_text = claim.source is not None and (is_statement(claim.source) or _is_told_by_text(claim, proof))
+    is_text = is_text and str(proof.source) not in map(str, claim.callers)  # which chose what the function was given
     worths = [_worth(proof), *([_worth(claim)] if is_text else [])]
     if proof.evidence in _HOLDING and _named_by_calls(claim):
         worths.append(Worth(proof.evidence, CERTAIN, "calls name the module too, and the change was tried"))
@@ -253,6 +256,10 @@ def _is_of_found_names(claim: Claim, _proofs: Sequence[Claim]) -> bool:
 
 def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
     return claim.kind not in _PLAIN and any(each.path == claim.path for each in proofs)
+
+
+def _is_of_table(_claim: Claim, proofs: Sequence[Claim]) -> bool:
+    return proofs[0].evidence is Evidence.PROVED_TABLE
 
 
 def _makes_up(claim: Claim, proofs: Sequence[Claim]) -> bool:
@@ -304,6 +311,7 @@ def _always(_claim: Claim, _proofs: Sequence[Claim]) -> bool:
 MEETINGS = (
     Meeting("With other inputs, or in another dtype, any change may seem to mend.", _is_final, _believed),
     Meeting("Which module is which was found, not given: what was tried tells more.", _is_of_found_names, _proof_there),
+    Meeting("The lines that use a table are right: what it holds was tried.", _is_of_table, _proof_believed),
     Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
     Meeting("A change of the reference's own words makes up for the statement that is not.", _makes_up, _believed),
     Meeting("The caller gave the number; the proof changed where it is used.", _was_given, _with_change),

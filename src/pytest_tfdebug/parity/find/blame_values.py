@@ -80,7 +80,7 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     if last is None or port.is_within(beside.call, call):
         read = _read_in(port, beside, call, names) if last is None else None
-        depth = _depth_around(beside, last if beside is first else first)
+        depth = depth_around(beside, last if beside is first else first)
         while beside is last and depth and not is_of_helper(port, last, depth - 1):
             depth -= 1
         return Gap(call, read or beside, depth)
@@ -109,7 +109,7 @@ def _read_in(port: Side, value: Value, call: Call, names: Sequence[Collection[st
     return next((each[-1] for each in moves if each and each[-1].call == call.index and each[-1].lines), None)
 
 
-def _depth_around(value: Value, other: Value | None) -> int:
+def depth_around(value: Value, other: Value | None) -> int:
     """Return which of a value's lines is in the innermost function that another value came about in as well."""
     if other is None or other.call != value.call:
         return 0
@@ -375,7 +375,10 @@ class _AtTolerance:
             }
             given = {made for each in inside for made in port.values[each].producers} - inside
             partners = {each for made in given for each in pair.matches.within(made, pair.tolerance)}
-            results = [use for each in inside for use in port.uses(each) if use.index not in inside]
+            given_on = {each for each in inside if any(use.index not in inside for use in port.uses(each))}
+            if any(port.weighted[each] and pair.matches.within(each, pair.tolerance) for each in given_on):
+                continue  # something that it makes is right
+            results = [use for each in given_on for use in port.uses(each) if use.index not in inside]
             uses = [use for each in partners for use in self._reference.uses(each)]
             for mine, use in itertools.product(results, uses):
                 own, theirs = pair.apart(mine, use) if kind_of(mine) == kind_of(use) else ([], [])
@@ -405,7 +408,8 @@ class _AtTolerance:
         port = self._port
         part = part_taken(port, first, mine, meant)
         chose = port.call_of(part) if part else chooser(port, self._around(first, mine[0]), mine[:1], meant)
-        return pair.found("operand", chose, [part or first], other)
+        depth = 0 if part else depth_around(first, port.computed(port.values[mine[0]]))
+        return pair.found("operand", chose, [part or first], other, depth=depth)
 
     def _out_of_order(self, first: Value) -> Finding | None:
         """Blame what put an operand's elements into another order, where the same step of the same numbers differs."""

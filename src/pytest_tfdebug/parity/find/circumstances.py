@@ -187,11 +187,13 @@ def _line_that_draws(again: Rerun) -> SourceRange | None:
     found: list[tuple[str, int]] = []
     last: tuple[str, int] | None = None
     before, codes = again.random[1], codes_of(again.model)
+    own = tuple(sys.modules[name].__file__ or "" for name in ("random", "numpy") if name in sys.modules)
+    generators = tuple(file.removesuffix("__init__.py") for file in own)  # what draws is no line of the model
 
     def watch(frame: FrameType, _event: str, _arg: object) -> Any:  # noqa: ANN401 - as sys.settrace has it
         nonlocal last, before
         is_begun = last is not None or id(frame.f_code) in codes  # what sets the model up seeds its numbers
-        if not is_begun or is_library(frame.f_code.co_filename):
+        if not is_begun or is_library(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(generators):
             return None
         now = states()
         if last is not None and drawn(before, now):

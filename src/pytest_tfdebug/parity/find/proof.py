@@ -14,6 +14,7 @@ from pytest_tfdebug.parity.closeness import AGREE, number_of
 from pytest_tfdebug.parity.find.blame_values import (
     call_of_missing,
     chooser,
+    depth_around,
     is_of_helper,
     part_taken,
     place_of_missing,
@@ -24,10 +25,12 @@ from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_
 from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, REORDERING, SHORTENED
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.proof.module_changes import MADE
+from pytest_tfdebug.parity.proof.module_changes import MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
+from pytest_tfdebug.parity.text.handed_on import chooser_of
 from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, SearchEnd, SourceRange
     from pytest_tfdebug.values import Value
 
+#: What puts elements into another order.
+_PUTTING_IN_ORDER = frozenset({"permute", "transpose", "roll", "flip", "index", "index_select", "gather"})
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
 _REORDERING = frozenset({"permute", "transpose"})
 
@@ -178,6 +183,9 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
     first, is_alone = loaded[0], len(loaded) == len(proof.mends)
     finding = _finding(proof, first, pair.weights.known, None)
     claim = claim_of(finding, pair)
+    if first.change.kind == TABLE:
+        evidence = Evidence.PROVED_TABLE if is_alone else Evidence.PROOF_OF_MANY
+        return replace(_of_table(claim, first.change, pair.port), evidence=evidence)
     if pair.weights.unknown.issuperset(finding.weights):  # whatever numbers they hold, no change of them is the mend
         evidence = Evidence.NO_NUMBERS if is_alone else Evidence.ODD_WEIGHT
         return replace(claim, evidence=evidence, why=f"{claim.why} {told[:1].upper()}{told[1:]}.")
@@ -185,6 +193,8 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
         claim = replace(
             claim, why=f"{listed(list(map(repr, claim.weights)))} holds the reference's numbers as they are."
         )
+    if first.change.kind == "weights" and pair.weights.joined.issuperset(finding.weights):
+        return replace(claim, evidence=Evidence.ORDER_OF_WEIGHT)
     if first.change.kind != "exchange":
         return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
     if named.evidence is Evidence.WEIGHT_OF_VALUE:
@@ -193,13 +203,26 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
     return replace(place, evidence=Evidence.EXCHANGE, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
 
 
+def _of_table(claim: Claim, change: Change, port: Side) -> Claim:
+    """Return a claim on what uses a table as one on the constructor that makes it, where that is found."""
+    table = port.values[next(iter(change.instead or ()))]
+    made, call = made_as_buffer(table, port), port.holder_of(table)
+    claim = replace(claim, kind="module", wrong=f"holds another table than the reference: {table.name}")
+    if made is None:
+        return claim
+    return replace(claim, path=call.path, class_name=call.class_name, source=made, why="", function="", callers=())
+
+
 def _is_right(value: Value, pair: ForwardPair) -> bool:
     """Tell whether the reference computes a value of the port as well, in the same order of elements.
 
-    What is hidden of a value counts for nothing in its fingerprint, and may have been hidden the other way.
+    What is hidden of a value counts for nothing in its fingerprint, and may have been hidden the other way. A step that
+    changes next to nothing, as the sum with a small epsilon, gives what the reference has before that step.
     """
     fingerprint = value.print
     if value.is_moved or not value.tells or fingerprint.finite < fingerprint.elements:
+        return False
+    if any(distance(fingerprint, pair.port.values[made].print) <= AGREE for made in value.producers):
         return False
     near = (pair.reference.values[each].print for each in pair.matches.within(value.index, AGREE))
     return any(not reordered_axes(fingerprint, other) for other in near)
@@ -256,8 +279,8 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         call = port.call_of(first)
     shown = [] if first is None else [first]
     found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth), pair)
-    at = found.source
-    return named if at is not None and named.source.holds(at.file, at.first) else found
+    at, is_caller = found.source, str(named.source) in map(str, found.callers)
+    return named if is_caller or (at is not None and named.source.holds(at.file, at.first)) else found
 
 
 def _around_partner(call: Call, change: Change, pair: ForwardPair) -> Call:
@@ -297,7 +320,10 @@ def _calls_to_ask(first: Value, wrong: int, meant: int, pair: ForwardPair) -> li
 
 
 def _move_of(first: Value, changed: Value, proof: Proof, pair: ForwardPair) -> Value:
-    """Return the first view or copy of the port whose order of elements differs from the reference's."""
+    """Return the first view or copy of the port whose order of elements differs from the reference's.
+
+    Where the port has nothing that the changed step is given, it is the last that puts elements into another order.
+    """
     values, port = pair.reference.values, pair.port
     operands = [values[each] for each in proof.forward.operands_of(changed.index)]
     given = {each for operand in operands for each in pair.back_matches.within(operand.index, AGREE)}
@@ -307,7 +333,8 @@ def _move_of(first: Value, changed: Value, proof: Proof, pair: ForwardPair) -> V
             base = port.values[value.producers[0]]
             if value.print.elements < base.print.elements if is_part else _is_out_of_place(value, pair):
                 return value
-    return first
+    moves = (move for each in first.producers if not given and not port.parameter(each) for move in port.moves(each))
+    return next((move for move in moves if move.operator in _PUTTING_IN_ORDER), first)
 
 
 def _is_out_of_place(value: Value, pair: ForwardPair) -> bool:
@@ -358,8 +385,12 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     comes of the change, the port has all that the changed steps are given, and no module of the changed one's name is
     elsewhere.
     """
-    if proof.mends[0].change.kind == "exchange":
-        return replace(_of_exchanged(named, proof.mends[0].change, pair), evidence=Evidence.EXCHANGE)
+    change = proof.mends[0].change
+    if change.kind == "exchange":
+        return replace(_of_exchanged(named, change, pair), evidence=Evidence.EXCHANGE)
+    laid = _of_laid_out(named, change, pair) if change.kind in REORDERING else None
+    if laid is not None:
+        return laid
     here, place = _in_port(named, proof, pair), places[0]
     path, is_line = place.finding.call.path, str(place.lines) == str(here.reference)
     is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
@@ -385,6 +416,19 @@ def _of_exchanged(named: Claim, change: Change, pair: ForwardPair) -> Claim:
     return replace(found, reference=named.reference, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
 
 
+def _of_laid_out(named: Claim, change: Change, pair: ForwardPair) -> Claim | None:
+    """Return where the port uses a weight whose elements the reference takes in another order; None for others."""
+    port, name = pair.port, "" if change.operand is None else pair.reference.parameter(change.operand)
+    own = pair.back.partners.get(name, ()) if name else ()
+    first = next((each for each in port.values if each.lines and not {*own}.isdisjoint(port.parameters_of(each))), None)
+    if first is None:
+        return None
+    found = claim_of(Finding("proved", port.call_of(first), [first], None, None), pair)
+    why = f"{listed([*map(repr, own)])} was loaded so, or the code takes it so."
+    wrong, evidence = "takes a weight in another order than the reference", Evidence.ORDER_OF_WEIGHT
+    return replace(found, reference=named.reference, wrong=wrong, why=why, evidence=evidence, weights=tuple(own))
+
+
 #: What is said of weights that stand for each other.
 _EXCHANGED = "uses weights in each other's place"
 _EXCHANGED_HOW = "They were loaded so, or the code takes one for the other."
@@ -395,16 +439,16 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     side, change = proof.forward.side, mend.change
     if not mend.places:
         values = [side.values[index] for index in change.instead or ()]
-        names = tuple(value.name for value in values)
+        names = tuple(value.name for value in values if value.origin == "parameter")
         users = [side.values[side.users[value.index][0]] for value in values]
-        return Finding("weights", _call_around(side, users), users[:1], None, None, names)
+        return Finding("weights" if names else "proved", _call_around(side, users), users[:1], None, None, names)
     value = _step_of(proof, mend)
     name = side.parameter(change.operand) if change.operand is not None and change.other is None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
     copy = _copy_to_blame(side, change)
     blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(side, change, value))
-    depth = int(copy is None and change.kind in SHORTENED and _is_whole_function(side, value, change.other))
+    depth = 0 if copy is not None else _depth_of(side, value, call, change)
     if proof.is_reverse or mend.reached is None or pair is None:
         return Finding("proved", call, [blamed], None, None, depth=depth)
     reached = pair.reference.values[mend.reached]
@@ -414,6 +458,19 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
         around = call_of_missing(pair, reached, AGREE)
         return Finding("left-out", call, [beside or value], reached, around, depth=depth)
     return Finding("proved", call, [blamed], reached, pair.reference.call_of(reached), depth=depth)
+
+
+def _depth_of(side: Side, value: Value, call: Call, change: Change) -> int:
+    """Return which of the lines of a value that was changed is wrong: its own, or one that called its function.
+
+    A caller chooses a number that it gives, and an operand that was computed outside.
+    """
+    if change.kind == "number" and value.lines and (number := number_of(change.old)) is not None:
+        held = side.table.attributes.get("" if call.parent is None else call.path, {})
+        return chooser_of(number, value.lines, held)
+    if change.kind == "operand" and change.operand is not None:
+        return depth_around(value, side.computed(side.values[change.operand]))
+    return int(change.kind in SHORTENED and _is_whole_function(side, value, change.other))
 
 
 def _is_whole_function(side: Side, value: Value, handed_on: int | None) -> bool:

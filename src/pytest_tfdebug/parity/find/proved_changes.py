@@ -39,6 +39,7 @@ _KINDS: dict[str, ChangeKind] = {
     "exchange": "weights",
     "weights": "weights",
     "converted": "weights",
+    "table": "weights",
 }
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import listed
-from pytest_tfdebug.module_path import holder, last_part
+from pytest_tfdebug.module_path import last_part
 from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
@@ -205,9 +205,9 @@ def made_as_buffer(value: Value, port: Side) -> SourceRange | None:
     """Return where a constructor makes the buffer that a value is a part of; None for any other value."""
     while value.is_moved and value.producers:
         value = port.values[value.producers[0]]
-    around = next((call for call in port.table.calls if call.path == holder(value.name)), port.root)
+    around = port.holder_of(value)
     file = None if value.origin != "buffer" or around.source is None else source_file(around.source.file)
-    return None if file is None else file.made_at(around.class_name, last_part(value.name))
+    return None if file is None else file.making(around.class_name, last_part(value.name))
 
 
 def _call_with_lines(call: Call, side: Side) -> tuple[Call, Call | None]:

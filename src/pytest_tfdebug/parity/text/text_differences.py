@@ -69,6 +69,8 @@ def on_disk(file: str) -> str:
 #: and the share from which they are one in however many places they differ.
 _ALIKE, _FEW, _ONE = 0.5, 3, 0.85
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+#: Lines before the one that sets an attribute in which it may be made.
+_MAKING = 12
 
 
 class TextDifference(NamedTuple):
@@ -115,6 +117,10 @@ class SourceFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self._functions
+
+    def function(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """Return the function of a name; None where the file has none."""
+        return self._functions.get(name)
 
     def around(self, lines: SourceRange) -> str:
         """Return the name of the innermost function around some lines; empty where this file has none."""
@@ -173,8 +179,29 @@ class SourceFile:
         found = list(self._assignments(class_name, attribute))
         return SourceRange(self.path, found[0].lineno, found[0].end_lineno or 0) if len(found) == 1 else None
 
+    def making(self, class_name: str, attribute: str) -> SourceRange | None:
+        """Return the statements of a constructor by which an attribute is made, to the one that sets it."""
+        found = list(self._assignments(class_name, attribute))
+        if len(found) != 1:
+            return None
+        init = self.around(SourceRange(self.path, found[0].lineno, found[0].lineno))
+        first, names = found[0].lineno, _names_in(found[0])
+        before = [node for node in ast.walk(self._functions[init]) if isinstance(node, (ast.Assign, ast.AugAssign))]
+        for node in sorted(before, key=lambda node: -node.lineno):
+            targets = _targets(node) if isinstance(node, ast.Assign) else [node.target]
+            bound = {target.id for target in targets if isinstance(target, ast.Name)}
+            if found[0].lineno - _MAKING < node.lineno < first and not bound.isdisjoint(names):
+                first, names = node.lineno, names | _names_in(node)
+        return SourceRange(self.path, first, found[0].end_lineno or 0)
+
     def _assignments(self, class_name: str, attribute: str) -> Iterator[ast.Assign | ast.Expr]:
-        init = self._functions.get(self.method(class_name, "__init__"))
+        """Yield what sets an attribute in the constructor of a class, or else in those of its bases."""
+        found = list(self._assignments_in(class_name, attribute))
+        bases = self._bases.get(class_name, ()) if not found else ()
+        yield from found or (each for base in bases for each in self._assignments(base, attribute))
+
+    def _assignments_in(self, class_name: str, attribute: str) -> Iterator[ast.Assign | ast.Expr]:
+        init = self._functions.get(f"{class_name}.__init__")
         for node in ast.walk(init) if init is not None else ():
             if isinstance(node, ast.Expr) and _registers(node.value, attribute):
                 yield node
@@ -259,6 +286,10 @@ def _is_of_self(node: ast.expr, attribute: str) -> bool:
         and isinstance(node.value, ast.Name)
         and (node.value.id, node.attr) == ("self", attribute)
     )
+
+
+def _names_in(node: ast.stmt) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _targets(node: ast.Assign) -> Iterator[ast.expr]:
