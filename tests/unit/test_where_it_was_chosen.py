@@ -261,3 +261,110 @@ def test_order_of_parts_is_told_where_the_port_puts_them_in_order():
     culprit = culprit_of(Quads(), QuadsByRow(), x)
 
     assert lines_of(culprit) == ["x = x.permute(0, 1, 3, 2, 4, 5).flatten(3)"]
+
+
+class Scale(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return x * self.scale
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.scale = Scale(0.7)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.scale(self.first(x))))
+
+
+class ScaledMore(Scaled):
+    def __init__(self):
+        super().__init__()
+        self.scale.scale = 0.9
+
+
+def test_attribute_is_told_with_who_gives_it_to_its_constructor():
+    culprit = culprit_of(Scaled(), ScaledMore(), X)
+
+    assert lines_of(culprit) == ["return x * self.scale"]
+    (given,) = (line for line in inspect.getsource(Scaled).splitlines() if "Scale(0.7)" in line)
+    place = 1 + [line.rstrip("\n") for line in linecache.getlines(culprit.source.file)].index(given)
+    assert f", which test_where_it_was_chosen.py:{place} gives it." in culprit.why
+
+
+class OfGroups(nn.Module):
+    """Turns queries by hand before it scales them: the turned halves are put together, which chooses nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+    def heads(self, x):
+        return x.unflatten(-1, (2, 2, 4)).transpose(-3, -2)
+
+    def forward(self, x):
+        low, high = self.heads(self.q(x)).chunk(2, -1)
+        q = torch.cat((low * 0.5 - high, high * 0.5 + low), -1)
+        q = q * 0.3
+        k, v = (each(x).unflatten(-1, (2, 2, 4)) for each in (self.k, self.v))
+        scores = torch.einsum("btgrh,bsgrh->bgrts", q, k)
+        return torch.einsum("bgrts,bsgrh->btgrh", scores.softmax(-1), v).flatten(2)
+
+
+class OfGroupsAsTheyAre(OfGroups):
+    def heads(self, x):
+        return x.unflatten(-1, (2, 2, 4))
+
+
+def test_order_of_axes_is_not_told_where_computed_parts_are_put_together():
+    culprit = culprit_of(OfGroups(), OfGroupsAsTheyAre(), X)
+
+    assert lines_of(culprit) != ["q = torch.cat((low * 0.5 - high, high * 0.5 + low), -1)"]
+
+
+class Patches(nn.Module):
+    """Embeds patches by a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Conv2d(3, 16, 4, 4), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.embed(x).flatten(2).mT))
+
+
+class FlatPatches(nn.Module):
+    """Embeds patches by a product, with the elements of each in the order of rows, columns and colours."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Linear(48, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        batch, colours, height, width = x.shape
+        cells = x.view(batch, colours, height // 4, 4, width // 4, 4).permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+        return self.last(torch.tanh(self.embed(cells)))
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 3, 1), (0, 3, 2, 1), (0, 1, 2, 3)])
+def test_weight_whose_axes_were_put_in_another_order_is_told_with_the_right_one(axes):
+    reference, port = Patches().eval(), FlatPatches().eval()
+    with torch.no_grad():
+        for own, theirs in ((port.embed, reference.embed), (port.last, reference.last)):
+            own.weight.copy_(theirs.weight.permute(axes).flatten(1) if theirs is reference.embed else theirs.weight)
+            own.bias.copy_(theirs.bias)
+    x = torch.randn(2, 3, 8, 12, generator=torch.Generator().manual_seed(1))
+
+    report = pytest_tfdebug.compare(*(pytest_tfdebug.trace(model, x) for model in (reference, port)))
+
+    assert report.ok == (axes == (0, 2, 3, 1))
+    if not report.ok:
+        assert report.culprit.weights == ("embed.weight",)
+        assert "embed.weight as the reference's embed.weight with axes (0, 2, 3, 1)" in report.culprit.proved
+        assert report.culprit.why.startswith("'embed.weight' holds the numbers of 'embed.weight', possibly in another ")
+        assert not report.culprit.certain

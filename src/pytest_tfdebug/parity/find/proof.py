@@ -139,7 +139,9 @@ def _where_set(place: ProofPlace, side: Side) -> str:
         if number_of(text) == number and any(file.reading(name, function, at)):
             made = file.made_at(function.rpartition(".")[0], name)
             if made is not None:
-                return f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}."
+                given = file.given_at(function.rpartition(".")[0], name)
+                told = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
+                return f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{told}."
     return ""
 
 
@@ -193,7 +195,12 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
         claim = replace(
             claim, why=f"{listed(list(map(repr, claim.weights)))} holds the reference's numbers as they are."
         )
-    if first.change.kind == "weights" and pair.weights.joined.issuperset(finding.weights):
+    is_known = all(map(pair.weights.partners.get, finding.weights))
+    if first.change.kind == "weights" and is_known and not pair.weights.transposed.issuperset(finding.weights):
+        partners = pair.weights.partners[finding.weights[0]]
+        if len(finding.weights) == len(partners) == 1:
+            held = f"{finding.weights[0]!r} holds the numbers of {partners[0]!r}"
+            claim = replace(claim, why=f"{held}, possibly in another order than this code expects.")
         return replace(claim, evidence=Evidence.ORDER_OF_WEIGHT)
     if first.change.kind != "exchange":
         return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
@@ -413,7 +420,9 @@ def _of_exchanged(named: Claim, change: Change, pair: ForwardPair) -> Claim:
         return replace(named, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
     depth = next((each for each in range(len(first.lines)) if not is_of_helper(port, first, each)), 0)
     found = claim_of(Finding("proved", port.call_of(first), [first], None, None, depth=depth), pair)
-    return replace(found, reference=named.reference, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
+    weights = tuple(name for name in port.table.parameters if name in own)
+    why = f"{listed([*map(repr, weights)])}: {_EXCHANGED_HOW[0].lower()}{_EXCHANGED_HOW[1:]}"
+    return replace(found, reference=named.reference, wrong=_EXCHANGED, why=why, weights=weights)
 
 
 def _of_laid_out(named: Claim, change: Change, pair: ForwardPair) -> Claim | None:
@@ -511,11 +520,14 @@ def _copy_to_blame(side: Side, change: Change) -> Value | None:
 def _copied(side: Side, index: int) -> Value | None:
     """Return the last copy that chose the elements of a value, or repeated them."""
     pairs = pairwise(side.bases(index, of_one=False))
-    return next((value for value, base in pairs if value.operator in COPIES or _repeats(value, base)), None)
+    return next((value for value, base in pairs if _chooses(side, value, base)), None)
 
 
-def _repeats(value: Value, base: Value) -> bool:
-    return value.print.elements > base.print.elements
+def _chooses(side: Side, value: Value, base: Value) -> bool:
+    """Tell whether a value is a copy that chose or repeated elements: several computed values put together are none."""
+    if value.operator in ("cat", "stack"):
+        return len({side.computed(side.values[each]).index for each in value.producers}) == 1
+    return value.operator in COPIES or value.print.elements > base.print.elements
 
 
 def _call_to_blame(side: Side, change: Change, value: Value) -> Call:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -155,6 +155,8 @@ OF_WEIGHTS = ("exchange", "weights", "converted", TABLE)
 _EVEN = 1e-5
 #: Things of one form near a place that are exchanged with each other.
 _MOST = 14
+#: Axes of a weight that are tried in every order.
+_MOST_AXES = 4
 
 
 @dataclass(frozen=True)
@@ -328,7 +330,26 @@ def _other_tables(name: str, own: torch.Tensor, others: Others) -> _Found:
             yield 1.7, f"{name} as {other}", (starred(name), starred(other)), {name: new}
 
 
-_OF_OTHERS = (_transposed, _of_the_reference, _as_elsewhere, _in_groups)
+def _laid_out_anew(module: str, own: _Tensors, others: Others) -> _Found:
+    """Yield a weight with the numbers that it holds in the order of the reference's, of which the axes are permuted.
+
+    A kernel of ``(out, in, rows, columns)`` is loaded as ``kernel.permute(0, 2, 3, 1).flatten(1)``, say.
+    """
+    for name, tensor in own.items():
+        partners = others.pairs.partners.get(name, ())
+        theirs = others.tensors.get(partners[0]) if len(partners) == 1 else None
+        if theirs is None or theirs.numel() != tensor.numel() or not 2 <= theirs.dim() <= _MOST_AXES:  # noqa: PLR2004
+            continue  # a vector has one order
+        if theirs.dim() == 2 and theirs.shape == tensor.shape:  # noqa: PLR2004 - see _transposed
+            continue
+        for axes in permutations(range(theirs.dim())):
+            laid = theirs.permute(axes).reshape(tensor.shape)
+            order = f" with axes {axes}" if axes != tuple(range(theirs.dim())) else ""
+            text = f"{name} as the reference's {partners[0]}{order}"
+            yield 1.3, text, (starred(module), starred(partners[0]), axes), {name: laid}
+
+
+_OF_OTHERS = (_transposed, _of_the_reference, _as_elsewhere, _in_groups, _laid_out_anew)
 
 
 def _form(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:

@@ -179,6 +179,23 @@ class SourceFile:
         found = list(self._assignments(class_name, attribute))
         return SourceRange(self.path, found[0].lineno, found[0].end_lineno or 0) if len(found) == 1 else None
 
+    def given_at(self, class_name: str, attribute: str) -> SourceRange | None:
+        """Return the one statement that gives a constructor what it keeps as an attribute; None where none is known.
+
+        ``Norm(width, eps=1e-6)`` gives it ``self.eps = eps``, and ``Spec(scale=0.1)`` what keeps ``spec.scale``.
+        """
+        found = list(self._assignments(class_name, attribute))
+        kept = found[0].value if len(found) == 1 else None
+        calls = [node for each in self._functions.values() for node in ast.walk(each) if isinstance(node, ast.Call)]
+        if isinstance(kept, ast.Name):
+            calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == class_name]
+            places = {call.lineno for call in calls}
+        elif isinstance(kept, ast.Attribute) and kept.attr == attribute:
+            places = {each.value.lineno for call in calls for each in call.keywords if each.arg == attribute}
+        else:
+            return None
+        return SourceRange(self.path, min(places), min(places)) if len(places) == 1 else None
+
     def making(self, class_name: str, attribute: str) -> SourceRange | None:
         """Return the statements of a constructor by which an attribute is made, to the one that sets it."""
         found = list(self._assignments(class_name, attribute))
