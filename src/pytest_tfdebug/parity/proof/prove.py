@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.values.tape import Tape
 
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
-_RUN_AGAIN, _GROUPS = 6, 3  # changes that are made in the port itself, and other places of each
 PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
+
+
+#: Changes that are tried in the port itself, and places at which each is made as well.
+_RUN_AGAIN, _GROUPS = 6, 3
 
 
 class Live(NamedTuple):

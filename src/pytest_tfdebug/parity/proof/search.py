@@ -386,7 +386,11 @@ class Search:
         return sorted(found.values(), key=lambda change: change.cost)
 
     def _is_before(self, change: Change) -> bool:
-        return min(change.edits, default=0) < self.forward.tape.was_read
+        before = self.forward.tape.steps[: self.forward.tape.was_read]
+        given = set(change.instead or ())
+        return any(place < len(before) for place in change.edits) or any(
+            not given.isdisjoint(step.refs) for step in before
+        )
 
     def mend_by(
         self, changes: Sequence[Change], run: Callable[[Sequence[Change]], Mapping[str, torch.Tensor]]
@@ -395,15 +399,15 @@ class Search:
         try:
             made = run(changes)
             values = {index: made[leaf] for leaf, index in self.forward.side.table.results}
-        except (KeyError, *NOT_COMPUTED):
+        except Exception:  # noqa: BLE001 - it is the model's own code that runs
             return None
-        residual, places = self.residual(values), {place for each in changes for place in each.edits}
+        residual = self.residual(values)
+        if residual > self.same:
+            return None
+        places = {place for each in changes for place in each.edits}
         first = min(changes, key=lambda change: change.place)
-        reached = self.reach_of_one(changes[0]).value
-        return (
-            Mend(first, tuple(sorted(places)), len(changes), residual, reached, tuple(changes))
-            if (residual <= self.same)
-            else None
+        return Mend(
+            first, tuple(sorted(places)), len(changes), residual, self.reach_of_one(changes[0]).value, tuple(changes)
         )
 
     def leading(self, changes: Sequence[Change]) -> list[tuple[Change, int]]:
