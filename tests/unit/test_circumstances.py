@@ -249,6 +249,35 @@ def test_two_tensors_of_a_call_that_are_exchanged_are_told_where_it_is_made():
     assert report.culprit.certain
 
 
+class Narrowed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(6, 6), nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+
+    def forward(self, x):
+        return self.last(self.inner(x))
+
+
+class NarrowedHere(Narrowed):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # NARROWED
+            x = self.inner(x)
+        return self.last(x.float())
+
+
+def test_autocast_of_a_models_own_is_told_where_it_begins():
+    reference, port = (pytest_tfdebug.fill(each().eval(), seed=0) for each in (Narrowed, NarrowedHere))
+
+    report = report_on(reference, port, {"x": torch.randn(2, 6)})
+
+    assert first_line(report) == (
+        f"test_circumstances.py:{line_with('# NARROWED')} in NarrowedHere (NarrowedHere): runs under torch.autocast here, "
+        "in bfloat16"
+    )
+    assert "Without it every output agrees." in str(report)
+    assert report.culprit.certain
+
+
 class DropsLayers(nn.Module):
     def __init__(self):
         super().__init__()

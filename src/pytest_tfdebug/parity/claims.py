@@ -23,6 +23,7 @@ class Evidence(Enum):
     INPUTS = "the model was given other inputs"
     DTYPE = "most modules compute in another dtype"
     MODE = "in the mode of the reference other values come out"
+    AUTOCAST = "without autocast every output agrees"
     COMPILER = "uncompiled every output agrees"
     SHARED = "as one module, as in the reference, two modules give every output"
     SHARED_HERE = "one module stands for two of the reference's, and differs as the second"

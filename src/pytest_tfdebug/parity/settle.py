@@ -34,6 +34,7 @@ POLICY = (
     Worth(Evidence.INPUTS, CERTAIN, "with other inputs nothing below can be blamed"),
     Worth(Evidence.DTYPE, CERTAIN, "in another dtype no module can be held to the reference"),
     Worth(Evidence.MODE, CERTAIN, "it was run in the mode of the reference, and gave something else"),
+    Worth(Evidence.AUTOCAST, CERTAIN, "it was run without autocast, and every output agrees"),
     Worth(Evidence.COMPILER, CERTAIN, "it was run uncompiled, and every output agrees"),
     Worth(Evidence.SHARED, CERTAIN, "the modules were run as one, and every output agrees"),
     Worth(Evidence.SHARED_HERE, UNSURE, "the port has no weights for the second module, so it was not run with two"),

@@ -1,4 +1,4 @@
-"""What stands around the modules: their mode, the compiler, which of them are one, and the arguments they were given.
+"""What stands around modules: their mode, autocast, the compiler, which of them are one, and what they were given.
 
 Each finder yields ways in which the port ran otherwise than the reference, with a block in which it runs as the
 reference did. The port is run once more in that block, before anything is searched for: what then agrees was right, and
@@ -13,6 +13,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import torch
 
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.generators import drawn, put_back, seed, states
@@ -23,6 +26,7 @@ from pytest_tfdebug.parity.find.layers import in_another_pattern, made_at
 from pytest_tfdebug.parity.find.module_texts import texts_of
 from pytest_tfdebug.parity.tensors.metrics import relative_l2
 from pytest_tfdebug.records import FAILING, SourceRange
+from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import replaced, walk_inputs
 from pytest_tfdebug.tracing.record.modules import first_opaque, modules_by_path, modules_of, uncompiled
 from pytest_tfdebug.tracing.record.signatures import (
@@ -40,8 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import FrameType
-
-    import torch
 
     from pytest_tfdebug.data.comparison import ComparisonResult
     from pytest_tfdebug.parity.tensors.compared import Compared
@@ -168,9 +170,7 @@ def random_numbers(compared: Compared, _expected: Trace, again: Rerun) -> Iterat
         ended.remove()
         again.random = torch_state, held
         put_back(outer)
-    around = [item.call for item in compared.calls if item.call.source is not None]
-    holding = [call for call in around if line is not None and call.source and call.source.holds(line.file, line.first)]
-    call = next(reversed(holding), compared.calls[0].call)
+    call = _call_with(line, compared)
     told = f"draws from {listed(names)} here"
     why = "Its answer is another for other random numbers."
     yield Circumstance(Claim(call.path, "random", Evidence.RANDOM, call.class_name, why, told, line), None)
@@ -208,6 +208,51 @@ def _line_that_draws(again: Rerun) -> SourceRange | None:
     finally:
         sys.settrace(outer)
     return SourceRange(found[0][0], *statement_lines(*found[0])) if found else None
+
+
+# --- autocast
+
+
+def under_autocast(compared: Compared, _expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the line at which a model enters ``torch.autocast`` itself, where a module gives another dtype."""
+    if not any(leaf.problem == "dtype" for item in compared.calls for leaf in item.outputs):
+        return
+    entered: list[tuple[SourceRange, str]] = []
+    with _no_autocast(entered):
+        again.outputs()
+    if entered:
+        line, dtype = entered[0]
+        call = _call_with(line, compared)
+        why, told = "Without it every output agrees.", f"runs under torch.autocast here, in {dtype}"
+        claim = Claim(call.path, "glue", Evidence.AUTOCAST, call.class_name, why, told, line)
+        yield Circumstance(claim, lambda: _no_autocast([]))
+
+
+@contextmanager
+def _no_autocast(entered: list[tuple[SourceRange, str]]) -> Iterator[None]:
+    """Run a block in which autocast changes no dtype, and note the lines that enter it, and to which dtype."""
+
+    def enter(mode: torch.autocast) -> torch.autocast:
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame
+        while frame is not None and is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None and mode._enabled:  # noqa: SLF001 - it has no public name
+            file = frame.f_code.co_filename
+            entered.append((SourceRange(file, *statement_lines(file, frame.f_lineno)), dtype_name(mode.fast_dtype)))
+        return mode
+
+    with (
+        patch.object(torch.autocast, "__enter__", enter),
+        patch.object(torch.autocast, "__exit__", lambda *_: None),
+    ):
+        yield
+
+
+def _call_with(line: SourceRange | None, compared: Compared) -> Call:
+    """Return the innermost call whose forward holds a line; the root where none does."""
+    around = [item.call for item in compared.calls if item.call.source is not None]
+    holding = [call for call in around if line is not None and call.source and call.source.holds(line.file, line.first)]
+    return next(reversed(holding), compared.calls[0].call)
 
 
 # --- the compiler
@@ -609,4 +654,4 @@ def _with_inputs(
 
 
 #: What may be otherwise around the modules, in the order in which it is tried.
-FINDERS = (modes, random_numbers, compiled, shared, layers, arguments, exchanged)
+FINDERS = (modes, random_numbers, under_autocast, compiled, shared, layers, arguments, exchanged)
