@@ -10,6 +10,7 @@ from torch import nn
 import pytest_tfdebug
 from pytest_tfdebug.parity.proof import prove
 from pytest_tfdebug.parity.text.handed_on import chooser_of
+from pytest_tfdebug.parity.text.text_differences import SourceFile
 from pytest_tfdebug.values import Line
 
 X = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(1))
@@ -61,9 +62,6 @@ def test_caller_that_leaves_a_number_to_its_default_is_named():
     assert lines_of(culprit) == ["x = self.layer(rms(x, self.before))"]
     assert culprit.certain
     assert culprit.proved.startswith("with eps 0.3, as the reference has, instead of 1e-06 at ")
-
-
-LINES = inspect.getsourcelines(Normed.forward)[1]
 
 
 def stack(*texts):
@@ -368,3 +366,10 @@ def test_weight_whose_axes_were_put_in_another_order_is_told_with_the_right_one(
         assert "embed.weight as the reference's embed.weight with axes (0, 2, 3, 1)" in report.culprit.proved
         assert report.culprit.why.startswith("'embed.weight' holds the numbers of 'embed.weight', possibly in another ")
         assert not report.culprit.certain
+
+
+def test_class_that_is_made_of_another_of_its_name_is_no_endless_search():
+    file = SourceFile("norms.py", "class Norm(Norm):\n    def forward(self, x):\n        return x\n")
+
+    assert file.made_at("Norm", "eps") is None
+    assert file.method("Norm", "extra") == ""

@@ -108,7 +108,8 @@ class SourceFile:
         """Add the functions and classes of a body under their qualified names."""
         for node in body:
             if isinstance(node, ast.ClassDef):
-                self._bases[prefix + node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                self._bases[prefix + node.name] = [base for base in bases if base != node.name]  # one of another file
             elif isinstance(node, _Function):
                 self._functions[prefix + node.name] = node
             else:
@@ -176,16 +177,17 @@ class SourceFile:
 
     def made_at(self, class_name: str, attribute: str) -> SourceRange | None:
         """Return the one statement of the constructor of a class that makes an attribute; None where there is none."""
-        found = list(self._assignments(class_name, attribute))
-        return SourceRange(self.path, found[0].lineno, found[0].end_lineno or 0) if len(found) == 1 else None
+        found = self._assignment(class_name, attribute)
+        return None if found is None else SourceRange(self.path, found.lineno, found.end_lineno or 0)
 
     def given_at(self, class_name: str, attribute: str) -> SourceRange | None:
         """Return the one statement that gives a constructor what it keeps as an attribute; None where none is known.
 
-        ``Norm(width, eps=1e-6)`` gives it ``self.eps = eps``, and ``Spec(scale=0.1)`` what keeps ``spec.scale``.
+        Of ``self.eps = eps`` that is the call ``Norm(width, eps=1e-6)``, of ``self.scale = spec.scale`` the argument of
+        ``Spec(scale=0.1)``.
         """
-        found = list(self._assignments(class_name, attribute))
-        kept = found[0].value if len(found) == 1 else None
+        found = self._assignment(class_name, attribute)
+        kept = None if found is None else found.value
         calls = [node for each in self._functions.values() for node in ast.walk(each) if isinstance(node, ast.Call)]
         if isinstance(kept, ast.Name):
             calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == class_name]
@@ -198,18 +200,23 @@ class SourceFile:
 
     def making(self, class_name: str, attribute: str) -> SourceRange | None:
         """Return the statements of a constructor by which an attribute is made, to the one that sets it."""
-        found = list(self._assignments(class_name, attribute))
-        if len(found) != 1:
+        found = self._assignment(class_name, attribute)
+        if found is None:
             return None
-        init = self.around(SourceRange(self.path, found[0].lineno, found[0].lineno))
-        first, names = found[0].lineno, _names_in(found[0])
+        init = self.around(SourceRange(self.path, found.lineno, found.lineno))
+        first, names = found.lineno, _names_in(found)
         before = [node for node in ast.walk(self._functions[init]) if isinstance(node, (ast.Assign, ast.AugAssign))]
         for node in sorted(before, key=lambda node: -node.lineno):
             targets = _targets(node) if isinstance(node, ast.Assign) else [node.target]
             bound = {target.id for target in targets if isinstance(target, ast.Name)}
-            if found[0].lineno - _MAKING < node.lineno < first and not bound.isdisjoint(names):
+            if found.lineno - _MAKING < node.lineno < first and not bound.isdisjoint(names):
                 first, names = node.lineno, names | _names_in(node)
-        return SourceRange(self.path, first, found[0].end_lineno or 0)
+        return SourceRange(self.path, first, found.end_lineno or 0)
+
+    def _assignment(self, class_name: str, attribute: str) -> ast.Assign | ast.Expr | None:
+        """Return the one statement that sets an attribute in a constructor; None where there is none, or several."""
+        found = list(self._assignments(class_name, attribute))
+        return found[0] if len(found) == 1 else None
 
     def _assignments(self, class_name: str, attribute: str) -> Iterator[ast.Assign | ast.Expr]:
         """Yield what sets an attribute in the constructor of a class, or else in those of its bases."""
