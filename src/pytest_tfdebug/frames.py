@@ -26,7 +26,7 @@ _LIBRARIES = frozenset(
 
 def is_users(frame: FrameType) -> bool:
     """Tell whether a frame runs the user's code: not the standard library, an installed package or this package."""
-    return package_of(frame) not in _LIBRARIES and not _is_installed(frame.f_code.co_filename)
+    return package_of(frame) not in _LIBRARIES and not is_installed(frame.f_code.co_filename)
 
 
 def module_of(frame: FrameType) -> str:
@@ -40,7 +40,7 @@ def package_of(frame: FrameType) -> str:
 
 
 @cache
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
     """Tell whether a file is one of the standard library or of an installed package, or none at all: ``<string>``."""
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return file.startswith("<") or os.path.realpath(file).startswith(

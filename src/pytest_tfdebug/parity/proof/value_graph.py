@@ -95,6 +95,13 @@ class Side:
         """The names of the parameters that the outputs were computed from."""
         return {value.name for value in map(self.values.__getitem__, self.live) if value.origin == "parameter"}
 
+    @cached_property
+    def lines_that_ran(self) -> set[tuple[str, int]]:
+        """The lines that ran an operator, or called what did, with their files."""
+        sites = (each for call in self.table.calls for each in (call.site, call.inner_site) if each is not None)
+        called = ((site.file, number) for site in sites for number in range(site.line, site.end_line + 1))
+        return {(line.file, line.line) for value in self.values for line in value.lines}.union(called)
+
     def call_of(self, value: Value) -> Call:
         """Return the innermost call that computed a value; the root for what was there before."""
         return self.calls[value.call] if value.call is not None else self.root

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ast
 from math import isclose
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import number_of
-from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.parity.text.text_differences import SourceFile, source_file
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from pytest_tfdebug.values import Line
 
@@ -28,6 +30,176 @@ def chooser_of(number: float, lines: Sequence[Line], attributes: Mapping[str, st
         attributes: What the module of these functions holds, by name.
     """
     return _Frames(number, lines, attributes).chooser(0) or 0
+
+
+def set_before(old: str, line: Line, ran: Collection[tuple[str, int]]) -> SourceRange | None:
+    """Return the statement that gives a line the number, or the list, that it uses; None where none is known to.
+
+    Of ``scale = query.shape[1] ** -0.5`` and then ``scores = scores * scale`` that is the first, and of ``x * scale_of(
+    sizes)`` what the helper returns: both run no operator, and nothing else uses what they give.
+
+    Args:
+        old: What is used, as text.
+        line: The line that uses it.
+        ran: The lines that have run operators, with their files: what these give is no number.
+    """
+    setting = _Setting.of(line, ran)
+    if setting is None or any(_is_literal(node, old) for node in ast.walk(setting.at)):
+        return None
+    numbers = {name: each for name, each in setting.before.items() if not setting.has_run(each)}
+    used = [node.id for node in _handed(setting.at, numbers.keys()) if setting.is_used_here_alone(node.id)]
+    helpers = [found for node in ast.walk(setting.at) if (found := setting.returned(node, old)) is not None]
+    if len(used) + len(helpers) != 1:
+        return None
+    return helpers[0] if helpers else setting.returned(numbers[used[0]].value, old) or setting.lines(numbers[used[0]])
+
+
+def chosen_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange | None:
+    """Return the statement that chooses among tensors what a line uses, ``memory = memories[i]``; None for none.
+
+    It runs no operator itself, and takes from what a statement before has made, or one thing or another.
+    """
+    setting = _Setting.of(line, ran)
+    if setting is None:
+        return None
+    made = {name for name, each in setting.before.items() if setting.has_run(each)}
+    chosen = [
+        each
+        for name, each in setting.before.items()
+        if name not in made
+        and name in _read_by(setting.at)
+        and (isinstance(each.value, ast.IfExp) or not made.isdisjoint(_read_by(each.value)))
+    ]
+    return setting.lines(chosen[0]) if len(chosen) == 1 else None
+
+
+def guard_of(lines: SourceRange) -> SourceRange | None:
+    """Return a statement with the ``if`` that alone decides whether it runs; None where none does."""
+    file = source_file(lines.file)
+    function = None if file is None else file.function(file.around(lines))
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.If) and len(node.body) == 1 and node.body[0].lineno == lines.first:
+            return SourceRange(lines.file, node.lineno, lines.last)
+    return None
+
+
+def chooses(lines: SourceRange, text: str) -> bool:
+    """Tell whether some lines choose a number, by writing it out or by arithmetic, and do not hand one on."""
+    file = source_file(lines.file)
+    if file is None:
+        return False
+    statements = (node for node in ast.walk(file.tree) if isinstance(node, (ast.Assign, ast.Expr, ast.Return)))
+    inside = (node for node in statements if node.lineno <= lines.first <= (node.end_lineno or 0))
+    parts = (part for node in inside if node.value is not None for part in ast.walk(node.value))
+    return any(isinstance(part, ast.BinOp) or _is_literal(part, text) for part in parts)
+
+
+def is_equal(text: str, other: str) -> bool:
+    """Tell whether two texts are one number, or one list: ``(1, 2)`` and ``[1, 2]``."""
+    try:
+        one, two = ast.literal_eval(text), ast.literal_eval(other)
+    except (ValueError, SyntaxError):
+        return text == other
+    return bool(one == two) or (isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)) and [*one] == [*two])
+
+
+class _Setting(NamedTuple):
+    """A statement, and what its function binds before it."""
+
+    file: SourceFile
+    function: ast.FunctionDef | ast.AsyncFunctionDef
+    at: ast.stmt
+    before: dict[str, ast.Assign]  # what sets each of its variables last
+    ran: Collection[int]  # the lines of the file that have run operators
+
+    @classmethod
+    def of(cls, line: Line, ran: Collection[tuple[str, int]]) -> Self | None:
+        """Return the setting of a line; None where its function is not known."""
+        file = source_file(line.file)
+        name = "" if file is None else file.around(SourceRange(line.file, line.line, line.line))
+        function = None if file is None or not name else file.function(name)
+        if file is None or function is None:
+            return None
+        statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+        at = next((each for each in statements if each.lineno <= line.line <= (each.end_lineno or 0)), None)
+        if at is None:
+            return None
+        bound = {
+            each.targets[0].id: each
+            for each in sorted(statements, key=lambda each: each.lineno)
+            if isinstance(each, ast.Assign)
+            and each.lineno < at.lineno
+            and len(each.targets) == 1
+            and isinstance(each.targets[0], ast.Name)
+        }
+        return cls(file, function, at, bound, {number for path, number in ran if path == line.file})
+
+    def has_run(self, node: ast.stmt) -> bool:
+        """Tell whether a statement has run an operator."""
+        return not {*self.ran}.isdisjoint(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+    def is_used_here_alone(self, name: str) -> bool:
+        """Tell whether nothing else in the function reads a variable."""
+        inside = {id(node) for node in ast.walk(self.at)}
+        nodes = (node for node in ast.walk(self.function) if isinstance(node, ast.Name) and node.id == name)
+        return all(id(node) in inside for node in nodes if isinstance(node.ctx, ast.Load))
+
+    def returned(self, node: ast.AST, old: str) -> SourceRange | None:
+        """Return the one statement by which a function that is called here alone may return a number."""
+        name = _name_of(node.func) if isinstance(node, ast.Call) else ""
+        known = [each for path, each in self.file.functions.items() if name and path.rpartition(".")[2] == name]
+        if len(known) != 1 or self.has_run(known[0]) or self.file.calls_of(name) != 1:
+            return None
+        returns = [
+            each
+            for each in ast.walk(known[0])
+            if isinstance(each, ast.Return) and each.value is not None and _may_be(each.value, old)
+        ]
+        return self.lines(returns[0]) if len(returns) == 1 else None
+
+    def lines(self, node: ast.stmt) -> SourceRange:
+        """Return the lines of a statement."""
+        return SourceRange(self.file.path, node.lineno, node.end_lineno or node.lineno)
+
+
+def _may_be(node: ast.AST, text: str) -> bool:
+    """Tell whether an expression may give a number: one that is written out gives no other."""
+    return _is_literal(node, text) or not isinstance(node, ast.Constant)
+
+
+def _is_literal(node: ast.AST, text: str) -> bool:
+    """Tell whether a part of a statement is a number, or a list, that is given as text."""
+    try:
+        return bool(ast.literal_eval(node) == ast.literal_eval(text))
+    except (ValueError, TypeError, SyntaxError):
+        return False
+
+
+def _read_by(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+
+
+def _handed(at: ast.stmt, numbers: Collection[str]) -> Iterator[ast.Name]:
+    """Yield where a statement hands one of some numbers to an operator as it is: no arithmetic is made of it."""
+
+    def is_number(node: ast.AST) -> bool:
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        return names.issubset(numbers) and not any(isinstance(each, ast.Call) for each in ast.walk(node))
+
+    made = {
+        id(side)
+        for node in ast.walk(at)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)) and is_number(node)
+        for side in ast.walk(node)
+    }
+    for node in ast.walk(at):
+        if (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id in numbers
+            and id(node) not in made
+        ):
+            yield node
 
 
 class _Frames:

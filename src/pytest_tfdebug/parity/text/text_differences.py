@@ -20,7 +20,7 @@ from pytest_tfdebug.parity.text.local_names import Clause, statement, texts_in_n
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: Lines that are shown before and after those that are meant, at most.
 _AROUND = 40
@@ -94,7 +94,7 @@ class SourceFile:
         self._bases: dict[str, list[str]] = {}
         #: Names of classes that the file defines, and of all that it imports.
         self.classes: set[str] = set()
-        tree = ast.parse(text)
+        self.tree = tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, ast.arg):
                 node.annotation = None
@@ -118,6 +118,18 @@ class SourceFile:
 
     def __contains__(self, name: str) -> bool:
         return name in self._functions
+
+    @property
+    def functions(self) -> Mapping[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions of the file by name, ``Attention.forward``."""
+        return self._functions
+
+    def calls_of(self, name: str) -> int:
+        """Return how often the functions of the file call a function or method of a name."""
+        calls = (node for each in self._functions.values() for node in ast.walk(each) if isinstance(node, ast.Call))
+        return len(
+            {id(call) for call in calls if name in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))}
+        )
 
     def function(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         """Return the function of a name; None where the file has none."""
@@ -179,6 +191,18 @@ class SourceFile:
         """Return the one statement of the constructor of a class that makes an attribute; None where there is none."""
         found = self._assignment(class_name, attribute)
         return None if found is None else SourceRange(self.path, found.lineno, found.end_lineno or 0)
+
+    def making_of(self, class_name: str, lines: SourceRange) -> SourceRange | None:
+        """Return the one call of a class in the functions that some lines use; None where there is none, or several."""
+        used = dict.fromkeys(name for name, _ in self._used(self.around(lines), lines))
+        calls = [
+            node
+            for name in used
+            for node in ast.walk(self._functions[name])
+            if isinstance(node, ast.Call)
+            and class_name in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+        ]
+        return SourceRange(self.path, calls[0].lineno, calls[0].end_lineno or 0) if len(calls) == 1 else None
 
     def given_at(self, class_name: str, attribute: str) -> SourceRange | None:
         """Return the one statement that gives a constructor what it keeps as an attribute; None where none is known.

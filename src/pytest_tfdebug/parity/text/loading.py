@@ -1,0 +1,111 @@
+"""Where a port's file gives a parameter its numbers: ``put(f"layers/{i}/n2", layer.final_norm)`` in its ``convert``.
+
+A wrong weight is used in the forward, and made in code that has run before. What names the parameter there, or the one
+of the reference that it is made from, is that code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.records import SourceRange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from pytest_tfdebug.parity.text.text_differences import SourceFile
+
+#: Last parts of names that every module has, or that a tensor does; so are those that so many modules have.
+_GENERIC = frozenset({"weight", "bias", "w", "b", "data", "T", "mT"})
+_MANY = 3
+#: Names of functions that make modules, and give them the numbers that training begins with.
+_BEGINNING = re.compile(r"init|reset")
+#: What parts of names stand between.
+_BETWEEN = re.compile(r"[./\[\]'\"{}*]+")
+
+
+def loaded_at(
+    files: Collection[str],
+    own: Sequence[str],
+    expected: Sequence[str],
+    ran: Collection[tuple[str, int]],
+    names: Collection[str],
+) -> SourceRange | None:
+    """Return the one line that gives some parameters their numbers; None where none is known to.
+
+    Args:
+        files: The files of the port.
+        own: Names of the parameters.
+        expected: Names of those of the reference that they hold; one that several hold is cut there.
+        ran: The lines of the forward, with their files: these use a parameter.
+        names: The names of all parameters of both sides.
+    """
+    named = [
+        (text, file.path, line)
+        for file in filter(None, map(source_file, sorted(files)))
+        for text, line in _named(file, {number for path, number in ran if path == file.path})
+    ]
+    generic = _generic(names)
+    mine = _best(named, own[:1], generic)
+    theirs = _best([each for each in named if not each[0].startswith("self.")], expected, generic)
+    is_cut = len(own) > 1 and len(expected) == 1
+    for some in (mine & theirs, *((theirs, mine) if is_cut else (mine, theirs))):
+        if len(some) == 1:
+            ((path, line),) = some
+            return SourceRange(path, line, line)
+    return None
+
+
+def _best(
+    named: Sequence[tuple[str, str, int]], names: Sequence[str], generic: Collection[str]
+) -> set[tuple[str, int]]:
+    """Return the lines that name any of some parameters with the most parts of its name."""
+    best: dict[tuple[str, int], int] = {}
+    for name in names:
+        key, parts = _key(name, generic), _parts(name)
+        for text, path, line in named:
+            if key and _key(text, generic) == key:
+                shared = len({*parts}.intersection(_parts(text)))
+                best[path, line] = max(best.get((path, line), 0), shared)
+    return {at for at, shared in best.items() if shared == max(best.values())}
+
+
+def _named(file: SourceFile, ran: Collection[int]) -> Iterator[tuple[str, int]]:
+    """Yield what names a parameter in the functions of a file that run before a forward, and its line."""
+    for path, function in file.functions.items():
+        lines = range(function.lineno, (function.end_lineno or 0) + 1)
+        if _BEGINNING.search(path) or not {*ran}.isdisjoint(lines):
+            continue
+        for node in ast.walk(function):
+            text = _text_of(node)
+            if text:
+                yield text, node.lineno  # type: ignore[attr-defined] # what has a text has a line
+
+
+def _text_of(node: ast.AST) -> str:
+    """Return the name that a part of a statement is, reads or gives."""
+    if isinstance(node, ast.keyword):
+        return node.arg or ""
+    if isinstance(node, (ast.Attribute, ast.JoinedStr)):
+        return ast.unparse(node).removeprefix("f")
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _key(name: str, generic: Collection[str]) -> str:
+    """Return the last part of a parameter's name that tells it from others."""
+    return next((each for each in reversed(_parts(name)) if each not in generic), "")
+
+
+def _parts(name: str) -> list[str]:
+    return [each for each in _BETWEEN.split(name) if each and not each.isdigit()]
+
+
+def _generic(names: Collection[str]) -> set[str]:
+    """Return the last parts of names that say nothing: ``g`` of ``n1/g``, ``n2/g`` and ``end/g``."""
+    holders: dict[str, set[str]] = {}
+    for parts in filter(None, map(_parts, names)):
+        holders.setdefault(parts[-1], set()).add(parts[-2] if len(parts) > 1 else "")
+    return {last for last, found in holders.items() if len(found) >= _MANY}.union(_GENERIC)
