@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
-from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
+from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers, lists_of
 from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, ZERO, reorderings, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, put, results_of, written
 
@@ -46,6 +46,8 @@ _FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int, float
 _COST_OF_KNOWN, _COST_OF_ACTIVATION = 1.5, 2.0
 #: What 0 costs more than another number.
 _LESS_LIKELY = 0.1
+#: What a number costs more in whose place stands one that the other side holds as well, and not the new one.
+_OF_BOTH = 1.0
 #: What a constant is called, by the operator or by the argument.
 _CALLED = {
     "mul": "factor",
@@ -67,6 +69,13 @@ REORDERING = ("order", "order of elements", "parts", "sizes")
 _PLACE_OF_BIAS = {"addmm": 0, "convolution": 2, "native_layer_norm": 3}
 #: Operators after which a value may have been added that is missing.
 _SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
+#: Operators whose lists of integers somebody chose one by one: margins and steps, no shapes and axes.
+_WITH_LISTS = frozenset(
+    {
+        *("constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
+        *("convolution", "max_pool2d_with_indices", "avg_pool2d", "roll"),
+    }
+)
 #: Flags of operators that no code chooses: how a result is computed, and how many axes it has.
 _NO_CHOICES = ("half_to_float", "keepdim", "non_blocking", "copy", "pin_memory", "is_coalesced", "accumulate")
 #: Values that an operand may be replaced by, and that may be added.
@@ -171,11 +180,26 @@ def numbers(at: At) -> Iterator[Change]:
             text = f"{_name_of(at.step, path, new, name)} {new:.6g}, {told}, instead of {old:.6g}"
             yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
         tried = {each.number for each in known}
-        found = (each for each in _grid(old, lengths) if each not in tried)
+        found = (each for each in _grid(old, lengths, at.step.operator) if each not in tried)
         for new in (each for each in found if ends is None or ends[0] <= each < ends[1]):
             text = f"{name} {new:.6g} instead of {old:.6g}"
             cost = _cost_of(at.step.operator, old) + (_LESS_LIKELY if new == 0 else 0.0)
+            cost += _OF_BOTH if isinstance(old, float) and at.known.is_theirs(old) else 0.0
             yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
+
+
+def lists(at: At) -> Iterator[Change]:
+    """Another list of integers, that of the other side or in another order: what is padded, or stridden over."""
+    for path, old in lists_of(at.step) if at.step.operator in _WITH_LISTS else ():
+        theirs = sorted(each for each in at.known.lists.get(at.step.operator, ()) if len(each) == len(old))
+        pairs = [*zip(old[1::2], old[::2], strict=False)]
+        even = tuple(max(pair) for pair in pairs for _ in pair)
+        for new in dict.fromkeys((*theirs, even, tuple(each for pair in pairs for each in pair), old[::-1])):
+            if new != old:
+                told, cost = (f", as {at.known.side} has,", 0.8) if new in theirs else ("", 1.1 if new == even else 1.2)
+                text = f"{_argument_of(at.step, path)} {new}{told} instead of {old}"
+                edit = partial(_with, path, list(new))
+                yield at.change(cost, text, edit, "number", path, new, old=f"{old}", new=f"{new}")
 
 
 def flags(at: At) -> Iterator[Change]:
@@ -187,9 +211,11 @@ def flags(at: At) -> Iterator[Change]:
             yield at.change(1.5, text, edit, "number", path, old=repr(old), new=repr(not old))
 
 
-def _grid(old: float, lengths: set[int]) -> list[float]:
+def _grid(old: float, lengths: set[int], operator: str) -> list[float]:
     if isinstance(old, int):
         found: set[float] = {old + 1, old - 1, -1, -2, 0, 1, 2, 3}
+        if operator in ("mul", "div"):  # a width, of a head or of the part of it that is turned
+            found |= {old * factor for factor in (2, 4)} | {old // part for part in (2, 4) if old % part == 0}
     elif 0 < old < _SMALL:
         found = set(_EPSILONS)
     else:
@@ -237,7 +263,7 @@ def _ends_of(at: At, path: _Path) -> tuple[int, int] | None:
     if argument.startswith("dim"):
         return -max(tensor.dim(), 1), max(tensor.dim(), 1)
     axis = next((each for each in at.step.args[1:] if type(each) is int), 0)  # ``select(self, dim, index)``
-    return -tensor.shape[axis], tensor.shape[axis]
+    return (-tensor.shape[axis], tensor.shape[axis]) if -tensor.dim() <= axis < tensor.dim() else None
 
 
 def orders(at: At) -> Iterator[Change]:
@@ -394,7 +420,7 @@ def other_operands(at: At) -> Iterator[Change]:
     for path, ref in at.operands:
         tensor, what = at.forward.tensor(ref), at.forward.described(ref)
         for other in _alike(at, tensor, ref)[:_OTHERS]:
-            new = _told_apart(at.forward.described(other), what, is_before=other < ref)
+            new = told_apart(at.forward.described(other), what, is_before=other < ref)
             text = f"{new} instead of {what}"
             edit = partial(_with_value, path, other)
             key = "operand", path, at.forward.role_of(other)
@@ -403,7 +429,7 @@ def other_operands(at: At) -> Iterator[Change]:
             yield change
 
 
-def _told_apart(name: str, other: str, *, is_before: bool) -> str:
+def told_apart(name: str, other: str, *, is_before: bool) -> str:
     """Return what a value is called beside another one: on one line, which of several of an operator it is."""
     return name if name != other else f"{'an earlier' if is_before else 'a later'} {name.removeprefix('the ')}"
 
@@ -429,6 +455,7 @@ def _alike(at: At, tensor: torch.Tensor, but: int) -> list[int]:
 #: The kinds of change, in no order: each change has a cost of its own.
 GENERATORS: tuple[Callable[[At], Iterator[Change]], ...] = (
     numbers,
+    lists,
     flags,
     orders,
     functions,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.tracing.values.tape import Step, Tape
     from pytest_tfdebug.values import Values
 
 #: How unlikely a number is: one that the other side alone has, and any other one that it has.
@@ -57,6 +57,8 @@ class KnownNumbers:
     applied: Mapping[str, Collection[float]] = field(default_factory=dict)  # by what operators do, ``sum``
     held: Mapping[float, str] = field(default_factory=dict)  # what modules hold, and its name there
     shared: Collection[float] = ()  # magnitudes that this side has too
+    # by operator, lists of integers that it was given: ``(1, 2, 1, 2)`` of a pad
+    lists: Mapping[str, Collection[tuple[int, ...]]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -78,7 +80,14 @@ class KnownNumbers:
             applied.setdefault(kind_of_operator(step.operator), set()).update(numbers)
         held = {**settings, **{number: name for name, number in held_numbers(table)}}
         shared = {abs(number) for _, number in held_numbers(own)} | {abs(each) for each in own_tape.numbers()}
-        return cls(side, applied, held, shared)
+        lists: dict[str, set[tuple[int, ...]]] = {}
+        for step in tape.steps:
+            lists.setdefault(step.operator, set()).update(each for _, each in lists_of(step))
+        return cls(side, applied, held, shared, lists)
+
+    def is_theirs(self, number: float) -> bool:
+        """Tell whether the other side's modules or configuration hold a number, too: then it is hardly wrong."""
+        return any(math.isclose(number, each, rel_tol=1e-9) for each in self.held if each not in _COMMON)
 
     def at(self, operator: str, old: float) -> Iterator[KnownNumber]:
         """Yield what an operator's number may be instead of the one that it is."""
@@ -112,6 +121,13 @@ class KnownNumbers:
 
 
 NONE_KNOWN = KnownNumbers()
+
+
+def lists_of(step: Step) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
+    """Yield the lists of integers that an operator was given, with where they stand among its arguments."""
+    for place, each in enumerate(step.args):
+        if isinstance(each, (list, tuple)) and len(each) > 1 and all(type(item) is int for item in each):
+            yield (0, place), tuple(each)
 
 
 def held_numbers(table: Values) -> set[tuple[str, float]]:

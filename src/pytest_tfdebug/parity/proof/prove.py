@@ -16,6 +16,7 @@ from pytest_tfdebug.parity.proof.budget import FORWARDS, SECONDS, Budget, work_o
 from pytest_tfdebug.parity.proof.elsewhere import Ran, after
 from pytest_tfdebug.parity.proof.forward import Forward
 from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_numbers
+from pytest_tfdebug.parity.proof.known_operands import Taken, known_operands
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.mended import Mended
 from pytest_tfdebug.parity.proof.module_changes import Others, twins
@@ -205,7 +206,7 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
     return Searches(
         _search(
-            port._replace(weights=others, twins=made, moved=pair.out_of_order),
+            port._replace(weights=others, twins=made, moved=pair.out_of_order, taken=known_operands(pair)),
             reference,
             held,
             [mine for mine, _ in begins],
@@ -239,6 +240,7 @@ class _Way(NamedTuple):
     weights: Others | None = None  # the weights of the other, if its own may be wrong
     moved: int | None = None  # its value at which elements come into another order than the other's
     twins: Mapping[str, Twin] = MappingProxyType({})  # the modules of the other that were made otherwise, by own path
+    taken: Sequence[Taken] = ()  # its values that steps with a weight take, and those that they should
 
 
 def _used_alone(one: Side, weights: Weights, other: Side) -> set[str]:
@@ -308,6 +310,7 @@ def _search(
         weights=one.weights,
         twins=one.twins,
         moved=one.moved,
+        taken=one.taken,
         used_alone=one.used_alone,
         steps=OtherSteps(other.live.tape, theirs),
         known=KnownNumbers.of(

@@ -27,6 +27,7 @@ from pytest_tfdebug.parity.proof.changes import (
 )
 from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers
+from pytest_tfdebug.parity.proof.known_operands import MEANT, Taken, changes_of_operands
 from pytest_tfdebug.parity.proof.matching import reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import (
     MADE,
@@ -128,6 +129,7 @@ class Search:
     # by path, modules of the other side with the weights of one of this side that were made otherwise
     twins: Mapping[str, Twin] = field(default_factory=dict)
     moved: int | None = None  # the value at which elements come into another order than the other side's
+    taken: Sequence[Taken] = ()  # values that steps with a weight take, and those that they should
     steps: OtherSteps = field(default_factory=lambda: OtherSteps(Tape(), ()))  # what the other side does to one value
 
     def __post_init__(self) -> None:
@@ -211,6 +213,7 @@ class Search:
         found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += changes_of_calls(self.forward, order, self.twins)
         found += (change for change in self._given if not change.edits.keys().isdisjoint(order))
+        found += self._meant
         found += changes_of_weights(self.forward, order, self.weights)
         left = more - order.keys()
         further = itertools.chain(*map(self._changes_at, left), changes_of_calls(self.forward, left, self.twins))
@@ -223,6 +226,11 @@ class Search:
     def _given(self) -> list[Change]:
         """The changes by which a call is given what another layer's is given."""
         return list(changes_of_arguments(self.forward))
+
+    @cached_property
+    def _meant(self) -> list[Change]:
+        """The changes by which steps with a weight take what the other side's do."""
+        return list(changes_of_operands(self.forward, self.taken))
 
     def of_twins(self) -> list[list[Change]]:
         """Return the changes of modules that the other side makes otherwise, those of one name together."""
@@ -331,6 +339,10 @@ class Search:
         elif change.kind == GIVEN:
             yield [each for each in self._given if path_of(each.call) == path_of(change.call)]
             yield self._given
+        elif change.kind == MEANT:
+            lines = self.forward.lines_of(change.place)
+            yield [each for each in self._meant if self.forward.lines_of(each.place) == lines]
+            yield self._meant
         else:
             *alike, layers, on_line, same = self.forward.places_like(change.place)
             missing = [place for place in on_line if place in self._missing] if self.is_evident(change) else []

@@ -154,6 +154,9 @@ class Weights:
 
     def told(self, names: Sequence[str], expected: str = "") -> str:
         """Say in sentences what is wrong with some parameters."""
+        wholes = {self.partners.get(name, ()) for name in names}
+        if len(names) > 1 and len(wholes) == 1 and self.joined.issuperset(names):
+            return f"{listed([*map(repr, names)])} hold the numbers of {listed([*map(repr, *wholes)])}, cut otherwise."
         return " ".join(self._told(name, expected) for name in names)
 
     def _told(self, name: str, expected: str) -> str:
@@ -236,7 +239,9 @@ def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -
     theirs = _BySize({name: each for name, (each, _) in other.items()}, tolerance)
     _pair_alone(found, own, other, theirs)
     mine = _BySize({name: each for name, (each, _) in own.items() if name not in found.partners}, tolerance)
-    for names, (fingerprint, _) in _siblings(other):
+    single = {partner for partners in found.partners.values() for partner in partners}
+    left = {name: each for name, each in other.items() if name not in single}
+    for names, (fingerprint, _) in (*_siblings(other), *_siblings(left)):  # ``w1`` and ``w3`` of ``w1, w2, w3``
         for name in mine.near(fingerprint):
             if name not in found.partners:
                 found.partners[name] = names
