@@ -50,7 +50,7 @@ def report_on_bug(name):
         [
             ("llama-eps", "with eps 1e-06, as the reference has, instead of 1e-05"),
             ("bert-eps", "with eps 1e-12, as the reference has, instead of 0.001 at modeling_bert.py:"),
-            ("whisper-same-padding-on-one-side", "with pad 1 instead of 0"),
+            ("whisper-same-padding-on-one-side", "with pad (1, 1) instead of (0, 1)"),
             (
                 "gemma3-gelu-instead-of-gelu-tanh",
                 "with gelu_tanh instead of model.layers.0.mlp.act_fn at activations.py:",
@@ -806,7 +806,7 @@ class ScaledCorrelation(OwnCorrelation):
         return torch.fft.irfft(seen, n=x.shape[1], dim=1) * self.share
 
 
-def test_number_that_an_attribute_holds_is_told_with_where_it_is_set():
+def test_number_that_an_attribute_holds_is_told_where_the_constructor_chooses_it():
     torch.manual_seed(0)
     right, x = Correlation(), torch.randn(2, 6, 8)
 
@@ -814,9 +814,10 @@ def test_number_that_an_attribute_holds_is_told_with_where_it_is_set():
         pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(ScaledCorrelation(right), x)
     ).culprit
 
-    line = ScaledCorrelation.__init__.__code__.co_firstlineno + 2
+    set_at, used_at = (f.__code__.co_firstlineno + 2 for f in (ScaledCorrelation.__init__, ScaledCorrelation.forward))
     assert "factor 0.25, as the reference has, instead of 0.5" in culprit.proved
-    assert culprit.why.startswith(f"It is share=0.5, set at test_proof.py:{line}.")
+    assert (culprit.source.first, culprit.source.last) == (set_at, set_at)
+    assert culprit.why.startswith(f"It is share=0.5, which is used at test_proof.py:{used_at}.")
 
 
 class Resized(torch.nn.Module):

@@ -373,3 +373,123 @@ def test_class_that_is_made_of_another_of_its_name_is_no_endless_search():
 
     assert file.made_at("Norm", "eps") is None
     assert file.method("Norm", "extra") == ""
+
+
+class ScaledByHand(nn.Module):
+    """Multiplies by a number that a line before has set, or a helper has returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        scale = x.shape[-1] ** -0.5
+        return self.last(torch.tanh(self.first(x) * scale))
+
+
+class ScaledByLength(ScaledByHand):
+    def forward(self, x):
+        scale = x.shape[1] ** -0.5
+        return self.last(torch.tanh(self.first(x) * scale))
+
+
+def root_of(size):
+    if size < 1:
+        return 1.0
+    return (size + 1) ** -0.5
+
+
+class ScaledByHelper(ScaledByHand):
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x) * root_of(x.shape[-1])))
+
+
+@pytest.mark.parametrize(
+    ("port", "line"),
+    [(ScaledByLength, "scale = x.shape[1] ** -0.5"), (ScaledByHelper, "return (size + 1) ** -0.5")],
+)
+def test_number_is_told_where_a_line_before_sets_it_or_a_helper_returns_it(port, line):
+    culprit = culprit_of(ScaledByHand(), port(), X)
+
+    assert lines_of(culprit) == [line]
+    assert "factor 0.25" in culprit.proved
+
+
+class Chained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.skipped = (1,)
+
+    def forward(self, x):
+        for place, step in enumerate(self.steps):
+            more = torch.tanh(step(x))
+            if place not in self.skipped:
+                more = more + x
+            x = more
+        return x
+
+
+class ChainedEverywhere(Chained):
+    def __init__(self):
+        super().__init__()
+        self.skipped = ()
+
+
+def test_step_that_is_right_elsewhere_is_told_with_what_decides_that_it_runs():
+    culprit = culprit_of(Chained(), ChainedEverywhere(), X)
+
+    assert lines_of(culprit) == ["if place not in self.skipped:", "more = more + x"]
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.conv = nn.Linear(16, 16), nn.Conv1d(8, 8, 4)
+
+    def forward(self, x):
+        return torch.tanh(self.conv(nn.functional.pad(self.layer(x), (1, 2))))
+
+
+class PaddedOtherwise(Padded):
+    def forward(self, x):
+        margins = (2, 1)
+        return torch.tanh(self.conv(nn.functional.pad(self.layer(x), margins)))
+
+
+def test_margins_of_the_reference_are_tried_as_a_whole():
+    culprit = culprit_of(Padded(), PaddedOtherwise(), X)
+
+    assert culprit.proved.startswith("with pad (1, 2), as the reference has, instead of (2, 1) at")
+    assert lines_of(culprit) == ["margins = (2, 1)"]
+    assert culprit.certain
+
+
+def norm_of(groups):
+    return nn.GroupNorm(groups, 8)
+
+
+class Grouped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(16, 16), nn.GroupNorm(4, 8)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(self.layer(x)))
+
+
+class GroupedByHelper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.norm = norm_of(2)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(self.layer(x)))
+
+
+def test_module_is_told_where_a_helper_of_the_constructor_makes_it():
+    culprit = culprit_of(Grouped(), GroupedByHelper(), X)
+
+    assert "num_groups=4, as the reference has, instead of num_groups=2" in culprit.proved
+    assert lines_of(culprit) == ["return nn.GroupNorm(groups, 8)"]

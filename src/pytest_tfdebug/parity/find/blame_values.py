@@ -290,7 +290,8 @@ class _AtTolerance:
             return self._counterparts.found("weights", self._port.call_of(self.first), [self.first], weights=wrong)
         other = self._counterparts.counterpart(self.first) or self._first_missing(self.first)
         return (
-            self._wrong_constant(self.first, other)
+            self._cut_otherwise(self.first)
+            or self._wrong_constant(self.first, other)
             or self._one_too_many(self.first)
             or self._function_too_many(self.first)
             or (other and self._compared(self.first, other))
@@ -316,6 +317,43 @@ class _AtTolerance:
 
     def _wrong_weights(self, value: Value) -> tuple[str, ...]:
         return self._counterparts.wrong_weights(value) or self._counterparts.misplaced(value)
+
+    def _cut_otherwise(self, first: Value) -> Finding | None:
+        """Blame weights that are parts of one of the reference, where that cuts what it computes with it otherwise.
+
+        A projection of queries and gates, side by side in every head, is no part of all queries and one of all gates.
+        """
+        pair, port, values = self._counterparts, self._port, self._reference.values
+        for base in (first, *(port.computed(port.values[made]) for made in first.producers)):
+            same = (values[each].print.elements for each in pair.matches.within(base.index, AGREE))
+            if base.is_moved or base.print.elements in same:
+                continue
+            for whole in self._wholes(base):
+                cut = next((use for use in self._cuts(whole) if use.print.elements == base.print.elements), None)
+                names = filter(None, self._reference.parameters_of(whole))
+                parts = tuple(sorted({own for name in names for own in pair.back.partners.get(name, ())}))
+                if cut is not None and len(parts) > 1:
+                    return pair.found("weights", port.call_of(base), [base], cut, weights=parts)
+        return None
+
+    def _wholes(self, part: Value) -> Iterator[Value]:
+        """Yield what the reference computes of the same operand with a weight of which the port has a part."""
+        pair, port = self._counterparts, self._port
+        names = [name for name in port.parameters_of(part) if name in pair.weights.joined]
+        partners = {partner for name in names for partner in pair.weights.partners[name]}
+        given = [made for made in part.producers if not port.parameter(made)]
+        for whole in self._reference.values if partners else ():
+            if whole.print.elements > part.print.elements and not partners.isdisjoint(
+                self._reference.parameters_of(whole)
+            ):
+                yield from [whole] if all(any(pair.corresponds(m, o) for o in whole.producers) for m in given) else []
+
+    def _cuts(self, whole: Value) -> Iterator[Value]:
+        """Yield what the reference cuts from a value, however it lays that out before."""
+        for use in map(self._reference.values.__getitem__, self._reference.users.get(whole.index, ())):
+            if use.is_moved:
+                yield use
+                yield from self._cuts(use)
 
     def _wrong_constant(self, first: Value, other: Value | None) -> Finding | None:
         """Return what made a constant wrong with which a value was computed: a table, positions, a mask.

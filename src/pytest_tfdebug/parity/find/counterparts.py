@@ -191,10 +191,11 @@ class Counterparts:
         """Return the parameters of a value that the reference has not, though it should.
 
         A parameter that is cut or joined in a way of its own is no wrong one: the reference must lack one of the same
-        number of elements, or have those of other layers.
+        number of elements, or have those of other layers. Nor is one of a port that gets right results with others that
+        the reference has not: batch norms that were folded into convolutions, say.
         """
         weights, table = self.weights, self.port.table.parameters
-        lacking, names = self._lacking, self.port.parameters_of(first)
+        lacking, names = self._lacking if not self._are_unknown_right else (), self.port.parameters_of(first)
         return tuple(
             name
             for name in names
@@ -208,6 +209,15 @@ class Counterparts:
             name
             for name in filter(None, self.port.parameters_of(value))
             if self.weights.is_misplaced(name) or self.weights.is_doubled(name, lacking, table[name][0].elements)
+        )
+
+    @cached_property
+    def _are_unknown_right(self) -> bool:
+        """Whether the port computes what is right with parameters that the reference has not."""
+        unknown, values = self.weights.unknown, map(self.port.values.__getitem__, self._explained)
+        return any(
+            value.tells and not value.is_moved and not unknown.isdisjoint(self.port.parameters_of(value))
+            for value in (values if unknown else ())
         )
 
     @property

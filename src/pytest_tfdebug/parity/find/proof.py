@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed, second_look
+from pytest_tfdebug.frames import is_installed
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
@@ -21,14 +22,22 @@ from pytest_tfdebug.parity.find.blame_values import (
 )
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
-from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer
+from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer, where_loaded
 from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, REORDERING, SHORTENED
+from pytest_tfdebug.parity.proof.known_operands import MEANT
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
-from pytest_tfdebug.parity.text.handed_on import chooser_of
+from pytest_tfdebug.parity.text.handed_on import (
+    chooser_of,
+    chooses,
+    chosen_before,
+    guard_of,
+    is_equal,
+    set_before,
+)
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.values import distance
 
@@ -109,6 +118,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         found = [replace(named, evidence=Evidence.MAKES_UP)]
+    found = [where_loaded(each, pair) for each in found]
     is_of_unknown = loaded and found[0].weights and pair.weights.unknown.issuperset(found[0].weights)
     if not is_of_unknown:
         found = [replace(each, proved=told, changes=changes) for each in found]
@@ -124,25 +134,33 @@ def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
     if change.kind == GIVEN and change.call is not None:
         name = name_of(pair.port.calls[change.call].path)
         return replace(claim, wrong=f"gives {name!r} the {change.old} that another layer's is to be given")
-    told = _where_set(place, pair.port) if change.kind == "number" else ""
-    return replace(claim, why=f"{told} {claim.why}".strip()) if told else claim
+    return _where_set(claim, place, pair.port) if change.kind == "number" else claim
 
 
-def _where_set(place: ProofPlace, side: Side) -> str:
-    """Say which attribute holds the number that is changed, and where a constructor sets it; empty where none does."""
-    at, call, number = place.at, place.finding.call, number_of(place.mends[0].change.old)
+def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
+    """Return a claim on the use of a number as one on the statement of a constructor that chooses it, or names it.
+
+    What a library's constructor sets may have been changed since: there the use is what is known.
+    """
+    at, call, old = place.at, place.finding.call, place.mends[0].change.old
     file = None if at is None else source_file(at.file)
     function = None if at is None or file is None else file.around(at)
-    if at is None or file is None or function is None or number is None:
-        return ""
+    if at is None or file is None or function is None:
+        return claim
     for name, text in side.table.attributes.get("" if call.parent is None else call.path, {}).items():
-        if number_of(text) == number and any(file.reading(name, function, at)):
+        if is_equal(text, old) and any(file.reading(name, function, at)):
             made = file.made_at(function.rpartition(".")[0], name)
-            if made is not None:
-                given = file.given_at(function.rpartition(".")[0], name)
-                told = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
-                return f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{told}."
-    return ""
+            if made is None:
+                continue
+            given = file.given_at(function.rpartition(".")[0], name)
+            chosen = next((each for each in (given, made) if each is not None and chooses(each, old)), None)
+            if chosen is not None and not is_installed(chosen.file):
+                told = f"It is {name}={text}, which is used at {PurePath(at.file).name}:{at.first}."
+                return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
+            more = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
+            told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
+            return replace(claim, why=f"{told} {claim.why}".strip())
+    return claim
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
@@ -271,6 +289,9 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         meant = changed.index if mend.change.operand is None else mend.change.operand
         here = pair.back_matches.within(meant, AGREE)
         wrong = pair.back_matches.within(mend.change.other, AGREE)
+        computed = [port.values[each] for each in wrong if port.values[each].operator]
+        if computed and not here:  # the port has nothing else: what it takes was chosen before it was made
+            return _where_made(computed[-1], named, pair)
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
         cut = part_taken(port, first, wrong, here)
         if cut is not None:
@@ -288,6 +309,14 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
     found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth), pair)
     at, is_caller = found.source, str(named.source) in map(str, found.callers)
     return named if is_caller or (at is not None and named.source.holds(at.file, at.first)) else found
+
+
+def _where_made(value: Value, named: Claim, pair: ForwardPair) -> Claim:
+    """Return a claim on a value that is right elsewhere as one on what chose it, or on the line that makes it."""
+    claim = claim_of(Finding("operand", pair.port.call_of(value), [value], None, None), pair)
+    chosen = chosen_before(value.lines[0], pair.port.lines_that_ran) if value.lines else None
+    wrong, why = "makes another value here than the reference", "The reference has this one too, and uses another."
+    return replace(claim, source=chosen or claim.source, reference=named.reference, wrong=wrong, why=why)
 
 
 def _around_partner(call: Call, change: Change, pair: ForwardPair) -> Call:
@@ -310,7 +339,7 @@ def _is_unused(step: Value, pair: ForwardPair) -> bool:
 def _chooser(first: Value, wrong: Collection[int], meant: Collection[int], calls: Sequence[Call], port: Side) -> Call:
     """Return the call that chose an operand of a value of the port, which is another than is meant."""
     taken = {each for made in first.producers for each in (made, port.computed(port.values[made]).index)}
-    return chooser(port, calls, taken.intersection(wrong), meant)
+    return chooser(port, calls, taken.intersection(wrong) or wrong, meant)
 
 
 def _calls_to_ask(first: Value, wrong: int, meant: int, pair: ForwardPair) -> list[Call]:
@@ -361,12 +390,36 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
         finding = _finding(proof, mend, known, pair)
         side = proof.forward.side
         made = _made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
-        lines = made or _lines(side, finding.values[0], finding.call, finding.depth)
+        used = _lines(side, finding.values[0], finding.call, finding.depth)
+        lines = made or _set_at(side, mend.change, finding) or _with_guard(used, mend, proof) or used
         changed = _step_of(proof, mend) if mend.places else None
         around = None if changed is None else _call_to_blame(side, mend.change, changed)
         at = None if changed is None or around is None else made or _lines(side, changed, around, finding.depth)
         found.setdefault((lines, finding.weights), ProofPlace([], finding, at, lines)).mends.append(mend)
     return sorted(found.values(), key=lambda place: place.finding.call.path != named)
+
+
+def _with_guard(lines: SourceRange | None, mend: Mend, proof: Proof) -> SourceRange | None:
+    """Return a statement that should not run with what decides that, where it runs elsewhere and is right there."""
+    if lines is None or mend.change.kind not in SHORTENED or not mend.places:
+        return None
+    *_, on_line, _ = proof.forward.places_like(mend.places[0])
+    return guard_of(lines) if len(on_line) > len(mend.places) else None
+
+
+def _set_at(side: Side, change: Change, finding: Finding) -> SourceRange | None:
+    """Return the statement before a line that sets the number, or chooses the value, which it should not use."""
+    value = finding.values[0]
+    if (
+        finding.fault != "proved"
+        or change.kind not in ("number", "operand", MEANT)
+        or len(value.lines) <= finding.depth
+    ):
+        return None
+    line = value.lines[finding.depth]
+    if change.kind == "number":
+        return set_before(change.old, line, side.lines_that_ran)
+    return chosen_before(line, side.lines_that_ran)
 
 
 def _made_at(side: Side, call: Call) -> SourceRange | None:
@@ -376,7 +429,8 @@ def _made_at(side: Side, call: Call) -> SourceRange | None:
         file = source_file(lines.file) if lines is not None else None
         if lines is not None and file is not None and call.path.startswith(path):
             class_name = file.around(lines).rpartition(".")[0]
-            return file.made_at(class_name, call.path.removeprefix(path).partition(".")[0])
+            made = file.made_at(class_name, call.path.removeprefix(path).partition(".")[0])
+            return made and (file.making_of(call.class_name, made) or made)
     return None
 
 
@@ -393,8 +447,11 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     elsewhere.
     """
     change = proof.mends[0].change
+    exchanged = _exchanged_parts(proof, pair) if change.kind == "parts" else ()
     if change.kind == "exchange":
-        return replace(_of_exchanged(named, change, pair), evidence=Evidence.EXCHANGE)
+        exchanged = tuple(pair.reference.values[each].name for each in change.instead or {})
+    if exchanged:
+        return replace(_of_exchanged(named, exchanged, pair), evidence=Evidence.EXCHANGE)
     laid = _of_laid_out(named, change, pair) if change.kind in REORDERING else None
     if laid is not None:
         return laid
@@ -407,12 +464,23 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
 
 
-def _of_exchanged(named: Claim, change: Change, pair: ForwardPair) -> Claim:
+def _exchanged_parts(proof: Proof, pair: ForwardPair) -> tuple[str, ...]:
+    """Return the weight of the reference whose product is cut in parts that are exchanged, if the port has these parts.
+
+    ``gate, up = fused(x).chunk(2, -1)`` in the reference, and a port with a weight for each: these are exchanged.
+    """
+    reference, mend = pair.reference, proof.mends[0]
+    cut = reference.values[proof.forward.outs_of(mend.places[0])[0]]
+    names = filter(None, reference.parameters_of(reference.computed(cut)))
+    return tuple(name for name in names if len(pair.back.partners.get(name, ())) > 1)
+
+
+def _of_exchanged(named: Claim, names: Sequence[str], pair: ForwardPair) -> Claim:
     """Return where the port uses the first of the weights that the reference has in each other's place.
 
     A function of one's own that several lines call, ``rms(x, gain, eps)``, is given them.
     """
-    port, names = pair.port, [pair.reference.values[each].name for each in change.instead or {}]
+    port = pair.port
     own = {partner for name in names for partner in pair.back.partners.get(name, ())}
     users = (each for each in port.values if each.lines and not own.isdisjoint(port.parameters_of(each)))
     first = next(users, None)
@@ -477,7 +545,7 @@ def _depth_of(side: Side, value: Value, call: Call, change: Change) -> int:
     if change.kind == "number" and value.lines and (number := number_of(change.old)) is not None:
         held = side.table.attributes.get("" if call.parent is None else call.path, {})
         return chooser_of(number, value.lines, held)
-    if change.kind == "operand" and change.operand is not None:
+    if change.kind in ("operand", MEANT) and change.operand is not None:
         return depth_around(value, side.computed(side.values[change.operand]))
     return int(change.kind in SHORTENED and _is_whole_function(side, value, change.other))
 

@@ -33,6 +33,7 @@ _KINDS: dict[str, ChangeKind] = {
     "activation": "call",
     "made otherwise": "call",
     "given": "operand",
+    "meant": "operand",
     "bias": "left out",
     "left out": "left out",
     "call left out": "left out",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isclose
 from pathlib import PurePath
@@ -17,6 +17,7 @@ from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.parity.proof.weights import look_into
+from pytest_tfdebug.parity.text.loading import loaded_at
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -185,7 +186,7 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     made = made_as_buffer(finding.values[0], pair.port) if finding.values else None
     if made is not None and made != source:
         why = f"{why} It is a part of a buffer that {made} makes.".lstrip()
-    return Claim(
+    claim = Claim(
         call.path,
         _kind(finding, call, actual),
         _evidence(finding, pair),
@@ -199,6 +200,20 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         function=function,
         callers=callers,
     )
+    return where_loaded(claim, pair)
+
+
+def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
+    """Return a claim on weights as one on the line that gives them their numbers, where that is known."""
+    port, partners = pair.port, pair.weights.partners
+    expected = tuple(dict.fromkeys(each for name in claim.weights for each in partners.get(name, ())))
+    files = {call.source.file for call in port.table.calls if call.source is not None}
+    names = {*port.table.parameters, *pair.reference.table.parameters}
+    at = loaded_at(files, claim.weights, expected, port.lines_that_ran, names) if claim.weights else None
+    if at is None or at == claim.source:
+        return claim
+    used = "" if claim.source is None else f" It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
+    return replace(claim, source=at, why=f"{claim.why}{used}".lstrip(), function="", callers=())
 
 
 def made_as_buffer(value: Value, port: Side) -> SourceRange | None:
