@@ -3,6 +3,7 @@
 import contextlib
 import copy
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -451,3 +452,95 @@ def test_run_that_resizes_a_parameter_is_refused_and_leaves_the_model_as_it_was(
         compare_steps(reference, port, [*IDS], run=grown)
 
     assert all(torch.equal(each, before[name]) for name, each in reference.state_dict().items())
+
+
+# --- parameters in another layout
+
+
+class Categorical(nn.Module):
+    """A sample of classes, whose gradient goes to their probabilities."""
+
+    def __init__(self):
+        super().__init__()
+        self.code, self.out = nn.Linear(6, 12), nn.Linear(12, 6)
+
+    def forward(self, x):
+        chances = self.code(x).view(-1, 3, 4).softmax(-1)
+        hard = nn.functional.one_hot(chances.argmax(-1), 4).float()
+        return (self.out((hard + chances - chances.detach()).flatten(1)) - x).square().mean()
+
+
+class ByEinsum(nn.Module):
+    def __init__(self, reference, *, of_logits=False):
+        super().__init__()
+        self.weight = nn.Parameter(reference.code.weight.detach().view(3, 4, 6).clone())
+        self.bias = nn.Parameter(reference.code.bias.detach().view(3, 4).clone())
+        self.out, self.of_logits = copy.deepcopy(reference.out), of_logits
+
+    def forward(self, x):
+        logits = torch.einsum("bi,gci->bgc", x, self.weight) + self.bias
+        soft = logits.softmax(-1)
+        hard = (soft == soft.amax(-1, keepdim=True)).to(soft.dtype)
+        straight = hard + (logits - logits.detach()) if self.of_logits else soft + (hard - soft).detach()  # straight
+        return (self.out(straight.flatten(1)) - x).square().mean()
+
+
+@pytest.mark.parametrize("of_logits", [False, True])
+def test_straight_through_of_another_detach_agrees_and_one_of_logits_is_told(of_logits):
+    torch.manual_seed(0)
+    reference, x = Categorical(), torch.randn(5, 6)
+
+    report = compare_steps(reference, ByEinsum(reference, of_logits=of_logits), x, run=lambda model, x: model(x))
+
+    assert bool(report) != of_logits, report
+    assert "Not compared" not in str(report)
+    if of_logits:
+        assert named(report, "straight")
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6)) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        return x.square().mean()
+
+
+class Scanned(nn.Module):
+    """The same with the layers stacked, each kind in one tensor."""
+
+    def __init__(self, reference):
+        super().__init__()
+        for place, (part, name) in enumerate(product((0, 1), ("weight", "bias"))):
+            held = [getattr(layer[part], name).detach() for layer in reference.layers]
+            self.register_parameter("abcd"[place], nn.Parameter(torch.stack(held)))
+
+    def forward(self, x):
+        for scale, shift, weight, bias in zip(self.a, self.b, self.c, self.d, strict=True):
+            x = x + nn.functional.linear(nn.functional.layer_norm(x, (6,), scale, shift), weight, bias).tanh()
+        return x.square().mean()
+
+
+def decayed(model, batches, decays=lambda name, each: each.dim() > 1):
+    split = {True: [], False: []}
+    for name, each in model.named_parameters():
+        split[decays(name, each)].append(each)
+    held = torch.optim.AdamW([{"params": split[True]}, {"params": split[False], "weight_decay": 0.0}], 1e-2)
+    for x in batches:
+        held.zero_grad()
+        model(x).backward()
+        held.step()
+
+
+def test_stacked_norms_agree_and_are_told_where_they_decay_as_matrices():
+    torch.manual_seed(0)
+    reference, batches = Norms(), torch.randn(3, 5, 6)
+    by_name = partial(decayed, decays=lambda name, _: name == "c")
+
+    assert compare_steps(reference, Scanned(reference), batches, run=decayed, port_run=by_name)
+    report = compare_steps(reference, Scanned(reference), batches, run=decayed)
+
+    assert "AdamW has weight_decay 0.01 for a, b and 1 more; the reference has 0" in report.culprit.explanation

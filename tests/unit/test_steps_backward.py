@@ -5,6 +5,7 @@ import linecache
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -265,6 +266,45 @@ def test_parameters_of_zeros_are_all_held_by_their_like():
     for name in weights:
         mine, theirs = pairs.beside(name, own, expected)
         assert (mine == theirs).all()
+
+
+def rows_of(weights, gradients):
+    return ParameterRows.of(weights, gradients, RowKeys())
+
+
+def paired(own, expected, more=()):
+    """Hold a port's weights to a reference's, each a pair of weight and gradient."""
+    sides = [rows_of(*({name: each[at] for name, each in side.items()} for at in (0, 1))) for side in (own, expected)]
+    return ParameterPairs(*sides, more), sides
+
+
+def test_bias_of_another_shape_and_one_that_is_put_together_are_held_by_their_elements():
+    torch.manual_seed(0)
+    some = {name: (torch.randn(size), torch.randn(size)) for name, size in (("q", 6), ("k", 4), ("v", 1))}
+    own = {
+        "table": tuple(each.view(2, 3).t().contiguous() for each in some["q"]),
+        "fused": tuple(torch.cat(each) for each in zip(some["k"], some["v"], strict=True)),
+    }
+
+    pairs, sides = paired(own, some)
+
+    assert (pairs.missing, pairs.unpaired) == ((), ())
+    assert pairs.paired["fused"].others == ("k", "v")
+    for name in own:
+        mine, theirs = pairs.beside(name, *sides)
+        assert np.allclose(mine, theirs)
+
+
+def test_stacked_rows_with_the_same_numbers_are_told_by_their_gradients_each_once():
+    ones, slopes = torch.ones(4), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    expected = {f"norms.{number}": (ones, slopes[number]) for number in range(3)}
+
+    pairs, sides = paired({"stack": (torch.ones(2, 4), slopes[[2, 0]]), "last": (ones, torch.zeros(4))}, expected)
+
+    assert pairs.paired["stack"].others == ("norms.2", "norms.0")
+    assert pairs.paired["last"].others == ("norms.1",)
+    mine, theirs = pairs.beside("stack", *sides)
+    assert np.allclose(mine, theirs)
 
 
 def test_report_of_a_backward_begins_with_the_answer():

@@ -141,9 +141,9 @@ class CauseSearch:
         """Two parameters that are one on the reference's side: each gets a part of its gradient."""
         name, pairs = self._wrong.parameter, self._pair.parameters
         own = pairs.paired.get(name)
-        if own is None or len(own.alike) > 1:
+        if own is None:
             return
-        twins = [other for other, pair in pairs.paired.items() if other != name and pair.places == own.places]
+        twins = [other for other, pair in pairs.paired.items() if other != name and pair.runs == own.runs]
         if not twins:
             return
         rows = [pairs.beside(each, self._port.rows, self._reference.rows) for each in (name, *twins)]

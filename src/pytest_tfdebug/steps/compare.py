@@ -62,6 +62,10 @@ class HeldGradients:
     first: Wrong | None = None  # the one that a backward comes to first: what comes after it in the forward agrees
 
 
+#: Where a gradient ends.
+_ENDS = frozenset({"parameter", "input"})
+
+
 class BackwardPair:
     """Two backwards."""
 
@@ -137,7 +141,7 @@ class BackwardPair:
             seen = sum(1 << each.index for each in self.port.values.values if self._is_seen(each, unseen))
             found.wrong = [each for each in found.wrong if not self._is_of_unseen(each, seen)]
         self._compare_parameters(found, unseen)
-        if self._is_shown(found):
+        if any(self._is_shown(each, found) for each in found.wrong):
             found.first = self._first(found.wrong)
         return found
 
@@ -149,16 +153,23 @@ class BackwardPair:
         """Tell whether a value gets a gradient that it should not, for parameters alone that no optimiser sees."""
         return one.effect.kind == "extra" and one.value is not None and not self._ancestors[1][one.value] & seen
 
-    def _is_shown(self, found: HeldGradients) -> bool:
+    def _is_shown(self, one: Wrong, found: HeldGradients) -> bool:
         """Tell whether training would show what is wrong: in the gradient of an input, or of a parameter.
 
-        A value within may rightly get another one, where the reference computes in one step what the port does in two.
+        A value within may rightly get another one, where the reference computes in one step what the port does in two:
+        what it passes on to then agrees. Where nothing of that was compared, nobody knows, and it counts.
         """
-        known = self.port.values.values
-        ends = (
-            each for each in found.wrong if each.value is None or known[each.value].origin in ("parameter", "input")
-        )
-        return bool(found.unpaired or found.missing) or any(ends)
+        if one.value is None or self.port.values.values[one.value].origin in _ENDS:
+            return True
+        before = self._ancestors[1][one.value] & self._ends
+        uncompared = {value.index for value in self.port.values.values if value.name in found.unpaired}
+        return before > 0 and not before & ~sum(1 << index for index in uncompared)
+
+    @cached_property
+    def _ends(self) -> int:
+        """The port's parameters and inputs that require a gradient, as a bit mask."""
+        known = zip(self.port.values.values, self.port.graph, strict=True)
+        return sum(1 << value.index for value, graph in known if value.origin in _ENDS and graph.has_graph)
 
     def _first(self, wrong: list[Wrong]) -> Wrong | None:
         """Return the one nearest to the loss: from which nothing is computed that is wrong too.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,16 @@ if TYPE_CHECKING:
 PROJECTIONS = 4
 #: Parts into which a vector may be cut: query, key and value; gate and up.
 _PARTS = (1, 2, 3)
+#: A way that tells a parameter by its elements alone, wherever they lie: one row.
+ELEMENTS = "elements"
+#: Elements of a parameter up to which it is told so too: a bias of another shape, or one that is put together.
+_FEW = 1 << 16
+#: Parameters that one is put together of, at most, where only elements tell it.
+_FUSED = 4
+#: Rows with the same numbers, zeros say, from which on only those are looked at where a parameter would begin.
+_MANY = 256
+#: Share of the greatest beside which what is held for some rows is rounding.
+_NOTHING = 1e-6
 
 
 class RowCut(NamedTuple):
@@ -53,7 +64,9 @@ class ParameterRows:
             wide = None if tensor is None else _real(tensor).to(torch.float64)
             found.elements[name] = weight.numel()
             found.ways[name] = [
-                RowCut(way, known, _numbers(None if wide is None else _cut(wide, way), len(known)))
+                RowCut(
+                    way, known, _numbers(None if wide is None else _cut(wide, way), len(known), keys.signs(name, way))
+                )
                 for way, known in keys.of(name, weight)
             ]
         return found
@@ -87,13 +100,22 @@ class RowKeys:
 
     def __init__(self) -> None:
         self._known: dict[str, list[tuple[str, Keys]]] = {}
+        self._signs: dict[str, torch.Tensor] = {}
 
     def of(self, name: str, weight: torch.Tensor) -> list[tuple[str, Keys]]:
         """Return the ways to cut a parameter, each with what tells its rows."""
         if name not in self._known:
             bits = _bits(weight)
             self._known[name] = [(way, _keys(_cut(bits, way))) for way in _ways(weight)]
+            if 0 < weight.numel() <= _FEW:
+                hashes = _hashes(bits.flatten())
+                self._known[name].append((ELEMENTS, hashes.sum()[None].cpu().numpy()))
+                self._signs[name] = (hashes[:, None] >> torch.arange(40, 40 + PROJECTIONS, device=hashes.device)) & 1
         return self._known[name]
+
+    def signs(self, name: str, way: str) -> torch.Tensor | None:
+        """Return the directions for what elements alone tell: those of an element go by its number, not its place."""
+        return self._signs[name].to(torch.float64) * 2 - 1 if way == ELEMENTS else None
 
 
 def _ways(weight: torch.Tensor) -> Iterator[str]:
@@ -111,6 +133,8 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 def _cut(tensor: torch.Tensor, way: str) -> torch.Tensor:
     if way.startswith("parts"):
         return tensor.reshape(int(way.removeprefix("parts")), -1)
+    if way == ELEMENTS:
+        return tensor.reshape(1, -1)
     if way == "flat":
         return tensor.reshape(tensor.shape[0], -1)
     tensor = tensor.mT if way == "columns" else tensor
@@ -131,6 +155,13 @@ def _keys(rows: torch.Tensor) -> Keys:
     return found
 
 
+def _hashes(bits: torch.Tensor) -> torch.Tensor:
+    """Return a number for each element that differs in all its bits from that of another element."""
+    found = (bits + 0x632BE59BD9B4E019) * 0x2545F4914F6CDD1D  # odd numbers: nothing is lost
+    found = (found ^ (found >> 29)) * 0x369DEA0F31A53F85
+    return found ^ (found >> 32)
+
+
 @lru_cache(maxsize=32)
 def _odd_numbers(length: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(11)
@@ -145,17 +176,27 @@ def _directions(length: int) -> torch.Tensor:
     return signs
 
 
-def _numbers(rows: torch.Tensor | None, count: int) -> Floats:
+def _numbers(rows: torch.Tensor | None, count: int, signs: torch.Tensor | None) -> Floats:
     if rows is None:
         return np.zeros((count, PROJECTIONS + 1))
-    along = rows @ _directions(rows.shape[-1]).to(rows.device)
+    along = rows @ (_directions(rows.shape[-1]) if signs is None else signs).to(rows.device)
     size = rows.square().sum(-1, keepdim=True).sqrt()  # faster than a norm, by columns above all
     found: Floats = torch.cat([along, size], 1).cpu().numpy()
     return found
 
 
-#: A row of a reference: parameter, way and number.
-Place = tuple[str, str, int]
+class Run(NamedTuple):
+    """Rows of one parameter that follow each other: of a reference, those that a port has in the same order."""
+
+    name: str
+    way: str
+    start: int
+    length: int
+
+    def of(self, rows: ParameterRows) -> Floats:
+        """Return the numbers of these rows."""
+        numbers = next(cut.numbers for cut in rows.ways[self.name] if cut.name == self.way)
+        return numbers[self.start : self.start + self.length]
 
 
 class PairedRows(NamedTuple):
@@ -164,55 +205,151 @@ class PairedRows(NamedTuple):
     name: str  # of the port's parameter
     others: tuple[str, ...]  # of the reference's, in the order of the rows
     way: str
-    places: tuple[Place, ...]  # of each row
-    alike: tuple[tuple[Place, ...], ...] = ()  # all places whose rows hold the same numbers, where it is one whole
+    runs: tuple[Run, ...]  # of the reference; they add up where elements alone tell what the parameter is made of
+
+
+class _Choice(NamedTuple):
+    """Rows of a port's parameter, and all rows of the reference with the same numbers."""
+
+    own: Run
+    runs: list[Run]
 
 
 class ParameterPairs:
-    """Which parameter of a port is which of a reference."""
+    """Which parameter of a port is which of a reference.
 
-    def __init__(self, own: ParameterRows, expected: ParameterRows) -> None:
-        self._rows: dict[int, list[Place]] = {}
-        self._wholes: dict[bytes, list[tuple[Place, ...]]] = {}
-        self._taken: dict[int, int] = {}  # rows that are equal to each other belong together in their order
+    Args:
+        own: The rows of the port's parameters, with what is held for them.
+        expected: Those of the reference's.
+        more: More that is held for them on both sides. Of rows with the same numbers (norms of ones, a copy that
+            averages the weights) what both sides hold tells which is which, each taken once: the nearest first.
+    """
+
+    def __init__(
+        self, own: ParameterRows, expected: ParameterRows, more: Sequence[tuple[ParameterRows, ParameterRows]] = ()
+    ) -> None:
+        self._held = [(own, expected), *more]
+        self._rows: dict[int, list[Run]] = {}
+        self._keys: dict[tuple[str, str], list[int]] = {}
+        self._wholes: dict[bytes, list[Run]] = {}
         for name, ways in expected.ways.items():
             for way in ways:
-                places = tuple((name, way.name, row) for row in range(len(way.keys)))
-                self._wholes.setdefault(way.keys.tobytes(), []).append(places)
-                for place, key in zip(places, way.keys.tolist(), strict=True):
-                    self._rows.setdefault(key, []).append(place)
-        found = ((name, self._paired(name, ways)) for name, ways in own.ways.items())
-        self.paired = {name: pair for name, pair in found if pair is not None}
+                self._add(name, way)
+        self._begins: dict[int, list[bytes]] = {}
+        for whole in sorted(self._wholes, key=len, reverse=True):
+            self._begins.setdefault(int(np.frombuffer(whole, np.int64)[0]), []).append(whole)
+        cut = {name: self._cut(name, ways) for name, ways in own.ways.items()}
+        found = self._chosen([each for choices in cut.values() for each in choices])
+        self.paired = {
+            name: _pair(name, choices[0].own.way, [found[each.own] for each in choices])
+            for name, choices in cut.items()
+            if choices
+        }
+        known = {run.name for choices in cut.values() for each in choices for run in each.runs}
+        self.missing = tuple(name for name in expected.ways if name not in known)
+        self._pair_summed(own, expected)
         self.unpaired = tuple(name for name in own.ways if name not in self.paired)
-        held = {place[0] for pair in self.paired.values() for places in (pair.places, *pair.alike) for place in places}
-        self.missing = tuple(name for name in expected.ways if name not in held)
 
-    def _paired(self, name: str, ways: list[RowCut]) -> PairedRows | None:
+    def _add(self, name: str, way: RowCut) -> None:
+        keys = way.keys.tolist()
+        self._keys[name, way.name] = keys
+        self._wholes.setdefault(way.keys.tobytes(), []).append(Run(name, way.name, 0, len(keys)))
+        for row, key in enumerate(keys):
+            self._rows.setdefault(key, []).append(Run(name, way.name, row, 1))
+
+    def _cut(self, name: str, ways: list[RowCut]) -> list[_Choice]:
+        """Return the runs that a parameter of the port is made of; none where the reference lacks a row of it."""
         for way in ways:
-            keys = way.keys.tolist()
-            if not keys or any(key not in self._rows for key in keys):
-                continue
-            one = [(place,) for place in self._rows[keys[0]]] if len(keys) == 1 else []
-            alike = tuple(one or self._wholes.get(way.keys.tobytes(), ()))
-            places = tuple(self._next(key) for key in keys)
-            places = next((each for each in alike if each[0][0] == name), alike[0] if len(alike) == 1 else places)
-            return PairedRows(name, tuple(dict.fromkeys(place[0] for place in places)), way.name, places, alike)
-        return None
+            found, at = list[_Choice](), 0
+            while at < len(way.keys) and (runs := self._runs_at(way.keys, at)):
+                found.append(_Choice(Run(name, way.name, at, runs[0].length), runs))
+                at += runs[0].length
+            if found and at == len(way.keys):
+                return found
+        return []
 
-    def _next(self, key: int) -> Place:
-        at = self._taken.get(key, 0)
-        self._taken[key] = at + 1
-        return self._rows[key][min(at, len(self._rows[key]) - 1)]
+    def _runs_at(self, keys: Keys, at: int) -> list[Run]:
+        """Return the longest runs of the reference that a parameter goes on with: whole parameters, or parts of one."""
+        for whole in self._begins.get(int(keys[at]), ()):
+            count = len(whole) // keys.itemsize
+            if keys[at : at + count].tobytes() == whole:
+                return self._wholes[whole] if count > 1 else self._rows[int(keys[at])]
+        found, count = self._rows.get(int(keys[at]), []), 1
+        if len(found) > _MANY:
+            found = [run for run in found if run.start % len(keys) == 0]
+        while at + count < len(keys):
+            onward = [run for run in found if self._row(run, count) == keys[at + count]]
+            if not onward:
+                break
+            found, count = onward, count + 1
+        return [run._replace(length=count) for run in found]
+
+    def _row(self, run: Run, number: int) -> int | None:
+        keys = self._keys[run.name, run.way]
+        return keys[run.start + number] if run.start + number < len(keys) else None
+
+    def _chosen(self, choices: list[_Choice]) -> dict[Run, Run]:
+        """Return the reference's run of each of the port's, no two the same while there are others."""
+        found = {each.own: each.runs[0] for each in choices if len(each.runs) == 1}
+        places: dict[
+            Run, int
+        ] = {}  # of each of those with the same numbers: the first of a port is that of a reference
+        ranked = []
+        for each in (each for each in choices if len(each.runs) > 1):
+            place = places[each.runs[0]] = places.get(each.runs[0], -1) + 1
+            for other, (run, apart) in enumerate(zip(each.runs, self._apart(each), strict=True)):
+                ranked.append((round(apart, 3), run.name != each.own.name, abs(place - other), place, each.own, run))
+        taken: set[Run] = set()
+        for is_again in (False, True):
+            for *_, mine, run in sorted(ranked):
+                if mine not in found and (is_again or run not in taken):
+                    found[mine] = run
+                    taken.add(run)
+        return found
+
+    def _apart(self, choice: _Choice) -> Floats:
+        """Return how far what is held for a run of the port is from what is held for each that it may be."""
+        total: Floats = np.zeros(len(choice.runs))
+        for own, expected in self._held:
+            mine = _summary(choice.own.of(own))
+            theirs = np.stack([_summary(run.of(expected)) for run in choice.runs])
+            size = np.maximum(np.linalg.norm(mine), np.linalg.norm(theirs, axis=1))
+            size = np.maximum(size, _NOTHING * size.max(initial=0.0))
+            total += np.linalg.norm(mine - theirs, axis=1) / np.where(size > 0, size, 1.0)
+        return total
+
+    def _pair_summed(self, own: ParameterRows, expected: ParameterRows) -> None:
+        """Pair a parameter whose elements are those of several that no other holds, as a fused bias."""
+        keys = {name: _element_key(expected, name) for name in self.missing}
+        known = [(name, key) for name, key in keys.items() if key is not None]
+        for name in [name for name in own.ways if name not in self.paired]:
+            wanted = _element_key(own, name)
+            for count, first in product(range(2, _FUSED + 1), range(len(known))):
+                some = known[first : first + count]
+                if wanted is not None and (sum(key for _, key in some) - wanted) % (1 << 64) == 0:
+                    self.paired[name] = _pair(name, ELEMENTS, [Run(other, ELEMENTS, 0, 1) for other, _ in some])
+                    break
+        held = {other for pair in self.paired.values() for other in pair.others}
+        self.missing = tuple(name for name in self.missing if name not in held)
 
     def beside(self, name: str, own: ParameterRows, expected: ParameterRows) -> tuple[Floats, Floats]:
-        """Return what both sides hold for a parameter of the port, ``(rows, PROJECTIONS + 1)`` each.
-
-        Of those with the same numbers (norms of ones) nobody knows which is which: the nearest is taken.
-        """
+        """Return what both sides hold for a parameter of the port, ``(rows, PROJECTIONS + 1)`` each."""
         pair = self.paired[name]
         mine = next(way.numbers for way in own.ways[name] if way.name == pair.way)
-        choices = pair.alike if len(pair.alike) > 1 else (pair.places,)
-        tables = {place[0]: expected.ways[place[0]] for places in choices for place in places}
-        numbers = {(other, way.name): way.numbers for other, ways in tables.items() for way in ways}
-        found = (np.stack([numbers[other, way][row] for other, way, row in places]) for places in choices)
-        return mine, min(found, key=lambda each: float(np.abs(each - mine)[:, :PROJECTIONS].max()))
+        tables = [run.of(expected) for run in pair.runs]
+        return mine, _summed(tables) if pair.way == ELEMENTS else np.concatenate(tables)
+
+
+def _pair(name: str, way: str, runs: list[Run]) -> PairedRows:
+    return PairedRows(name, tuple(dict.fromkeys(run.name for run in runs)), way, tuple(runs))
+
+
+def _summary(numbers: Floats) -> Floats:
+    """Return a few numbers for some rows: the sums of their projections, and their norm."""
+    found: Floats = numbers.sum(0)
+    found[-1] = np.linalg.norm(numbers[:, -1])
+    return found
+
+
+def _element_key(rows: ParameterRows, name: str) -> int | None:
+    return next((int(cut.keys[0]) for cut in rows.ways[name] if cut.name == ELEMENTS), None)
