@@ -86,7 +86,7 @@ def test_loop_without_an_optimiser_is_told_by_what_it_moves_otherwise():
     report = compare_steps(seeded(Net), seeded(Net), BATCHES, run=by_hand, port_run=wrong)
 
     assert report.culprit.wrong == "first.weight is moved otherwise than the reference's after this backward"
-    assert "In step 2, 5 parameters of 5: first.weight, norm.weight," in str(report)  # BatchNorm takes a bias away
+    assert "In step 2, 5 parameters: first.weight, norm.weight," in str(report)  # BatchNorm takes a bias away
     assert not report.culprit.certain
 
 

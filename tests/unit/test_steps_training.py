@@ -106,10 +106,10 @@ FAULTS = [
     ({"betas": (0.9, 0.999)}, "AdamW has betas (0.9, 0.999); the reference has (0.9, 0.95)", "", "MADE"),
     ({"without": "head"}, "AdamW does not have head.weight", "", "MADE"),
     ({"clip": 0}, "does not clip the gradients", "", "STEP"),
-    ({"clip": "each"}, "clips or scales each parameter's gradient alone", "", "STEP"),
+    ({"clip": "each"}, "clips or scales each parameter's gradient alone", "", "clip_grad_norm_([each], 1.0)"),
     ({"divided": 1}, "gives 2 times the gradient: the loss is not divided by 2", "", "BACK"),
     ({"zeroed": ""}, "does not zero the gradients", "", "BACK"),
-    ({"zeroed": "batch"}, "zeroes the gradients between two batches of a step", "", "BACK"),
+    ({"zeroed": "batch"}, "zeroes the gradients between two batches of a step", "", "held.zero_grad()"),
     (
         {"optimizer": OwnAdam, "corrected": False},
         "does not correct the bias of its moments",

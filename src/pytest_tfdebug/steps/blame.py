@@ -38,7 +38,11 @@ _ADVICE = "Mend the port's line: its forward agrees, so only training shows it."
 
 
 def hold_backward(
-    expected: Backward, actual: Backward, again: Again | None = None, unseen: frozenset[str] = frozenset()
+    expected: Backward,
+    actual: Backward,
+    again: Again | None = None,
+    unseen: frozenset[str] = frozenset(),
+    trained: frozenset[str] = frozenset(),
 ) -> ParityReport:
     """Hold a backward to that of a reference.
 
@@ -47,10 +51,11 @@ def hold_backward(
         actual: The port's.
         again: Makes the port's once more with a change, to prove a cause; None where nothing can be run again.
         unseen: Parameters of the port whose gradient does not count: no optimiser sees it.
+        trained: Parameters of which steps have shown that their gradients are right; the loss is then, too.
     """
     pair = BackwardPair(expected, actual)
-    compared = pair.compare(unseen)
-    culprit, notes = _blamed(pair, compared, again)
+    compared = pair.compare(unseen, trained)
+    culprit, notes = _blamed(pair, compared, again, is_trained=bool(trained))
     left_out = [*_unseen(compared)]
     return ParityReport(
         culprit,
@@ -68,25 +73,31 @@ def hold_backward(
     )
 
 
-def _blamed(pair: BackwardPair, compared: HeldGradients, again: Again | None) -> tuple[Culprit | None, list[str]]:
-    if not pair.has_same_loss:
+def _blamed(
+    pair: BackwardPair, compared: HeldGradients, again: Again | None, *, is_trained: bool
+) -> tuple[Culprit | None, list[str]]:
+    if not pair.has_same_loss and not is_trained:
         return _of_loss(pair)
-    if compared.first is None:
-        return None, []
-    return _of_gradient(pair, compared.first, again), []
+    notes = [] if pair.has_same_loss else [f"{_losses(pair)}: what is trained is the same."]
+    return None if compared.first is None else _of_gradient(pair, compared.first, again), notes
 
 
 def _agreement(pair: BackwardPair, compared: HeldGradients) -> str:
     told = f"gradients of {compared.values} values and {counted(compared.parameters, 'parameter')}"
     worst = f"worst {compared.worst / SAME:.1g} of tolerance"
-    return f"Parity: the loss, {pair.port.loss:.6g}, and the {told} agree ({worst})."
+    loss = f"loss, {pair.port.loss:.6g}, and the " if pair.has_same_loss else ""
+    return f"Parity: the {loss}{told} agree ({worst})."
+
+
+def _losses(pair: BackwardPair) -> str:
+    return f"The loss is {pair.port.loss:.6g}, and the reference's {pair.reference.loss:.6g}"
 
 
 def _of_loss(pair: BackwardPair) -> tuple[Culprit, list[str]]:
     """Return who is to blame where the forward itself differs, as the forward's values say."""
     port, reference = pair.port, pair.reference
     look = explain(reference.values, port.values, fails=True)
-    told = f"The loss is {port.loss:.6g}, and the reference's {reference.loss:.6g}: the forward differs already."
+    told = f"{_losses(pair)}: the forward differs already."
     if look.claim is not None:
         return settle(look.claims)[0], [told, *look.notes]
     value = port.values.values[port.last or 0]

@@ -130,8 +130,21 @@ class BackwardPair:
         size = max(abs(own), abs(expected), _summed(self.reference))
         return not abs(own - expected) > SAME_LOSS * size
 
-    def compare(self, unseen: frozenset[str] = frozenset()) -> HeldGradients:
-        """Compare the gradients of all that pairs, but for some parameters, and what gets a gradient for them alone."""
+    @property
+    def scale(self) -> float:
+        """How many times the reference's loss the port's is, where both compute one loss and one of them scales it."""
+        last, other = self.port.last, self.reference.last
+        if self.has_same_loss or not self.reference.loss or last is None:
+            return 1.0
+        return self.port.loss / self.reference.loss if self.across[last] or other in self.back else 1.0
+
+    def compare(self, unseen: frozenset[str] = frozenset(), trained: frozenset[str] = frozenset()) -> HeldGradients:
+        """Compare the gradients of all that pairs.
+
+        Args:
+            unseen: Parameters that are left out, and what gets a gradient for them alone: no optimiser sees theirs.
+            trained: Parameters of which steps have shown that their gradients are right.
+        """
         found = HeldGradients([])
         known = zip(self.reference.values.values, self.reference.graph, strict=True)
         floor = NOISE * max((value.print.rms * float(graph.total.sizes[1]) for value, graph in known), default=0.0)
@@ -140,7 +153,7 @@ class BackwardPair:
         if unseen:
             seen = sum(1 << each.index for each in self.port.values.values if self._is_seen(each, unseen))
             found.wrong = [each for each in found.wrong if not self._is_of_unseen(each, seen)]
-        self._compare_parameters(found, unseen)
+        self._compare_parameters(found, unseen, trained)
         if any(self._is_shown(each, found) for each in found.wrong):
             found.first = self._first(found.wrong)
         return found
@@ -225,7 +238,7 @@ class BackwardPair:
         last = max(alike, default=value.index)  # of a value that is handed on, the gradient came by the last
         found.wrong.append(Wrong(last, "", what, seen.error, frozenset(members), frozenset(all_mates), last))
 
-    def _compare_parameters(self, found: HeldGradients, unseen: frozenset[str]) -> None:
+    def _compare_parameters(self, found: HeldGradients, unseen: frozenset[str], trained: frozenset[str]) -> None:
         port, reference = self.port, self.reference
         found.unpaired, found.missing = self.parameters.unpaired, self.parameters.missing
         names = [name for name in self.parameters.paired if name not in unseen]
@@ -240,8 +253,8 @@ class BackwardPair:
             error = row_error(mine, theirs, greatest)
             if not theirs[:, -1].any():
                 silent.append(name)
-            if error <= SAME:
-                found.worst = max(found.worst, error)
+            if error <= SAME or name in trained:
+                found.worst = max(found.worst, min(error, SAME))
                 continue
             own, expected = mine[:, :PROJECTIONS].ravel(), theirs[:, :PROJECTIONS].ravel()
             sizes = [float(np.linalg.norm(each[:, -1])) * np.sqrt(len(own)) for each in (mine, theirs)]

@@ -18,7 +18,7 @@ from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.steps.gradients import WEIGHINGS, GradientSums
 from pytest_tfdebug.steps.rows import PROJECTIONS, ParameterRows, RowCut
 from pytest_tfdebug.steps.table import Backward, Graph
-from pytest_tfdebug.steps.training import Batch, OptimizerStep, Training, TrainingEnd
+from pytest_tfdebug.steps.training import Batch, Holder, OptimizerStep, Training, TrainingEnd
 from pytest_tfdebug.tracing.file.codec import ADVICE, DAMAGED, KEY, opened, problem_of, with_checksums
 from pytest_tfdebug.tracing.file.document import FORMAT, packed, unpacked
 from pytest_tfdebug.tracing.file.values_file import decode_values, encode_values
@@ -42,15 +42,20 @@ class _BatchEntry(msgspec.Struct):
     is_fresh: bool
 
 
-class _StepEntry(msgspec.Struct):
+class _GroupEntry(msgspec.Struct, frozen=True):
     optimizer: str
     module: str
+    settings: dict[str, Any]  # hyperparameters
+
+
+class _StepEntry(msgspec.Struct):
     batches: list[_BatchEntry]
     factor: float | None
-    groups: list[dict[str, Any]]  # hyperparameters, each once
+    groups: list[_GroupEntry]  # each once
     members: dict[str, int]  # parameter -> place of its group
     twice: list[str]
-    stale: list[str] = []
+    stale: list[str]
+    is_rescaled: bool
 
 
 class _StepDocument(msgspec.Struct):
@@ -102,17 +107,16 @@ def _finite(number: float) -> float | None:
 
 
 def _entry(step: OptimizerStep) -> _StepEntry:
-    groups: list[dict[str, Any]] = []
+    groups: list[_GroupEntry] = []
     members = {}
     for name, settings in step.settings.items():
-        if settings not in groups:
-            groups.append(settings)
-        members[name] = groups.index(settings)
+        holder = step.holder(name)
+        group = _GroupEntry(holder.name, holder.module, msgspec.to_builtins(settings, enc_hook=repr))
+        if group not in groups:
+            groups.append(group)
+        members[name] = groups.index(group)
     batches = [_BatchEntry(_finite(batch.loss), batch.is_fresh) for batch in step.batches]
-    plain = msgspec.to_builtins(groups, enc_hook=repr)
-    return _StepEntry(
-        step.optimizer, step.module, batches, step.factor, plain, members, list(step.twice), list(step.stale)
-    )
+    return _StepEntry(batches, step.factor, groups, members, list(step.twice), list(step.stale), step.is_rescaled)
 
 
 def _layout(rows: ParameterRows) -> _Layout:
@@ -194,22 +198,22 @@ def _decode(document: _StepDocument, tensors: dict[str, torch.Tensor]) -> Backwa
             for place, batch in enumerate(entry.batches)
         ]
         buffers = _array(tensors, f"rows.{number}.buffers") if document.buffers else np.zeros((0, PROJECTIONS + 1))
+        holders = [Holder(group.optimizer, group.module) for group in entry.groups]
         steps.append(
             OptimizerStep(
-                entry.optimizer,
-                entry.module,
                 batches,
                 _decode_rows(document.parameters, keys, _array(tensors, f"rows.{number}.given")),
                 entry.factor,
                 {},
-                {name: dict(entry.groups[place]) for name, place in entry.members.items()},
+                {name: holders[place] for name, place in entry.members.items()},
+                {name: dict(entry.groups[place].settings) for name, place in entry.members.items()},
                 tuple(entry.twice),
                 tuple(entry.stale),
                 _decode_rows(document.buffers, flow, buffers),
                 (),
-                (),
                 _told_rows(document.parameters, keys, tensors, f"rows.{number}.moved"),
                 _told_rows(document.parameters, keys, tensors, f"rows.{number}.outside"),
+                is_rescaled=entry.is_rescaled,
             )
         )
     if "rows.end.outside" not in tensors:

@@ -44,6 +44,10 @@ class GradientSums(NamedTuple):
             return NotImplemented
         return GradientSums(self.sums + other.sums, self.sizes + other.sizes)
 
+    def times(self, k: float) -> GradientSums:
+        """Return the sums of k times the gradient."""
+        return GradientSums(self.sums * k, self.sizes * abs(k))
+
     @property
     def size(self) -> float:
         """Sum of the absolute values of the gradient."""

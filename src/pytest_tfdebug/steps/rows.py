@@ -222,13 +222,15 @@ class ParameterPairs:
         own: The rows of the port's parameters, with what is held for them.
         expected: Those of the reference's.
         more: More that is held for them on both sides. Of rows with the same numbers (norms of ones, a copy that
-            averages the weights) what both sides hold tells which is which, each taken once: the nearest first.
+            averages the weights) what both sides hold tells which is which, the first of it before the rest; each is
+            taken once, the nearest first.
     """
 
     def __init__(
         self, own: ParameterRows, expected: ParameterRows, more: Sequence[tuple[ParameterRows, ParameterRows]] = ()
     ) -> None:
         self._held = [(own, expected), *more]
+        self._greatest = [[max(side.sizes().values(), default=0.0) or 1.0 for side in sides] for sides in self._held]
         self._rows: dict[int, list[Run]] = {}
         self._keys: dict[tuple[str, str], list[int]] = {}
         self._wholes: dict[bytes, list[Run]] = {}
@@ -298,7 +300,7 @@ class ParameterPairs:
         for each in (each for each in choices if len(each.runs) > 1):
             place = places[each.runs[0]] = places.get(each.runs[0], -1) + 1
             for other, (run, apart) in enumerate(zip(each.runs, self._apart(each), strict=True)):
-                ranked.append((round(apart, 3), run.name != each.own.name, abs(place - other), place, each.own, run))
+                ranked.append((apart, run.name != each.own.name, abs(place - other), place, each.own, run))
         taken: set[Run] = set()
         for is_again in (False, True):
             for *_, mine, run in sorted(ranked):
@@ -307,16 +309,18 @@ class ParameterPairs:
                     taken.add(run)
         return found
 
-    def _apart(self, choice: _Choice) -> Floats:
-        """Return how far what is held for a run of the port is from what is held for each that it may be."""
-        total: Floats = np.zeros(len(choice.runs))
-        for own, expected in self._held:
-            mine = _summary(choice.own.of(own))
-            theirs = np.stack([_summary(run.of(expected)) for run in choice.runs])
+    def _apart(self, choice: _Choice) -> list[tuple[float, ...]]:
+        """Return how far what is held for a run of the port is from what is held for each that it may be, in order.
+
+        It is taken as a share of the greatest of its side: a loss that is scaled scales every gradient.
+        """
+        found = []
+        for (own, expected), sizes in zip(self._held, self._greatest, strict=True):
+            mine = _summary(choice.own.of(own)) / sizes[0]
+            theirs = np.stack([_summary(run.of(expected)) for run in choice.runs]) / sizes[1]
             size = np.maximum(np.linalg.norm(mine), np.linalg.norm(theirs, axis=1))
-            size = np.maximum(size, _NOTHING * size.max(initial=0.0))
-            total += np.linalg.norm(mine - theirs, axis=1) / np.where(size > 0, size, 1.0)
-        return total
+            found.append((np.linalg.norm(mine - theirs, axis=1) / np.maximum(size, _NOTHING)).round(2).tolist())
+        return [*zip(*found, strict=True)]
 
     def _pair_summed(self, own: ParameterRows, expected: ParameterRows) -> None:
         """Pair a parameter whose elements are those of several that no other holds, as a fused bias."""

@@ -102,7 +102,7 @@ class TrainedModel:
                 first.append(Backward(values, graph, loss, watch.last, rows, marks, frozen, hooks))
 
             steps = StepsWatch(model, ended, keys)
-            watch.on_write = steps.wrote
+            watch.on_write, watch.on_gradient = steps.wrote, steps.set_gradient
             with steps:
                 loss = watched(watch, partial(self._run, model, kept(batch)))
             if loss is None and not steps.steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.steps.gradients import NOTHING, GradientSums
@@ -64,6 +64,14 @@ class Backward:
     frozen: tuple[str, ...] = ()  # parameters that require no gradient
     # parameters and modules that had a hook on their gradient before the run, with the line of the hook
     hooks: dict[str, Line] = field(default_factory=dict)
+
+    def times(self, k: float) -> Backward:
+        """Return the backward of k times the loss."""
+        graph = [
+            replace(each, total=each.total.times(k), sent={key: sums.times(k) for key, sums in each.sent.items()})
+            for each in self.graph
+        ]
+        return replace(self, graph=graph, loss=self.loss * k, rows=type(self.rows).together([self.rows], [k]))
 
     def ancestors(self) -> list[int]:
         """Return of each value the set of those that it was computed from, as a bit mask."""

@@ -51,6 +51,7 @@ class BackwardWatch(TorchFunctionMode):
         super().__init__()
         self.marks: list[Mark] = []
         self.on_write: Callable[[torch.Tensor], object] | None = None  # told what code writes to
+        self.on_gradient: Callable[..., object] | None = None  # told whose gradient code sets, and to what
         self.last: int | None = None
         self._changes, self._values = changes, WatchedValues(model)
         self._entered: list[int] = []
@@ -104,6 +105,8 @@ class BackwardWatch(TorchFunctionMode):
         if self.on_write is not None and args and (func == _SET_DATA or _is_write(name)):
             for each in _tensors(args[:1]):
                 self.on_write(each)
+        if self.on_gradient is not None and func == _SET_GRADIENT:
+            self.on_gradient(*args)
         if self._values.is_over:
             return func(*args, **kwargs)
         if name == "_set_grad_enabled":
@@ -113,7 +116,7 @@ class BackwardWatch(TorchFunctionMode):
             name = f"{getattr(getattr(func, '__self__', None), '__name__', name)}{'_' * (name == '__set__')}"
         if is_property and name not in _PROPERTIES:
             return func(*args, **kwargs)
-        if name == "backward":
+        if name == "backward" or (name == "grad" and not grad_arguments(args, kwargs).get("create_graph")):
             return self._went_back(func, args, kwargs)
         return self._computed(func, name, args, kwargs)
 
@@ -202,8 +205,15 @@ class BackwardWatch(TorchFunctionMode):
 
 #: How another tensor is put in the place of one, ``parameter.data = average``.
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined] # a property written in C
+_SET_GRADIENT = torch.Tensor.grad.__set__  # type: ignore[union-attr] # of the class it is a property
 _IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ipow__", "__setitem__"})
 _NO_WRITES = frozenset({"requires_grad_", "detach_", "share_memory_"})
+
+
+def grad_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``torch.autograd.grad`` is given, by name: one that creates a graph is a part of a forward."""
+    names = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def _is_write(name: str) -> bool:
