@@ -110,18 +110,17 @@ class BackwardPair:
     def gradients(self, members: Sequence[int], *, is_port: bool) -> list[GradientSums]:
         """Return the ways to take the gradient of a group: all of it, or what one root gets. None if unheard."""
         side, ancestors = (self.port, self._ancestors[1]) if is_port else (self.reference, self._ancestors[0])
-        mask = sum(1 << index for index in set(members))
-        first = [side.graph[index] for index in members if not ancestors[index] & mask]
-        if any(graph.is_unheard for graph in first):
+        first = _first_of(members, ancestors)
+        if any(side.graph[index].is_unheard for index in first):
             return []
-        roots = [graph.total for graph in first]  # one of several may be cut on purpose, and get nothing
+        roots = [side.graph[index].total for index in first]  # one of several may be cut on purpose, and get nothing
         total = sum((each for each in roots if each.size), NOTHING)
         if total.size:
             return [total, *(roots if len(roots) > 1 else ())]
-        inside = [side.graph[index] for index in members]
-        # straight-through: the root is cut on purpose, and what was made a leaf again is not it
-        held = [graph.total for graph in inside if not graph.is_leaf or graph.is_recomputed]
-        return [max(held, key=lambda each: each.size, default=NOTHING)]
+        # straight-through: all roots are cut on purpose, and what was made a leaf again does not take their place
+        inside = [index for index in members if not side.graph[index].is_leaf or side.graph[index].is_recomputed]
+        heard = [index for index in inside if side.graph[index].total.size]
+        return [sum((side.graph[index].total for index in _first_of(heard, ancestors)), NOTHING)]
 
     @property
     def has_same_loss(self) -> bool:
@@ -272,6 +271,12 @@ class BackwardPair:
             for made in value.producers:
                 found.setdefault(made, value.index)
         return found
+
+
+def _first_of(members: Sequence[int], ancestors: Sequence[int]) -> list[int]:
+    """Return those of some values that no other of them comes before."""
+    mask = sum(1 << index for index in set(members))
+    return [index for index in members if not ancestors[index] & mask]
 
 
 def is_same_gradient(one: GradientSums, other: GradientSums) -> bool:
