@@ -131,11 +131,12 @@ class BackwardPair:
 
     @property
     def scale(self) -> float:
-        """How many times the reference's loss the port's is, where both compute one loss and one of them scales it."""
-        last, other = self.port.last, self.reference.last
-        if self.has_same_loss or not self.reference.loss or last is None:
+        """How many times the reference's gradients the port's are, where one side scales the other's loss."""
+        if self.port.last is None or self.reference.last is None:
             return 1.0
-        return self.port.loss / self.reference.loss if self.across[last] or other in self.back else 1.0
+        own = [float(self.port.graph[index].total.sums[0]) for index in self.back.get(self.reference.last, ())]
+        theirs = [float(self.reference.graph[index].total.sums[0]) for index in self.across[self.port.last]]
+        return next((k for k in (*own, *(1 / k for k in theirs if k)) if k), 1.0)
 
     def compare(self, unseen: frozenset[str] = frozenset(), trained: frozenset[str] = frozenset()) -> HeldGradients:
         """Compare the gradients of all that pairs.

@@ -90,6 +90,7 @@ class StepFaults:
             self._gradients,
             self._held,
             self._settings,
+            self._outside,
             self._buffers,
             self._moves,
             self._moved_alone,
@@ -328,14 +329,16 @@ class StepFaults:
         why = f"In step {number}, {counted(len(wrong), 'parameter')}{by_whom}: {listed(wrong, 3)}."
         told = _how(*self._pair.moves(number)[wrong[0]], "is moved")
         told = f"{wrong[0]} {told} {'after this backward' if is_of_step else when}"
-        lines = own.written.get(wrong[0], own.lines)
-        return StepFault(told, why, lines, tuple(wrong), reference=theirs.lines, evidence=Evidence.LATER_STEP)
+        lines, other = own.written.get(wrong[0], own.lines), self._pair.pairs.paired[wrong[0]].others[0]
+        reference = theirs.written.get(other, theirs.lines)
+        return StepFault(told, why, lines, tuple(wrong), reference=reference, evidence=Evidence.LATER_STEP)
 
     def _outside(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Parameters that move otherwise between two steps, and come elsewhere: weights that are cut off, say."""
         if own.outside is None or theirs.outside is None:
             return None
-        return self._moved_outside(own.outside, theirs.outside, f"before step {number}", (number - 1, number))
+        numbers = (number - 1, number) if number > 1 else (number,)
+        return self._moved_outside(own.outside, theirs.outside, f"before step {number}", numbers)
 
     def _moved_outside(
         self, own: ParameterRows, theirs: ParameterRows, when: str, numbers: Sequence[int]
@@ -393,7 +396,7 @@ class StepFaults:
         )
         where = () if source is not None else own.written.get(largest) or _made_at(own, [largest])
         said = f"{holder.name} makes other steps than {reference.name if reference else theirs.optimizer}"
-        told = StepFault(said, why, where, tuple(wrong), source, reference=theirs.lines, evidence=Evidence.LATER_STEP)
+        told = StepFault(said, why, where, tuple(wrong), source, evidence=Evidence.LATER_STEP)
         for change in dict.fromkeys(other.wrong for other in self._others(largest)):
             if all(self._is_moved_by(change, name) for name in (largest, *wrong)):
                 proved = f"the reference's rule that {change} gives the port's steps"

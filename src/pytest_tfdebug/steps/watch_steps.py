@@ -24,7 +24,7 @@ from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from typing_extensions import Self
 
@@ -75,6 +75,7 @@ class StepsWatch:
         # where each parameter and each gradient was written to, by no optimiser; by the place of its memory
         self._written: dict[str, tuple[Line, ...]] = {}
         self._touched: dict[str, tuple[Line, ...]] = {}
+        self._writer: CodeType | None = None  # the function that wrote to a parameter last, in the step of an optimiser
         self._is_rescaled = False  # whether gradients were, by more than torch's clipping
         self._places = {_place(each): name for name, each in self._parameters.items()}
         self._gradient_places: dict[object, str] = {}
@@ -124,11 +125,11 @@ class StepsWatch:
 
     def wrote(self, tensor: torch.Tensor) -> None:
         """Note that code has written to a tensor, or put another one in its place, unless an optimiser's step did."""
-        if self._steps_under_way():
-            return
         place = _place(tensor)
         name = self._names.get(id(tensor)) or self._places.get(place)
-        if name is not None:
+        if self._steps_under_way():
+            self._writer = self._writer if name is None else _code_under_way()
+        elif name is not None:
             self._written[name] = _lines()
             self._at_write = self._at_write or self._gradients()
         elif place in self._gradient_places:
@@ -192,7 +193,7 @@ class StepsWatch:
             is_rescaled=True,  # nobody knows
         )
         self._own_steps.append(step)
-        self._written, self._touched = {}, {}
+        self._written, self._touched, self._left = {}, {}, {}
 
     def _begin_steps(self) -> None:
         """End the watch of the forward, once: it sees nothing of what follows the first step."""
@@ -204,7 +205,7 @@ class StepsWatch:
         """End the step before, as another begins: with its first backward, or without one."""
         now = self._copies()
         self._close(now)
-        self._begun, self._stepped = now, []
+        self._begun, self._stepped, self._left = now, [], {}
 
     def _close(self, now: dict[str, torch.Tensor]) -> None:
         """Note how far the parameters have come since the first backward of the last step."""
@@ -234,7 +235,7 @@ class StepsWatch:
         if not any(names) or given.get("create_graph"):
             return original(*args, **kwargs)
         before = self._before_backward()
-        earlier = self._left if self._batches else {}
+        earlier = self._left
         done = original(*args, **kwargs)
         added = {name: each for name, each in zip(names, done, strict=True) if name is not None}
         self._note_backward(given["outputs"], before, added)
@@ -289,19 +290,18 @@ class StepsWatch:
     def _begin(self, optimizer: Optimizer) -> None:
         """Note what is there as an optimiser begins its step."""
         self._note_batch()
+        if not self._begun or any(each is optimizer for each in self._stepped):
+            self._begin_step()
         if not self._batches and not self._stepped:
             self._left = self._gradients()  # nobody saw how they were made
-        if all(each is None for each in self._left.values()):
+        if not self.steps and not self._batches and all(each is None for each in self._left.values()):
             raise TFDebugError(
                 f"A step of {type(optimizer).__name__} begins before any backward, as where a closure makes it: a step "
                 "is held to the gradients that are there as it begins.\n"
                 "Call loss.backward() in run=, then step() without a closure."
             )
         self._begin_steps()
-        if not self._begun or any(each is optimizer for each in self._stepped):
-            self._begin_step()
-        self._before = self._copies()
-        self._given = self._gradients()
+        self._before, self._given, self._writer = self._copies(), self._gradients(), None
 
     def _is_ours(self, optimizer: Optimizer) -> bool:
         return any(id(each) in self._names for group in optimizer.param_groups for each in group["params"])
@@ -328,7 +328,8 @@ class StepsWatch:
         changed = frozenset(
             key for known, first in both for key in first.keys() & known.keys() if first[key] != known[key]
         )
-        holder = Holder(kind.__name__, kind.__module__, _lines(), made_at, changed, _rule(kind), kind)
+        rule = None if kind.__module__.startswith("torch.") else _source_of(self._writer or kind.step)
+        holder = Holder(kind.__name__, kind.__module__, _lines(), made_at, changed, rule, kind)
         listed = [self._names.get(id(each)) for group in optimizer.param_groups for each in group["params"]]
         held = [name for name in listed if name is not None]
         after, outside, current = (
@@ -445,15 +446,26 @@ def _factor(product: float, square: float, own: float) -> float | None:
     return k if apart <= (_SAME**2) * max(own, 1e-300) else None
 
 
-def _rule(kind: type) -> tuple[str, int, int] | None:
-    if kind.__module__.startswith("torch."):
-        return None
+def _source_of(function: Any) -> tuple[str, int, int] | None:  # noqa: ANN401 - a function or its code
     try:
-        lines, first = inspect.getsourcelines(inspect.unwrap(kind.step))  # type: ignore[attr-defined]
-        file = inspect.getsourcefile(kind) or ""
-    except (OSError, TypeError, AttributeError):
+        lines, first = inspect.getsourcelines(inspect.unwrap(function))
+        file = inspect.getsourcefile(function) or ""
+    except (OSError, TypeError):
         return None
     return file, first, first + len(lines) - 1
+
+
+def _code_under_way() -> CodeType | None:
+    """Return the innermost of the user's functions under way, or else of a library's that is not torch."""
+    found: CodeType | None = None
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame
+    while frame is not None and (found is None or "site-packages" in found.co_filename):
+        if not is_library(frame.f_code.co_filename) and (
+            found is None or "site-packages" not in frame.f_code.co_filename
+        ):
+            found = frame.f_code
+        frame = frame.f_back
+    return found
 
 
 def _lines() -> tuple[Line, ...]:

@@ -1,0 +1,424 @@
+"""Trainings that come to the same by other ways, each beside one that does not: scalers, sums by hand, masks, averages."""
+
+import copy
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_tfdebug import compare_steps
+
+DATA = torch.randn(6, 5, 6, generator=torch.Generator().manual_seed(1))
+RATE, DECAY = 0.05, 0.2
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 6)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).tanh())
+
+
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+def loss(model, x):
+    return (model(x) - x).square().mean()
+
+
+def held(run, port_run, made=net):
+    return compare_steps(made(), made(), DATA, run=run, port_run=port_run)
+
+
+def line_of(mark):
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}"))
+
+
+def is_named(report, mark):
+    source = report.culprit.source
+    return Path(source.file).name == Path(__file__).name and source.first <= line_of(mark) <= source.last
+
+
+SGD = partial(torch.optim.SGD, lr=RATE, momentum=0.9)
+
+
+def plain(model, data, made=SGD):
+    optimizer = made(model.parameters())
+    for x in data:
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        optimizer.step()
+
+
+# --- scales of the loss
+
+
+def clipped(model, data):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for x in data:
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+
+
+def scaled(model, data, *, unscales=True, clip=0.1):
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=RATE), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for x in data:
+        optimizer.zero_grad()
+        scaler.scale(loss(model, x)).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+        scaler.step(optimizer)  # steps by the scaler
+        scaler.update()
+
+
+def test_scaled_loss_agrees_where_its_scale_is_undone():
+    report = held(clipped, scaled)
+
+    assert report, report
+    assert "of SGD" in report.agreement
+
+
+def test_clipping_of_scaled_gradients_is_told_with_both_factors():
+    report = held(clipped, partial(scaled, unscales=False))
+
+    assert is_named(report, "steps by the scaler")
+    assert "clips or scales the gradients otherwise" in report.culprit.explanation
+    assert "The backwards leave 1024 times the reference's gradients" in " ".join(str(report).split())
+
+
+def doubled(model, data):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for x in data:
+        optimizer.zero_grad()
+        (2 * loss(model, x)).backward()  # twice the loss
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+
+
+def test_scale_of_a_loss_that_only_clipping_hides_is_told():
+    report = held(clipped, doubled)
+
+    assert is_named(report, "twice the loss")
+    assert "gives 2 times the gradient" in report.culprit.explanation
+
+
+def with_a_constant(model, data):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    for x in data:
+        optimizer.zero_grad()
+        (loss(model, x) + 3.0).backward()
+        optimizer.step()
+
+
+def test_loss_that_differs_by_a_constant_is_said_and_not_called_wrong():
+    report = held(plain, with_a_constant)
+
+    assert report, report
+    assert "what is trained is the same" in str(report.notes)
+
+
+# --- gradients that are summed
+
+
+def in_batches(model, data):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    for start in (0, 2, 4):
+        optimizer.zero_grad()
+        for x in data[start : start + 2]:
+            (loss(model, x) / 2).backward()
+        optimizer.step()
+
+
+def divided_later(model, data, count=2):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    for number, x in enumerate(data, 1):
+        loss(model, x).backward()
+        if number % 2 == 0:
+            for each in model.parameters():
+                each.grad.div_(count)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def by_grad(model, data, *, sums=True):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    for number, x in enumerate(data, 1):
+        found = torch.autograd.grad(loss(model, x), [*model.parameters()])
+        for each, gradient in zip(model.parameters(), found, strict=True):
+            kept = each.grad if sums and each.grad is not None else 0
+            each.grad = kept + gradient / 2  # puts gradients
+        if number % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("run", [divided_later, by_grad])
+def test_sums_of_gradients_by_another_way_agree(run):
+    report = held(in_batches, run)
+
+    assert report, report
+
+
+@pytest.mark.parametrize("run", [partial(divided_later, count=3), partial(by_grad, sums=False)])
+def test_sums_of_gradients_that_are_others_are_told(run):
+    report = held(in_batches, run)
+
+    assert report.culprit.kind == "step"
+
+
+def by_hand_with_grad(model, data, rate=RATE):
+    for x in data:
+        found = torch.autograd.grad(loss(model, x), [*model.parameters()])
+        with torch.no_grad():
+            for each, gradient in zip(model.parameters(), found, strict=True):
+                each -= rate * gradient  # goes down  # noqa: PLW2901 - in place
+
+
+def test_loop_that_asks_for_gradients_and_has_no_optimiser_is_held_by_where_it_leads():
+    by_sgd = partial(plain, made=partial(torch.optim.SGD, lr=RATE))
+
+    assert held(by_sgd, by_hand_with_grad)
+    report = held(by_sgd, partial(by_hand_with_grad, rate=2 * RATE))
+
+    assert not report
+    assert "own code has lr 0.1" in report.culprit.explanation
+
+
+def zeroed_too_often(model, data):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    for number, x in enumerate(data, 1):
+        optimizer.zero_grad()  # too often
+        (loss(model, x) / 2).backward()
+        if number % 2 == 0:
+            optimizer.step()
+
+
+def test_gradients_that_are_zeroed_between_batches_are_told_where_they_are():
+    report = held(in_batches, zeroed_too_often)
+
+    assert is_named(report, "too often")
+    assert "zeroes the gradients between two batches of a step" in report.culprit.explanation
+
+
+# --- optimisers
+
+
+def by_two(model, data, *, shares=False):
+    halves = [*model.first.parameters(), *model.norm.parameters()], [*model.last.parameters()]
+    halves = (halves[0], [*halves[1], *halves[0][:1]]) if shares else halves
+    optimizers = [torch.optim.SGD(half, lr=RATE, momentum=0.9) for half in halves]  # two halves
+    for x in data:
+        model.zero_grad()
+        loss(model, x).backward()
+        for each in optimizers:
+            each.step()
+
+
+def test_two_optimisers_in_place_of_one_agree():
+    report = held(plain, by_two)
+
+    assert report, report
+    assert "So do 6 steps of SGD." in report.agreement
+
+
+def test_parameter_of_two_optimisers_is_told():
+    report = held(plain, partial(by_two, shares=True))
+
+    assert is_named(report, "two halves")
+    assert "SGD has 1 parameter twice: first.weight" in report.culprit.explanation
+
+
+class OwnAdam:
+    """No optimiser of torch."""
+
+    def __init__(self, parameters, *, corrects=True):
+        self.parameters, self.corrects, self.count = [*parameters], corrects, 0
+        self.moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in self.parameters]
+
+    def zero_grad(self):
+        for each in self.parameters:
+            each.grad = None
+
+    @torch.no_grad()
+    def step(self):
+        self.count += 1
+        second = 1 - 0.999**self.count if self.corrects else 1
+        for each, (m, v) in zip(self.parameters, self.moments, strict=True):
+            m.mul_(0.9).add_(each.grad, alpha=0.1)
+            v.mul_(0.999).addcmul_(each.grad, each.grad, value=0.001)
+            each.sub_(RATE * m / (1 - 0.9**self.count) / ((v / second).sqrt() + 1e-8))  # moves them
+
+
+@pytest.mark.parametrize("corrects", [True, False])
+def test_own_class_that_is_no_optimiser_of_torch_is_held_to_the_rule_of_one(corrects):
+    by_adam = partial(plain, made=partial(torch.optim.Adam, lr=RATE))
+
+    report = held(by_adam, partial(plain, made=partial(OwnAdam, corrects=corrects)))
+
+    assert bool(report) == corrects, report
+    if not corrects:
+        assert is_named(report, "moves them")
+        assert "own code corrects the bias of the first moment alone" in report.culprit.explanation
+        assert report.culprit.certain
+
+
+class Blended(torch.optim.Optimizer):
+    """Moves by the sign of a blend, in a method of its own."""
+
+    def __init__(self, parameters, *, is_late=False):
+        super().__init__(parameters, {"lr": RATE})
+        self.is_late = is_late
+
+    @torch.no_grad()
+    def step(self):
+        for each in self.param_groups[0]["params"]:
+            self.move(each, self.state[each].setdefault("m", torch.zeros_like(each)))
+
+    def move(self, each, m):
+        if self.is_late:
+            m.lerp_(each.grad, 0.01)  # blends before
+        each.sub_(RATE * (0.9 * m + 0.1 * each.grad).sign())
+        if not self.is_late:
+            m.lerp_(each.grad, 0.01)
+
+
+class Known(Blended):
+    pass
+
+
+def test_method_that_moves_parameters_is_named_where_a_class_makes_other_steps():
+    report = held(partial(plain, made=Known), partial(plain, made=partial(Blended, is_late=True)))
+
+    assert is_named(report, "blends before")
+    assert "Blended makes other steps than Known" in report.culprit.explanation
+    assert not report.culprit.certain
+
+
+def falling(model, data, each=2):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=3)
+    for number, x in enumerate(data, 1):
+        (loss(model, x) / 2).backward()
+        if number % each == 0:
+            schedule.step()
+        if number % 2 == 0:
+            optimizer.step()  # after the schedule
+            optimizer.zero_grad()
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_rate_that_was_changed_since_the_optimiser_was_made_is_told_at_the_step():
+    report = held(falling, partial(falling, each=1))
+
+    assert is_named(report, "after the schedule")
+    assert "AdamW has lr 0.02; the reference has 0.035" in report.culprit.explanation
+
+
+# --- parameters that stay, and averages
+
+
+def restored(model, data, *, restores=True):
+    weight = model.first.weight
+    before, optimizer = weight.detach().clone(), torch.optim.AdamW([weight], lr=RATE, weight_decay=DECAY)
+    for x in data:
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        optimizer.step()
+        if restores:
+            with torch.no_grad():
+                weight[1:] = before[1:]
+
+
+def masked(model, data, decay=0.0, by_hand=DECAY):
+    weight, mask = model.first.weight, torch.zeros(8, 1)
+    mask[0] = 1
+    weight.register_hook(lambda gradient: gradient * mask)
+    optimizer = torch.optim.AdamW([weight], lr=RATE, weight_decay=decay)
+    for x in data:
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        weight.data[0] *= 1 - RATE * by_hand
+        optimizer.step()  # decays them
+
+
+def test_masked_gradients_agree_with_rows_that_are_restored():
+    report = held(restored, masked)
+
+    assert report, report
+
+
+def test_rows_that_decay_though_the_reference_restores_them_are_told():
+    report = held(restored, partial(masked, decay=DECAY, by_hand=0.0))
+
+    assert is_named(report, "decays them")
+    assert "AdamW moves rows of first.weight, which the reference's leaves as they are" in report.culprit.explanation
+
+
+@pytest.mark.parametrize("run", [partial(restored, restores=False), partial(masked, by_hand=0.0)])
+def test_rows_that_come_elsewhere_than_the_reference_brings_them_are_told(run):
+    report = held(restored, run)
+
+    assert report.culprit.kind == "step", report
+
+
+class Averaged(nn.Module):
+    def __init__(self, *, is_cut=False):
+        super().__init__()
+        self.student = net()
+        self.teacher, self.is_cut = copy.deepcopy(self.student).requires_grad_(requires_grad=False), is_cut
+
+    def forward(self, x):
+        hidden = self.student.first(x)
+        hidden = hidden.detach() if self.is_cut else hidden
+        return self.student.last(self.student.norm(hidden).tanh())
+
+
+def average(model):
+    with torch.no_grad():
+        for teacher, student in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
+            teacher.data.lerp_(student, 0.2)  # averages
+
+
+def averaged(model, data, when="after"):
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=RATE, momentum=0.9)
+    if when == "in a hook":
+        optimizer.register_step_post_hook(lambda *_: average(model))
+    for x in data:
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        if when == "before":
+            average(model)
+        optimizer.step()
+        if when == "after":
+            average(model)
+
+
+def test_average_in_a_hook_agrees_with_one_after_the_step():
+    report = held(averaged, partial(averaged, when="in a hook"), Averaged)
+
+    assert report, report
+
+
+def test_average_that_lags_a_step_is_told_where_it_is_made():
+    report = held(averaged, partial(averaged, when="before"), Averaged)
+
+    assert is_named(report, "averages")
+    assert "is not moved before step 2" in report.culprit.explanation
+
+
+def test_weights_without_a_gradient_do_not_pass_for_their_average():
+    made = partial(Averaged, is_cut=True)
+
+    report = compare_steps(Averaged(), made(), DATA, run=averaged)
+
+    assert report.culprit.kind == "gradient", report
