@@ -172,12 +172,17 @@ def _facts(pair: BackwardPair, compared: HeldGradients) -> Iterator[str]:
 
 
 def _unseen(compared: HeldGradients) -> Iterator[str]:
-    if compared.unpaired:
-        yield f"Not compared, for no parameter of the reference holds their numbers: {listed(compared.unpaired)}."
-    if compared.missing:
-        yield f"Parameters of the reference that the port does not hold: {listed(compared.missing)}."
+    yield from uncompared(compared.unpaired, compared.missing)
     if compared.silent:
         yield f"Without a gradient on both sides, so that nothing was checked: {listed(compared.silent)}."
+
+
+def uncompared(unpaired: Sequence[str], missing: Sequence[str]) -> Iterator[str]:
+    """Say which parameters were not compared."""
+    if unpaired:
+        yield f"Not compared, for no parameter of the reference holds their numbers: {listed(unpaired)}."
+    if missing:
+        yield f"Parameters of the reference that the port does not hold: {listed(missing)}."
 
 
 def _source(lines: Sequence[Line]) -> SourceRange | None:

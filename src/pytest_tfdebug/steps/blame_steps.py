@@ -12,7 +12,7 @@ from pytest_tfdebug.parity.find.values import lines_of
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.records import Coverage
-from pytest_tfdebug.steps.blame import hold_backward
+from pytest_tfdebug.steps.blame import hold_backward, uncompared
 from pytest_tfdebug.steps.compare import BackwardPair
 from pytest_tfdebug.steps.step_faults import GRADIENT, StepFaults
 from pytest_tfdebug.steps.training_pair import TrainingPair
@@ -53,7 +53,19 @@ def _of_sums(pair: TrainingPair) -> ParityReport:
     told = f"Parity: the gradients of {counted(count, 'parameter')} agree, of {counts[0]} here and {counts[1]} there; "
     told += "the values behind them were not compared."
     coverage = Coverage(count, count + len(pair.pairs.unpaired), root=True)
-    return ParityReport(None, [], [], count, subject=_SUBJECT, coverage=coverage, by_values=True, agreement=told)
+    left_out = [*uncompared(pair.pairs.unpaired, pair.pairs.missing)]
+    return ParityReport(
+        None,
+        [],
+        [],
+        count,
+        notes=left_out,
+        unseen=left_out,
+        subject=_SUBJECT,
+        coverage=coverage,
+        by_values=True,
+        agreement=told,
+    )
 
 
 def _report(pair: TrainingPair, fault: StepFault) -> ParityReport:
