@@ -422,3 +422,40 @@ def test_weights_without_a_gradient_do_not_pass_for_their_average():
     report = compare_steps(Averaged(), made(), DATA, run=averaged)
 
     assert report.culprit.kind == "gradient", report
+
+
+# --- biases that the reference fuses
+
+
+class Fused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.both, self.out = nn.Linear(6, 7), nn.Linear(7, 6)
+
+    def forward(self, x):
+        return self.out(self.both(x).tanh())
+
+
+class Split(nn.Module):
+    def __init__(self, reference, *, is_cut=False):
+        super().__init__()
+        weight, bias = (each.detach().clone() for each in reference.both.parameters())
+        self.q, self.k = nn.Parameter(weight[:4]), nn.Parameter(weight[4:])
+        self.q_bias, self.k_bias = nn.Parameter(bias[:4].clone()), nn.Parameter(bias[4:].clone())
+        self.out, self.is_cut = copy.deepcopy(reference.out), is_cut
+
+    def forward(self, x):
+        bias = self.k_bias.detach() if self.is_cut else self.k_bias
+        q, k = nn.functional.linear(x, self.q, self.q_bias), nn.functional.linear(x, self.k, bias)
+        return self.out(torch.cat([q, k], -1).tanh())
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_biases_of_other_lengths_are_held_together(is_cut):
+    torch.manual_seed(0)
+    reference = Fused()
+
+    report = compare_steps(reference, Split(reference, is_cut=is_cut), DATA, run=plain)
+
+    assert bool(report) != is_cut, report
+    assert "Not compared" not in str(report)

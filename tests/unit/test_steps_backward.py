@@ -295,6 +295,19 @@ def test_bias_of_another_shape_and_one_that_is_put_together_are_held_by_their_el
         assert np.allclose(mine, theirs)
 
 
+def test_biases_are_held_together_where_the_reference_fuses_them():
+    torch.manual_seed(0)
+    own = {name: (torch.randn(size), torch.randn(size)) for name, size in (("q", 5), ("k", 2), ("v", 1))}
+    fused = tuple(torch.cat(each) for each in zip(*own.values(), strict=True))
+
+    pairs, sides = paired(own, {"fused": fused})
+
+    assert (pairs.missing, pairs.unpaired) == ((), ())
+    for name in own:
+        mine, theirs = pairs.beside(name, *sides)
+        assert np.allclose(mine, theirs)
+
+
 def test_stacked_rows_with_the_same_numbers_are_told_by_their_gradients_each_once():
     ones, slopes = torch.ones(4), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     expected = {f"norms.{number}": (ones, slopes[number]) for number in range(3)}

@@ -143,7 +143,7 @@ class CauseSearch:
         own = pairs.paired.get(name)
         if own is None:
             return
-        twins = [other for other, pair in pairs.paired.items() if other != name and pair.runs == own.runs]
+        twins = [other for other, pair in pairs.paired.items() if other not in own.names and pair.runs == own.runs]
         if not twins:
             return
         rows = [pairs.beside(each, self._port.rows, self._reference.rows) for each in (name, *twins)]

@@ -253,14 +253,16 @@ class BackwardPair:
             error = row_error(mine, theirs, greatest)
             if not theirs[:, -1].any():
                 silent.append(name)
-            if error <= SAME or name in trained:
+            together = self.parameters.paired[name].names
+            if error <= SAME or name in trained or name != together[0]:
                 found.worst = max(found.worst, min(error, SAME))
                 continue
             own, expected = mine[:, :PROJECTIONS].ravel(), theirs[:, :PROJECTIONS].ravel()
             sizes = [float(np.linalg.norm(each[:, -1])) * np.sqrt(len(own)) for each in (mine, theirs)]
             what = effect(own, expected, *sizes)
             index = places.get(name)
-            position = -1.0 if index is None else uses.get(index, index) - 0.5
+            used = [uses.get(places[each], places[each]) - 0.5 for each in together if each in places]
+            position = min(used, default=-1.0)  # of several nobody knows which
             mates = frozenset(named[other] for other in self.parameters.paired[name].others if other in named)
             members = frozenset() if index is None else frozenset([index])
             found.wrong.append(Wrong(index, name, what, error, members, mates, position))

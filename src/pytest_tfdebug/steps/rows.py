@@ -202,7 +202,7 @@ class Run(NamedTuple):
 class PairedRows(NamedTuple):
     """A parameter of the port beside the rows of the reference that it is made of."""
 
-    name: str  # of the port's parameter
+    names: tuple[str, ...]  # of the port's: several where only together they have the elements of the reference's
     others: tuple[str, ...]  # of the reference's, in the order of the rows
     way: str
     runs: tuple[Run, ...]  # of the reference; they add up where elements alone tell what the parameter is made of
@@ -243,7 +243,7 @@ class ParameterPairs:
         cut = {name: self._cut(name, ways) for name, ways in own.ways.items()}
         found = self._chosen([each for choices in cut.values() for each in choices])
         self.paired = {
-            name: _pair(name, choices[0].own.way, [found[each.own] for each in choices])
+            name: _pair((name,), choices[0].own.way, [found[each.own] for each in choices])
             for name, choices in cut.items()
             if choices
         }
@@ -323,29 +323,28 @@ class ParameterPairs:
         return [*zip(*found, strict=True)]
 
     def _pair_summed(self, own: ParameterRows, expected: ParameterRows) -> None:
-        """Pair a parameter whose elements are those of several that no other holds, as a fused bias."""
-        keys = {name: _element_key(expected, name) for name in self.missing}
-        known = [(name, key) for name, key in keys.items() if key is not None]
-        for name in [name for name in own.ways if name not in self.paired]:
-            wanted = _element_key(own, name)
-            for count, first in product(range(2, _FUSED + 1), range(len(known))):
-                some = known[first : first + count]
-                if wanted is not None and (sum(key for _, key in some) - wanted) % (1 << 64) == 0:
-                    self.paired[name] = _pair(name, ELEMENTS, [Run(other, ELEMENTS, 0, 1) for other, _ in some])
-                    break
+        """Pair a parameter with several of the other side that have its elements together: a fused bias."""
+        mine = _element_keys(own, [name for name in own.ways if name not in self.paired])
+        theirs = _element_keys(expected, self.missing)
+        found: dict[tuple[str, ...], tuple[str, ...]] = {(name,): _summing(theirs, key) for name, key in mine.items()}
+        found.update({_summing(mine, key): (name,) for name, key in theirs.items()})
+        for names, others in found.items():
+            if names and others:
+                pair = _pair(names, ELEMENTS, [Run(other, ELEMENTS, 0, 1) for other in others])
+                self.paired.update(dict.fromkeys(names, pair))
         held = {other for pair in self.paired.values() for other in pair.others}
         self.missing = tuple(name for name in self.missing if name not in held)
 
     def beside(self, name: str, own: ParameterRows, expected: ParameterRows) -> tuple[Floats, Floats]:
         """Return what both sides hold for a parameter of the port, ``(rows, PROJECTIONS + 1)`` each."""
         pair = self.paired[name]
-        mine = next(way.numbers for way in own.ways[name] if way.name == pair.way)
-        tables = [run.of(expected) for run in pair.runs]
-        return mine, _summed(tables) if pair.way == ELEMENTS else np.concatenate(tables)
+        mine = [next(cut.numbers for cut in own.ways[each] if cut.name == pair.way) for each in pair.names]
+        theirs = [run.of(expected) for run in pair.runs]
+        return (_summed(mine), _summed(theirs)) if pair.way == ELEMENTS else (mine[0], np.concatenate(theirs))
 
 
-def _pair(name: str, way: str, runs: list[Run]) -> PairedRows:
-    return PairedRows(name, tuple(dict.fromkeys(run.name for run in runs)), way, tuple(runs))
+def _pair(names: tuple[str, ...], way: str, runs: list[Run]) -> PairedRows:
+    return PairedRows(names, tuple(dict.fromkeys(run.name for run in runs)), way, tuple(runs))
 
 
 def _summary(numbers: Floats) -> Floats:
@@ -355,5 +354,16 @@ def _summary(numbers: Floats) -> Floats:
     return found
 
 
-def _element_key(rows: ParameterRows, name: str) -> int | None:
-    return next((int(cut.keys[0]) for cut in rows.ways[name] if cut.name == ELEMENTS), None)
+def _element_keys(rows: ParameterRows, names: Sequence[str]) -> dict[str, int]:
+    keys = ((name, cut) for name in names for cut in rows.ways[name] if cut.name == ELEMENTS)
+    return {name: int(cut.keys[0]) for name, cut in keys}
+
+
+def _summing(keys: Mapping[str, int], wanted: int) -> tuple[str, ...]:
+    """Return which parameters, one after the other, have the elements of another together."""
+    names = [*keys]
+    for count, first in product(range(2, _FUSED + 1), range(len(names))):
+        some = tuple(names[first : first + count])
+        if (sum(keys[name] for name in some) - wanted) % (1 << 64) == 0:
+            return some
+    return ()

@@ -367,12 +367,12 @@ class StepFaults:
 
     def _moved_alone(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Rows without a gradient that the port's optimiser moves, and the reference's leaves as they are."""
-        given = {name: self._pair.pairs.beside(name, own.given, theirs.given)[0] for name in own.settings}
-        alone = {
-            name: ~given[name][:, -1].astype(bool) & mine[:, -1].astype(bool) & ~other[:, -1].astype(bool)
-            for name, (mine, other) in self._pair.moves(number).items()
-            if name in given
-        }
+        alone = {}
+        for name, moved in self._pair.moves(number).items():
+            given, _ = self._pair.pairs.beside(name, own.given, theirs.given)
+            has_gradient, is_moved, should_be = (rows[:, -1].astype(bool) for rows in (given, *moved))
+            if name in own.settings:
+                alone[name] = ~has_gradient & is_moved & ~should_be
         wrong = sorted(name for name, rows in alone.items() if rows.any())
         if not wrong:
             return None
