@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_tfdebug import compare_steps
+from pytest_tfdebug import TFDebugError, compare_steps
 
 DATA = torch.randn(6, 5, 6, generator=torch.Generator().manual_seed(1))
 RATE, DECAY = 0.05, 0.2
@@ -459,3 +459,72 @@ def test_biases_of_other_lengths_are_held_together(is_cut):
 
     assert bool(report) != is_cut, report
     assert "Not compared" not in str(report)
+
+
+# --- what no optimiser of a step sees, and what nothing was compared of
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.made, self.judge = nn.Linear(6, 6), nn.Linear(6, 1)
+
+
+def both():
+    torch.manual_seed(0)
+    return Both()
+
+
+def against(model, data, *, cuts=True, zeroes=True):
+    optimizers = [torch.optim.SGD(each.parameters(), lr=RATE) for each in (model.judge, model.made)]
+    for x in data:
+        model.zero_grad()
+        made = model.made(x).detach() if cuts else model.made(x)
+        (model.judge(made) - model.judge(x)).mean().backward()
+        optimizers[0].step()
+        if zeroes:
+            model.zero_grad()
+        model.judge(model.made(x)).square().mean().backward()
+        optimizers[1].step()
+
+
+def test_gradients_of_parameters_that_no_optimiser_of_the_step_holds_do_not_count():
+    assert held(against, partial(against, cuts=False), both)
+    report = held(against, partial(against, cuts=False, zeroes=False), both)
+
+    assert report.culprit.kind == "step", report
+
+
+class Flat(nn.Module):
+    """All parameters in one."""
+
+    def __init__(self, reference):
+        super().__init__()
+        held = [*reference.parameters()]
+        self.flat = nn.Parameter(torch.cat([each.detach().flatten() for each in held]))
+        self.shapes = [each.shape for each in held]
+
+    def forward(self, x):
+        parts = self.flat.split([shape.numel() for shape in self.shapes])
+        first, shift, scale, bias, last, end = (part.view(to) for part, to in zip(parts, self.shapes, strict=True))
+        hidden = nn.functional.layer_norm(nn.functional.linear(x, first, shift), (8,), scale, bias)
+        return nn.functional.linear(hidden.tanh(), last, end)
+
+
+def test_one_flat_parameter_is_held_to_all_that_it_is_made_of():
+    report = compare_steps(net(), Flat(net()), DATA, run=plain)
+
+    assert report, report
+    assert "Not compared" not in str(report)
+    by_other = partial(plain, made=partial(torch.optim.SGD, lr=RATE, momentum=0.5))
+    assert not compare_steps(net(), Flat(net()), DATA, run=plain, port_run=by_other)
+
+
+def test_port_with_other_weights_is_refused():
+    port = net()
+    with torch.no_grad():
+        for each in port.parameters():
+            each.add_(torch.randn(each.shape))
+
+    with pytest.raises(TFDebugError, match=r"(?s)No parameter of the port holds.*Load the reference's weights"):
+        compare_steps(net(), port, DATA, run=plain)

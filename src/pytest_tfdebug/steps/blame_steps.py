@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import counted
+from pytest_tfdebug.errors import TFDebugError, counted
 from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Claim
 from pytest_tfdebug.parity.find.values import lines_of
@@ -28,16 +28,23 @@ _SUBJECT = "The training differs from the reference's"
 def hold_training(expected: Training, actual: Training, again: Again | None = None) -> ParityReport:
     """Hold a training to that of a reference: each step, and the backward of the first where a gradient differs."""
     pair = TrainingPair(expected, actual)
+    if not pair.pairs.paired:
+        raise TFDebugError(
+            "No parameter of the port holds the numbers of one of the reference's, so that no step could be compared.\n"
+            "Load the reference's weights into the port before the check."
+        )
     fault = StepFaults(pair).first()
     if fault is not None and fault.wrong != GRADIENT:
         return _report(pair, fault)
     if pair.is_accumulated:
         report = _of_sums(pair)
     else:
-        trained = frozenset(pair.pairs.paired) if fault is None else frozenset[str]()
+        trained, unseen = frozenset[str](), pair.unseen(1)
+        if fault is None:
+            trained, unseen = frozenset(pair.pairs.paired), pair.silent
         scale = 1 / BackwardPair(expected.backward, actual.backward).scale  # of the loss, which a scaler undoes later
         remade = None if again is None else (lambda remedy: again(remedy).times(scale))
-        report = hold_backward(expected.backward, actual.backward.times(scale), remade, pair.unseen(1), trained)
+        report = hold_backward(expected.backward, actual.backward.times(scale), remade, unseen, trained)
     if not report:
         return report
     if fault is not None:

@@ -31,7 +31,7 @@ ELEMENTS = "elements"
 #: Elements of a parameter up to which it is told so too: a bias of another shape, or one that is put together.
 _FEW = 1 << 16
 #: Parameters that one is put together of, at most, where only elements tell it.
-_FUSED = 4
+_FUSED = 16
 #: Rows with the same numbers, zeros say, from which on only those are looked at where a parameter would begin.
 _MANY = 256
 #: Share of the greatest beside which what is held for some rows is rounding.
@@ -110,7 +110,8 @@ class RowKeys:
             if 0 < weight.numel() <= _FEW:
                 hashes = _hashes(bits.flatten())
                 self._known[name].append((ELEMENTS, hashes.sum()[None].cpu().numpy()))
-                self._signs[name] = (hashes[:, None] >> torch.arange(40, 40 + PROJECTIONS, device=hashes.device)) & 1
+                places = torch.arange(40, 40 + PROJECTIONS, device=hashes.device)
+                self._signs[name] = (hashes[:, None] >> places & 1).to(torch.int8)
         return self._known[name]
 
     def signs(self, name: str, way: str) -> torch.Tensor | None:

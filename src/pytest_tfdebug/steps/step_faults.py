@@ -174,9 +174,9 @@ class StepFaults:
 
     def _times(self, number: int, rows: tuple[ParameterRows, ParameterRows]) -> float | None:
         """Return k where the gradients of the port are k times the reference's, all alike."""
-        found = self._pair.gradients(number, rows[1], rows[0])
+        found = self._pair.gradients(number, rows[1], rows[0]).values()
         own, other = (
-            np.concatenate([each[side][:, :PROJECTIONS].ravel() for each in found.values()]) for side in (0, 1)
+            np.concatenate([np.zeros(0), *(each[at][:, :PROJECTIONS].ravel() for each in found)]) for at in (0, 1)
         )
         return multiple(own, other, allowed_in(number))
 

@@ -49,6 +49,7 @@ class TrainingPair:
         self.pairs = ParameterPairs(own.given, first.given, moved)
         self.buffers = ParameterPairs(own.buffers, first.buffers)
         self._unseen: dict[int, frozenset[str]] = {}
+        self._moves: dict[int, Sides] = {}
 
     @property
     def is_accumulated(self) -> bool:
@@ -56,13 +57,21 @@ class TrainingPair:
         both = zip(self.expected.steps, self.actual.steps, strict=False)
         return any(len(theirs.batches) != len(own.batches) for theirs, own in both)
 
+    @property
+    def silent(self) -> frozenset[str]:
+        """The parameters whose gradient is seen in no step."""
+        numbers = range(1, min(len(self.expected.steps), len(self.actual.steps)) + 1)
+        return frozenset.intersection(*(self.unseen(number) for number in numbers))
+
     def unseen(self, number: int) -> frozenset[str]:
-        """Return the parameters whose gradient neither optimiser sees in a step: frozen, or taken away before it."""
+        """Return the parameters whose gradient no optimiser sees in a step: of another one, frozen, or taken away."""
         if number not in self._unseen:
-            own, theirs = (side.steps[number - 1].given for side in (self.actual, self.expected))
-            both = ((name, self.pairs.beside(name, own, theirs)) for name in self.pairs.paired)
-            silent = (name for name, sides in both if not any(each[:, -1].any() for each in sides))
-            self._unseen[number] = frozenset(silent)
+            own, theirs = (side.steps[number - 1] for side in (self.actual, self.expected))
+            both = {name: self.pairs.beside(name, own.given, theirs.given) for name in self.pairs.paired}
+            silent = (name for name, sides in both.items() if not any(each[:, -1].any() for each in sides))
+            is_by_hand = not own.holders or not theirs.holders
+            others = (name for name in both if name not in own.holders and self.holder_of(name, theirs) is None)
+            self._unseen[number] = frozenset((*silent, *(() if is_by_hand else others)))
         return self._unseen[number]
 
     # --- what the optimiser sees
@@ -80,13 +89,15 @@ class TrainingPair:
         One that the reference keeps where it is, though its optimiser sees a gradient, shall not move: whatever the
         gradient is. So is one that rests on both sides.
         """
-        rests = [~side[:, -1].astype(bool) for side in self._ways(name)]
+        own_rests, rests = self._rests[name]
         _, given = self.pairs.beside(name, self.actual.steps[0].given, self.expected.steps[number - 1].given)
-        return ~(rests[1] & (rests[0] | given[:, -1].astype(bool)))
+        return ~(rests & (own_rests | given[:, -1].astype(bool)))
 
-    def _ways(self, name: str) -> tuple[Floats, Floats]:
-        own, theirs = self._all_moved
-        return self.pairs.beside(name, own, theirs)
+    @cached_property
+    def _rests(self) -> dict[str, tuple[Any, Any]]:
+        """Which rows of each parameter no step moves, on the port's side and on the reference's."""
+        sides = {name: self.pairs.beside(name, *self._all_moved) for name in self.pairs.paired}
+        return {name: (~own[:, -1].astype(bool), ~theirs[:, -1].astype(bool)) for name, (own, theirs) in sides.items()}
 
     @cached_property
     def _all_moved(self) -> tuple[ParameterRows, ParameterRows]:
@@ -105,7 +116,9 @@ class TrainingPair:
         own, theirs = (side.steps[number - 1].moved for side in (self.actual, self.expected))
         if own is None or theirs is None:
             return {}
-        return {name: self.pairs.beside(name, own, theirs) for name in self.pairs.paired}
+        if number not in self._moves:
+            self._moves[number] = {name: self.pairs.beside(name, own, theirs) for name in self.pairs.paired}
+        return self._moves[number]
 
     def gone_otherwise(self, number: int, names: Iterable[str]) -> list[str]:
         """Return which parameters come elsewhere in a step than the reference's, but for rounding."""
