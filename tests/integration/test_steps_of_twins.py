@@ -145,7 +145,7 @@ def divided_later(model, data, count=2):
         loss(model, x).backward()
         if number % 2 == 0:
             for each in model.parameters():
-                each.grad.div_(count)
+                each.grad.div_(count)  # divides
             optimizer.step()
             optimizer.zero_grad()
 
@@ -169,11 +169,18 @@ def test_sums_of_gradients_by_another_way_agree(run):
     assert report, report
 
 
-@pytest.mark.parametrize("run", [partial(divided_later, count=3), partial(by_grad, sums=False)])
-def test_sums_of_gradients_that_are_others_are_told(run):
-    report = held(in_batches, run)
+def test_sum_of_gradients_that_is_divided_otherwise_is_told():
+    report = held(in_batches, partial(divided_later, count=3))
 
-    assert report.culprit.kind == "step"
+    assert is_named(report, "divides")
+    assert "clips or scales the gradients otherwise" in report.culprit.explanation
+
+
+def test_gradients_that_are_put_and_not_summed_are_told_where_they_are_put():
+    report = held(in_batches, partial(by_grad, sums=False))
+
+    assert is_named(report, "puts gradients")
+    assert "changes the gradients before the step" in report.culprit.explanation
 
 
 def by_hand_with_grad(model, data, rate=RATE):

@@ -116,7 +116,10 @@ class StepFaults:
         is_hidden = not wrong and not own.is_rescaled and not theirs.is_rescaled and self._scale(number, theirs, own)
         if not wrong and not is_hidden:  # torch's clipping undoes no scale, and may hide one
             return None
-        causes = (look(number, theirs, own) for look in (self._scaled, self._batches, self._seen, self._kept))
+        looks = (self._scaled, self._batches, self._seen, self._kept)
+        if own.is_rescaled and self._scale(number, theirs, own) is not None:  # what follows may undo what a batch adds
+            looks = (self._scaled, self._seen, self._kept, self._batches)
+        causes = (look(number, theirs, own) for look in looks)
         known = next((fault for fault in causes if fault is not None), None)
         return known or self._added(f"the optimiser in step {number}", number, (theirs.given, own.given), own.lines)
 
