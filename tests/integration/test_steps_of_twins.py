@@ -20,7 +20,8 @@ class Net(nn.Module):
         self.first, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 6)
 
     def forward(self, x):
-        return self.last(self.norm(self.first(x)).tanh())
+        hidden = self.first(x)  # uses the first
+        return self.last(self.norm(hidden).tanh())
 
 
 def net():
@@ -376,6 +377,14 @@ def test_rows_that_come_elsewhere_than_the_reference_brings_them_are_told(run):
     report = held(restored, run)
 
     assert report.culprit.kind == "step", report
+
+
+def test_hook_that_the_reference_has_and_the_port_lacks_is_told():
+    report = held(masked, partial(restored, restores=False))
+
+    assert is_named(report, "uses the first")
+    assert "the reference puts a hook on the gradient of what is used here" in report.culprit.explanation
+    assert not report.culprit.certain
 
 
 class Averaged(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +69,7 @@ class CauseSearch:
             self._frozen,
             self._untied,
             self._hooked,
+            self._unhooked,
             self._recomputed,
             self._cut,
             self._changed,
@@ -166,6 +167,15 @@ class CauseSearch:
                 line = hooks[call.path]
                 told = f"a hook on {call.path} changes the gradient"
                 yield Cause((line,), call.index, told, Remedy("unhook", line, call.path), "without this hook")
+
+    def _unhooked(self) -> Iterator[Cause]:
+        """A hook that the reference puts on the gradient, and the port does not."""
+        own = any(_is_hook(mark.name) and not self._inside.isdisjoint(mark.values) for mark in self._port.marks)
+        for mark in self._reference.marks:
+            if _is_hook(mark.name) and not own and not self._wrong.mates.isdisjoint(mark.values):
+                told = "the reference puts a hook on the gradient of what is used here"
+                yield replace(next(iter(self._used())), wrong=told, remedy=None, reference=mark.lines)
+                return
 
     def _recomputed(self) -> Iterator[Cause]:
         """What the backward computes again and the forward never computed: dropout, a buffer that has changed."""
@@ -359,8 +369,9 @@ class CauseSearch:
         return Remedy("factor", user.lines[0], "", 1 / what.factor)
 
     def _used(self) -> Iterator[Cause]:
-        """The first that is computed from the value."""
-        for value in sorted(self.region.values(), key=lambda each: each.index):
+        """The first that is computed from the value, and has a gradient if one has."""
+        graph = self._port.graph
+        for value in sorted(self.region.values(), key=lambda each: (not graph[each.index].has_graph, each.index)):
             if value.lines:
                 yield Cause(value.lines, value.call, f"{value.operator} uses it first", self._rescaled(value))
                 return
@@ -371,6 +382,10 @@ class CauseSearch:
         users = (value for value in self._values if any(self._values[made].name == name for made in value.producers))
         use = next(users, None)
         return Cause(use.lines if use else (), use.call if use else None, wrong, is_seen=is_seen)
+
+
+def _is_hook(name: str) -> bool:
+    return _mark(name)[1] == "unhook"
 
 
 def _mark(name: str) -> tuple[str, RemedyKind | None, str]:
