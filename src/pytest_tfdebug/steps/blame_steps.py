@@ -14,12 +14,13 @@ from pytest_tfdebug.parity.settle import settled
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.steps.blame import hold_backward, uncompared
 from pytest_tfdebug.steps.compare import BackwardPair
-from pytest_tfdebug.steps.step_faults import GRADIENT, StepFaults
+from pytest_tfdebug.steps.gradient_faults import GRADIENT
+from pytest_tfdebug.steps.step_faults import StepFaults
 from pytest_tfdebug.steps.training_pair import TrainingPair
 
 if TYPE_CHECKING:
     from pytest_tfdebug.steps.blame import Again
-    from pytest_tfdebug.steps.step_faults import StepFault
+    from pytest_tfdebug.steps.gradient_faults import StepFault
     from pytest_tfdebug.steps.training import Training
 
 _SUBJECT = "The training differs from the reference's"
