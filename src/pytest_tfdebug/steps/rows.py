@@ -186,7 +186,7 @@ def _numbers(rows: torch.Tensor | None, count: int, signs: torch.Tensor | None) 
     return found
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Rows of one parameter that follow each other: of a reference, those that a port has in the same order."""
 
     name: str
@@ -206,14 +206,14 @@ class PairedRows(NamedTuple):
     names: tuple[str, ...]  # of the port's: several where only together they have the elements of the reference's
     others: tuple[str, ...]  # of the reference's, in the order of the rows
     way: str
-    runs: tuple[Run, ...]  # of the reference; they add up where elements alone tell what the parameter is made of
+    runs: tuple[RowRun, ...]  # of the reference; they add up where elements alone tell what the parameter is made of
 
 
-class _Choice(NamedTuple):
+class _MatchedRun(NamedTuple):
     """Rows of a port's parameter, and all rows of the reference with the same numbers."""
 
-    own: Run
-    runs: list[Run]
+    own: RowRun
+    runs: list[RowRun]
 
 
 class ParameterPairs:
@@ -232,9 +232,9 @@ class ParameterPairs:
     ) -> None:
         self._held = [(own, expected), *more]
         self._greatest = [[max(side.sizes().values(), default=0.0) or 1.0 for side in sides] for sides in self._held]
-        self._rows: dict[int, list[Run]] = {}
+        self._rows: dict[int, list[RowRun]] = {}
         self._keys: dict[tuple[str, str], list[int]] = {}
-        self._wholes: dict[bytes, list[Run]] = {}
+        self._wholes: dict[bytes, list[RowRun]] = {}
         for name, ways in expected.ways.items():
             for way in ways:
                 self._add(name, way)
@@ -256,22 +256,22 @@ class ParameterPairs:
     def _add(self, name: str, way: RowCut) -> None:
         keys = way.keys.tolist()
         self._keys[name, way.name] = keys
-        self._wholes.setdefault(way.keys.tobytes(), []).append(Run(name, way.name, 0, len(keys)))
+        self._wholes.setdefault(way.keys.tobytes(), []).append(RowRun(name, way.name, 0, len(keys)))
         for row, key in enumerate(keys):
-            self._rows.setdefault(key, []).append(Run(name, way.name, row, 1))
+            self._rows.setdefault(key, []).append(RowRun(name, way.name, row, 1))
 
-    def _cut(self, name: str, ways: list[RowCut]) -> list[_Choice]:
+    def _cut(self, name: str, ways: list[RowCut]) -> list[_MatchedRun]:
         """Return the runs that a parameter of the port is made of; none where the reference lacks a row of it."""
         for way in ways:
-            found, at = list[_Choice](), 0
+            found, at = list[_MatchedRun](), 0
             while at < len(way.keys) and (runs := self._runs_at(way.keys, at)):
-                found.append(_Choice(Run(name, way.name, at, runs[0].length), runs))
+                found.append(_MatchedRun(RowRun(name, way.name, at, runs[0].length), runs))
                 at += runs[0].length
             if found and at == len(way.keys):
                 return found
         return []
 
-    def _runs_at(self, keys: Keys, at: int) -> list[Run]:
+    def _runs_at(self, keys: Keys, at: int) -> list[RowRun]:
         """Return the longest runs of the reference that a parameter goes on with: whole parameters, or parts of one."""
         for whole in self._begins.get(int(keys[at]), ()):
             count = len(whole) // keys.itemsize
@@ -287,22 +287,22 @@ class ParameterPairs:
             found, count = onward, count + 1
         return [run._replace(length=count) for run in found]
 
-    def _row(self, run: Run, number: int) -> int | None:
+    def _row(self, run: RowRun, number: int) -> int | None:
         keys = self._keys[run.name, run.way]
         return keys[run.start + number] if run.start + number < len(keys) else None
 
-    def _chosen(self, choices: list[_Choice]) -> dict[Run, Run]:
+    def _chosen(self, choices: list[_MatchedRun]) -> dict[RowRun, RowRun]:
         """Return the reference's run of each of the port's, no two the same while there are others."""
         found = {each.own: each.runs[0] for each in choices if len(each.runs) == 1}
         places: dict[
-            Run, int
+            RowRun, int
         ] = {}  # of each of those with the same numbers: the first of a port is that of a reference
         ranked = []
         for each in (each for each in choices if len(each.runs) > 1):
             place = places[each.runs[0]] = places.get(each.runs[0], -1) + 1
             for other, (run, apart) in enumerate(zip(each.runs, self._apart(each), strict=True)):
                 ranked.append((apart, run.name != each.own.name, abs(place - other), place, each.own, run))
-        taken: set[Run] = set()
+        taken: set[RowRun] = set()
         for is_again in (False, True):
             for *_, mine, run in sorted(ranked):
                 if mine not in found and (is_again or run not in taken):
@@ -310,7 +310,7 @@ class ParameterPairs:
                     taken.add(run)
         return found
 
-    def _apart(self, choice: _Choice) -> list[tuple[float, ...]]:
+    def _apart(self, choice: _MatchedRun) -> list[tuple[float, ...]]:
         """Return how far what is held for a run of the port is from what is held for each that it may be, in order.
 
         It is taken as a share of the greatest of its side: a loss that is scaled scales every gradient.
@@ -331,7 +331,7 @@ class ParameterPairs:
         found.update({_summing(mine, key): (name,) for name, key in theirs.items()})
         for names, others in found.items():
             if names and others:
-                pair = _pair(names, ELEMENTS, [Run(other, ELEMENTS, 0, 1) for other in others])
+                pair = _pair(names, ELEMENTS, [RowRun(other, ELEMENTS, 0, 1) for other in others])
                 self.paired.update(dict.fromkeys(names, pair))
         held = {other for pair in self.paired.values() for other in pair.others}
         self.missing = tuple(name for name in self.missing if name not in held)
@@ -344,7 +344,7 @@ class ParameterPairs:
         return (_summed(mine), _summed(theirs)) if pair.way == ELEMENTS else (mine[0], np.concatenate(theirs))
 
 
-def _pair(names: tuple[str, ...], way: str, runs: list[Run]) -> PairedRows:
+def _pair(names: tuple[str, ...], way: str, runs: list[RowRun]) -> PairedRows:
     return PairedRows(names, tuple(dict.fromkeys(run.name for run in runs)), way, tuple(runs))
 
 

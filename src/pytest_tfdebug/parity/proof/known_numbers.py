@@ -131,12 +131,12 @@ def lists_of(step: Step) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
 
 
 def held_numbers(table: Values) -> set[tuple[str, float]]:
-    """Return name and value of each number that a module holds; rates of dropout are no part of a checked forward."""
+    """Return name and value of each number that a module holds and a checked forward may use."""
     return {
         (name, float(text))
         for path, held in table.attributes.items()
         for name, text in held.items()
-        if _NUMBER.fullmatch(text) and "drop" not in f"{path}.{name}"
+        if _NUMBER.fullmatch(text) and "drop" not in path and not _UNUSED.search(name)
     }
 
 

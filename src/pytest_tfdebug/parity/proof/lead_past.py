@@ -22,7 +22,7 @@ from pytest_tfdebug.parity.proof.same_operands import ends_of_regions
 from pytest_tfdebug.parity.proof.value_graph import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Edit
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair, ResultPairs
@@ -425,11 +425,12 @@ class Round:
             return
         order = self.orders.get((tensor.shape, alike.shape))
         if order is not None:
-            yield tensor.squeeze().permute(order).reshape(alike.shape).contiguous()
+            found: Iterable[torch.Tensor] = [tensor.squeeze().permute(order).reshape(alike.shape)]
         elif tensor.shape == alike.shape:
-            yield tensor
+            found = [tensor]
         else:
-            yield from (laid for _, laid in _layouts(tensor, alike.shape))
+            found = (laid for _, laid in _layouts(tensor, alike.shape))
+        yield from (torch.empty_like(alike).copy_(each) for each in found)  # what views show needs the same strides
 
     def _is_layout_known(self, own: int, other: int) -> bool:
         """Tell whether values that both have tell a layout, or two that are computed alike have one shape."""

@@ -66,9 +66,7 @@ def chosen_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange |
     chosen = [
         each
         for name, each in setting.before.items()
-        if name not in made
-        and name in _read_by(setting.at)
-        and (isinstance(each.value, ast.IfExp) or not made.isdisjoint(_read_by(each.value)))
+        if name not in made and name in _read_by(setting.at) and _is_choice(each.value, made)
     ]
     return setting.lines(chosen[0]) if len(chosen) == 1 else None
 
@@ -101,6 +99,13 @@ def is_equal(text: str, other: str) -> bool:
     except (ValueError, SyntaxError):
         return text == other
     return bool(one == two) or (isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)) and [*one] == [*two])
+
+
+def _is_choice(node: ast.expr, made: Collection[str]) -> bool:
+    """Tell whether an expression takes one thing or another, or one of some that were made: no shape of these."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.IfExp) or (isinstance(node, ast.Name) and node.id in made)
 
 
 class _Setting(NamedTuple):
