@@ -73,6 +73,7 @@ class Evidence(Enum):
     STEP_PROOF = "one change of the optimiser's rule gives the port's steps"
     TRAINING = "the first thing of a training that is done otherwise"
     LATER_STEP = "a step that no change explains"
+    BACKWARDS = "what all backwards of a step add up to, where their number is another"
     LOSS = "another loss, and no value of the forward tells why"
     NOT_FINITE = "the first value that is not finite was read"
     HEADROOM = "the value that comes nearest to the end of its dtype was read"

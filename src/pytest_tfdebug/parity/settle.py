@@ -92,6 +92,8 @@ POLICY = (
     Worth(Evidence.STEP_PROOF, CERTAIN, "the rule was made again with that change: it gives the port's steps"),
     Worth(Evidence.TRAINING, CERTAIN, "both trainings were compared step by step, and all before it agrees"),
     Worth(Evidence.LATER_STEP, UNSURE, "later steps drift by rounding, and no change that was tried explains it"),
+    # a step may be made of as many backwards as one likes: which of them is wrong is not known
+    Worth(Evidence.BACKWARDS, UNSURE, "their sum differs, and what each of them should add is not known"),
     Worth(Evidence.LOSS, UNSURE, "the first line whose value differs is not known"),
     Worth(Evidence.NOT_FINITE, CERTAIN, "its values were read as it computed them"),
     Worth(Evidence.HEADROOM, CERTAIN, "its values were read as it computed them"),

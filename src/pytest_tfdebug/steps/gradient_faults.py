@@ -126,8 +126,9 @@ class GradientFaults:
         counts = counted(len(own.batches), "backward"), counted(len(theirs.batches), "backward")
         wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"
         if fault is not None and fault.wrong != GRADIENT:
-            wrong = fault.wrong
-        return StepFault(wrong, "" if fault is None else fault.why, own.lines, reference=theirs.lines)
+            return StepFault(fault.wrong, fault.why, own.lines, reference=theirs.lines)
+        why, lines = "" if fault is None else fault.why, own.batches[0].lines or own.lines
+        return StepFault(wrong, why, lines, reference=theirs.lines, evidence=Evidence.BACKWARDS)
 
     def _added(
         self, which: str, number: int, rows: tuple[ParameterRows, ParameterRows], lines: tuple[Line, ...]

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     _Look = Callable[[int, OptimizerStep, OptimizerStep], "StepFault | None"]
 
 
+#: Hyperparameters that do something only where another one is not 0.
+_ONLY_WITH = {"decoupled_weight_decay": "weight_decay", "nesterov": "momentum", "dampening": "momentum"}
+
+
 class StepFaults:
     """The looks at the steps of two trainings."""
 
@@ -75,6 +79,12 @@ class StepFaults:
             name: any(other in theirs_everywhere for other in pair.others)
             for name, pair in self._pair.pairs.paired.items()
         }
+        numbers = range(1, min(len(self._actual.steps), len(self._expected.steps)) + 1)
+        held = {  # what comes to where the reference's comes may be moved by whom it likes
+            name: is_held
+            for name, is_held in held.items()
+            if not all(self._pair.arrives(each, name) for each in numbers)
+        }
         lacking = tuple(name for name, is_held in held.items() if is_held and name not in everywhere)
         extra = tuple(name for name, is_held in held.items() if not is_held and name in everywhere)
         if number == 1 and (lacking or extra):
@@ -86,16 +96,20 @@ class StepFaults:
     def _settings(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Hyperparameters that differ, where both sides have them, and where nothing makes up for that."""
         differing: dict[str, dict[str, tuple[Any, Any]]] = {}
+        made_up = set[tuple[str, ...]]()  # what others with these settings make up for: so may those that rest
         for name, settings in own.settings.items():
-            there, holders = (
-                self._pair.settings_of(name, theirs),
-                (own.holder(name), self._pair.holder_of(name, theirs)),
-            )
-            if there is None or not _is_of_one_kind(*holders) or self._is_made_up_for(number, name):
+            there = self._pair.settings_of(name, theirs)
+            if there is None or not _is_of_one_kind(own.holder(name), self._pair.holder_of(name, theirs)):
                 continue
             for key in settings.keys() & there.keys():
-                if not _is_same_number(settings[key], there[key]):
+                is_used = key not in _ONLY_WITH or any(side.get(_ONLY_WITH[key]) for side in (settings, there))
+                if is_used and not _is_same_number(settings[key], there[key]):
                     differing.setdefault(key, {})[name] = settings[key], there[key]
+                    if self._is_made_up_for(number, name):
+                        made_up.add((key, *map(repr, (settings[key], there[key]))))
+        for key, found in [*differing.items()]:
+            differing[key] = {name: both for name, both in found.items() if (key, *map(repr, both)) not in made_up}
+        differing = {key: found for key, found in differing.items() if found}
         if not differing:
             return None
         key = min(differing, key=lambda each: (each != "lr", each))

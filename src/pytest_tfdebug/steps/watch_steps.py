@@ -18,7 +18,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
 from pytest_tfdebug.steps.training import Batch, Holder, LiveStep, OptimizerStep, TrainingEnd
 from pytest_tfdebug.steps.watch import grad_arguments
-from pytest_tfdebug.tensors import is_plain
+from pytest_tfdebug.tensors import is_plain, readable
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.values import Line
 
@@ -156,9 +156,9 @@ class StepsWatch:
         return self._under_way
 
     def _gradients(self) -> dict[str, torch.Tensor | None]:
-        return {
-            name: None if each.grad is None else each.grad.detach().clone() for name, each in self._parameters.items()
-        }
+        held = {name: each.grad for name, each in self._parameters.items()}
+        read = {name: None if each is None else readable(each.detach()) for name, each in held.items()}
+        return {name: None if each is None else each.clone() for name, each in read.items()}
 
     def _note_batch(self) -> None:
         if self._pending is not None:

@@ -283,5 +283,9 @@ def _plain_name(operator: str) -> str:
 
 
 def is_watched(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is one whose gradient can be told: of floating point, its elements as they lie."""
-    return (tensor.is_floating_point() or tensor.is_complex()) and is_plain(tensor)
+    """Tell whether a tensor is one whose gradient can be told: of floating point, its elements as they lie.
+
+    What a transform of ``torch.func`` wraps has no elements that can be read before it ends.
+    """
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    return is_number and is_plain(tensor) and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001 - it has no public name
