@@ -544,3 +544,103 @@ def test_port_with_other_weights_is_refused():
 
     with pytest.raises(TFDebugError, match=r"(?s)No parameter of the port holds.*Load the reference's weights"):
         compare_steps(net(), port, DATA, run=plain)
+
+
+def penalised(model, x):
+    x = x.flatten(0, 1).requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return loss(model, x) + slope.square().mean()
+
+
+def penalised_by_vmap(model, x, share=1.0):
+    x = x.flatten(0, 1)
+    slope = torch.func.vmap(torch.func.grad(lambda row: model(row).sum()))(x)
+    return loss(model, x) + share * slope.square().mean()
+
+
+def test_gradients_inside_a_transform_of_torch_func_are_those_of_autograd():
+    assert held(penalised, penalised_by_vmap)
+    assert not held(penalised, partial(penalised_by_vmap, share=0.5))
+
+
+class Looked(nn.Module):
+    def __init__(self, sparse):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.last = nn.Embedding(12, 6, sparse=sparse), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.last(self.table((x[..., 0] * 4).long().clamp(0, 11)))
+
+
+def looked_up(model, x, times=1.0):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE * times)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        optimizer.step()
+
+
+def test_sparse_gradients_are_held_to_dense_ones():
+    held_to = partial(compare_steps, Looked(sparse=False), batch=DATA, run=looked_up)
+
+    assert held_to(Looked(sparse=True))
+    assert not held_to(Looked(sparse=True), port_run=partial(looked_up, times=2))
+
+
+def decayed(model, x):
+    trained(torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY), model, x)
+
+
+def decayed_by_hand(model, x, *, but=()):
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight.mul_(1 if name in but else 1 - RATE * DECAY)
+        optimizer.step()
+
+
+def trained(optimizer, model, x):
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        optimizer.step()
+
+
+def resting():
+    model = net()
+    nn.init.zeros_(model.norm.bias)
+    return model
+
+
+def test_decay_by_hand_makes_up_for_that_of_an_optimiser_also_of_weights_that_are_zero():
+    assert held(decayed, decayed_by_hand, resting)
+    assert not held(decayed, partial(decayed_by_hand, but=("first.weight",)), resting)
+
+
+def in_parts(model, x, shares=(2, 4)):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    optimizer.zero_grad()
+    for part, share in zip(x.split([2, 4]), shares, strict=True):
+        (loss(model, part) * share / 6).backward()  # ADDS
+    optimizer.step()
+
+
+def at_once(model, x):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    optimizer.zero_grad()
+    loss(model, x).backward()
+    optimizer.step()
+
+
+def test_parts_of_a_batch_that_weigh_too_much_are_told_at_their_backward_and_not_for_certain():
+    assert held(at_once, in_parts)
+
+    culprit = held(at_once, partial(in_parts, shares=(3, 3))).culprit
+
+    assert culprit.wrong == "makes 2 backwards before step 1; the reference makes 1 backward"
+    assert culprit.source.first == line_of("ADDS")
+    assert not culprit.certain
