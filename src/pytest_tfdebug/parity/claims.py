@@ -39,6 +39,7 @@ class Evidence(Enum):
     ATTRIBUTE = "the lines read one attribute that is not the reference's"
     CALLS = "the inputs of the module agree, and its output does not"
     INFERRED_PROOF = "the reference gives every output of the port after a change, of which the place is inferred"
+    HANDED_ON = "one change mends every output: of a number that its line was given"
     PROOF_OF_MANY = "changes in several modules mend every output, each alone"
     THESE_INPUTS = "a change mends every output of these inputs, and not of others"
     ONE_OF_SEVERAL = "the change mends every output together with changes of other faults"
@@ -86,7 +87,7 @@ class Evidence(Enum):
 
 
 #: Proofs by a change of the port.
-IN_PORT = (Evidence.PROOF, Evidence.PROOF_OF_MANY, Evidence.ONE_OF_SEVERAL)
+IN_PORT = (Evidence.PROOF, Evidence.HANDED_ON, Evidence.PROOF_OF_MANY, Evidence.ONE_OF_SEVERAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,8 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         is_telling = all(place.finding.values[0].tells for place in wrong)
         is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
         evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
+        if evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
+            evidence = Evidence.HANDED_ON
         found = [replace(_claim_at(each, pair), evidence=evidence) for each in wrong]
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
@@ -161,6 +163,15 @@ def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
             told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
             return replace(claim, why=f"{told} {claim.why}".strip())
     return claim
+
+
+def _is_chosen(place: ProofPlace, side: Side) -> bool:
+    """Tell whether the lines of a change choose the number that is changed, and were not given it."""
+    change, call = place.mends[0].change, place.finding.call
+    if change.kind != "number" or place.lines is None or place.finding.depth:  # a caller that was found has chosen it
+        return True
+    held = side.table.attributes.get("" if call.parent is None else call.path, {})
+    return chooses(place.lines, change.old, held)
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
@@ -470,6 +481,8 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
     is_alone = len({each.finding.call.path for each in places}) == 1
     is_known = is_alone and is_there and here is named and _is_given_known(proof, pair)
+    if change.kind == "number" and named.source is not None:
+        is_known = is_known and chooses(named.source, change.new, pair.port.table.attributes.get(named.path, {}))
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
 

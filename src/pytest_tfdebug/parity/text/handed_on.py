@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from math import isclose
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import number_of
@@ -81,15 +82,23 @@ def guard_of(lines: SourceRange) -> SourceRange | None:
     return None
 
 
-def chooses(lines: SourceRange, text: str) -> bool:
-    """Tell whether some lines choose a number, by writing it out or by arithmetic, and do not hand one on."""
+def chooses(lines: SourceRange, text: str, attributes: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Tell whether some lines choose a number, by writing it out or by arithmetic, and do not hand one on.
+
+    So does what takes one of some attributes of the module that is the number.
+    """
     file = source_file(lines.file)
     if file is None:
-        return False
-    statements = (node for node in ast.walk(file.tree) if isinstance(node, (ast.Assign, ast.Expr, ast.Return)))
-    inside = (node for node in statements if node.lineno <= lines.first <= (node.end_lineno or 0))
-    parts = (part for node in inside if node.value is not None for part in ast.walk(node.value))
-    return any(isinstance(part, ast.BinOp) or _is_literal(part, text) for part in parts)
+        return True  # nothing is known of it
+    statements = (node for node in ast.walk(file.tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
+    inside = (node for node in statements if node.lineno <= lines.last and lines.first <= (node.end_lineno or 0))
+    held = {f"self.{name}" for name, value in attributes.items() if is_equal(value, text)}
+    return any(
+        isinstance(part, ast.BinOp) or _is_literal(part, text) or (held and ast.unparse(part) in held)
+        for node in inside
+        for part in ast.walk(node)
+        if isinstance(part, ast.expr)
+    )
 
 
 def is_equal(text: str, other: str) -> bool:
