@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,7 +175,8 @@ class CauseSearch:
         for mark in self._reference.marks:
             if _is_hook(mark.name) and not own and not self._wrong.mates.isdisjoint(mark.values):
                 told = "the reference puts a hook on the gradient of what is used here"
-                yield replace(next(iter(self._used())), wrong=told, remedy=None, reference=mark.lines)
+                used = (replace(each, wrong=told, remedy=None, reference=mark.lines) for each in self._used())
+                yield from islice(used, 1)
                 return
 
     def _recomputed(self) -> Iterator[Cause]:

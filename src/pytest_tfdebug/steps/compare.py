@@ -7,6 +7,7 @@ move its elements.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -317,6 +318,10 @@ def row_error(mine: Floats, theirs: Floats, greatest: float) -> float:
         theirs: The same of the reference.
         greatest: Norm of the greatest row of all parameters.
     """
+    broken, should_be = (~np.isfinite(rows).all(1) for rows in (mine, theirs))
+    if (broken != should_be).any():  # a number that is none is as far off as can be
+        return math.inf
+    mine, theirs, greatest = mine[~broken], theirs[~broken], greatest if math.isfinite(greatest) else 0.0
     apart = float(np.sqrt(np.square(mine[:, :PROJECTIONS] - theirs[:, :PROJECTIONS]).sum() / PROJECTIONS))
     size = max(float(np.linalg.norm(mine[:, -1])), float(np.linalg.norm(theirs[:, -1])))
     if apart < _ROUNDING * greatest * len(mine) ** 0.5:

@@ -127,7 +127,7 @@ class GradientFaults:
         wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"
         if fault is not None and fault.wrong != GRADIENT:
             return StepFault(fault.wrong, fault.why, own.lines, reference=theirs.lines)
-        why, lines = "" if fault is None else fault.why, own.batches[0].lines or own.lines
+        why, lines = "" if fault is None else fault.why, own.batches[0].lines if own.batches else own.lines
         return StepFault(wrong, why, lines, reference=theirs.lines, evidence=Evidence.BACKWARDS)
 
     def _added(

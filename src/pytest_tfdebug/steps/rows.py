@@ -52,6 +52,8 @@ class ParameterRows:
 
     ways: dict[str, list[RowCut]] = field(default_factory=dict)  # by the parameter's name
     elements: dict[str, int] = field(default_factory=dict)  # number of elements of each parameter
+    # the parameters most of whose elements are equal: by elements alone nothing but a sum of these would be compared
+    alike: set[str] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -63,6 +65,7 @@ class ParameterRows:
             tensor = held.get(name)
             wide = None if tensor is None else _real(tensor).to(torch.float64)
             found.elements[name] = weight.numel()
+            found.alike |= {name} if keys.are_alike(name, weight) else set()
             found.ways[name] = [
                 RowCut(
                     way, known, _numbers(None if wide is None else _cut(wide, way), len(known), keys.signs(name, way))
@@ -74,7 +77,7 @@ class ParameterRows:
     @classmethod
     def together(cls, some: Sequence[ParameterRows], factors: Sequence[float] = ()) -> ParameterRows:
         """Return the rows of a sum: projections add up; a size is that of rows that have nothing in common."""
-        found, scales = cls(elements=some[0].elements), factors or [1.0] * len(some)
+        found, scales = cls(elements=some[0].elements, alike=some[0].alike), factors or [1.0] * len(some)
         for name, ways in some[0].ways.items():
             tables = zip(*([cut.numbers for cut in each.ways[name]] for each in some), strict=True)
             found.ways[name] = [
@@ -101,6 +104,7 @@ class RowKeys:
     def __init__(self) -> None:
         self._known: dict[str, list[tuple[str, Keys]]] = {}
         self._signs: dict[str, torch.Tensor] = {}
+        self._alike: dict[str, bool] = {}
 
     def of(self, name: str, weight: torch.Tensor) -> list[tuple[str, Keys]]:
         """Return the ways to cut a parameter, each with what tells its rows."""
@@ -114,12 +118,20 @@ class RowKeys:
                 self._signs[name] = (hashes[:, None] >> places & 1).to(torch.int8)
         return self._known[name]
 
+    def are_alike(self, name: str, weight: torch.Tensor) -> bool:
+        """Tell whether most elements of a parameter are equal to others of it."""
+        if name not in self._alike:
+            self._alike[name] = 2 * len(set(_bits(weight).flatten().tolist())) <= weight.numel() <= _FEW
+        return self._alike[name]
+
     def signs(self, name: str, way: str) -> torch.Tensor | None:
         """Return the directions for what elements alone tell: those of an element go by its number, not its place."""
         return self._signs[name].to(torch.float64) * 2 - 1 if way == ELEMENTS else None
 
 
 def _ways(weight: torch.Tensor) -> Iterator[str]:
+    if not weight.numel():
+        return
     if weight.ndim < 2:  # noqa: PLR2004 - a vector
         yield from (f"parts{count}" for count in _PARTS if weight.numel() % count == 0 and weight.numel() >= count)
         return
@@ -241,6 +253,7 @@ class ParameterPairs:
         self._begins: dict[int, list[bytes]] = {}
         for whole in sorted(self._wholes, key=len, reverse=True):
             self._begins.setdefault(int(np.frombuffer(whole, np.int64)[0]), []).append(whole)
+        self._alike = own.alike
         cut = {name: self._cut(name, ways) for name, ways in own.ways.items()}
         found = self._chosen([each for choices in cut.values() for each in choices])
         self.paired = {
@@ -263,6 +276,8 @@ class ParameterPairs:
     def _cut(self, name: str, ways: list[RowCut]) -> list[_MatchedRun]:
         """Return the runs that a parameter of the port is made of; none where the reference lacks a row of it."""
         for way in ways:
+            if way.name == ELEMENTS and name in self._alike:
+                continue
             found, at = list[_MatchedRun](), 0
             while at < len(way.keys) and (runs := self._runs_at(way.keys, at)):
                 found.append(_MatchedRun(RowRun(name, way.name, at, runs[0].length), runs))
@@ -330,7 +345,7 @@ class ParameterPairs:
         found: dict[tuple[str, ...], tuple[str, ...]] = {(name,): _summing(theirs, key) for name, key in mine.items()}
         found.update({_summing(mine, key): (name,) for name, key in theirs.items()})
         for names, others in found.items():
-            if names and others:
+            if others and not own.alike.issuperset(names):
                 pair = _pair(names, ELEMENTS, [RowRun(other, ELEMENTS, 0, 1) for other in others])
                 self.paired.update(dict.fromkeys(names, pair))
         held = {other for pair in self.paired.values() for other in pair.others}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -185,8 +186,12 @@ def replayed(steps: Sequence[OptimizerStep], name: str, settings: Settings, kind
 
 def step_error(moved: torch.Tensor, expected: torch.Tensor, before: torch.Tensor) -> float:
     """Return how far a step is from another, as a share of it; what the weights' own rounding explains counts as 0."""
+    is_known, should_be = moved.isfinite(), expected.isfinite()
+    if not torch.equal(is_known, should_be):  # a number that is none is as far off as can be
+        return math.inf
+    moved, expected = moved.where(is_known, 0), expected.where(is_known, 0)
     apart = float((moved.double() - expected.double()).norm())
-    rounding = 4 * torch.finfo(before.dtype).eps * float(before.double().norm())
+    rounding = 4 * torch.finfo(before.dtype).eps * float(before.where(before.isfinite(), 0).double().norm())
     size = max(float(moved.double().norm()), float(expected.double().norm()))
     return 0.0 if apart <= rounding else (apart - rounding) / max(size, 1e-300)
 

@@ -153,18 +153,18 @@ class StepFaults:
     def _by_hand(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """A step that no optimiser makes on one of the sides: nothing else is known for sure than where it leads."""
         wrong = self._pair.gone_otherwise(number, self._pair.pairs.paired)
-        if not wrong:
+        if not wrong and not self._other_steps(number):
             return None
         return self._gradients(number, theirs, own) or self._moves(number, theirs, own)
 
     def _moves(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Parameters that the reference's rule moves otherwise, or that come elsewhere where no rule is known."""
-        known = self._pair.errors
-        wrong = [name for name in known if self._pair.is_other_step(number, name)]
-        wrong = [name for name in wrong if not self._pair.arrives(number, name)]
+        known, wrong = self._pair.errors, self._other_steps(number)
         if wrong:
             return self._rule_fault(wrong, theirs, own)
-        wrong = self._pair.gone_otherwise(number, (name for name in self._pair.pairs.paired if name not in known))
+        wrong = self._pair.gone_otherwise(
+            number, (name for name in self._pair.pairs.paired if number not in known.get(name, {}))
+        )
         if not wrong:
             return None
         is_last = number == len(self._actual.steps)
@@ -177,6 +177,11 @@ class StepFaults:
         lines, other = own.written.get(wrong[0], own.lines), self._pair.pairs.paired[wrong[0]].others[0]
         reference = theirs.written.get(other, theirs.lines)
         return StepFault(told, why, lines, tuple(wrong), reference=reference, evidence=Evidence.LATER_STEP)
+
+    def _other_steps(self, number: int) -> list[str]:
+        """Return the parameters that the reference's rule moves otherwise, and that come elsewhere."""
+        found = (name for name in self._pair.errors if self._pair.is_other_step(number, name))
+        return [name for name in found if not self._pair.arrives(number, name)]
 
     def _outside(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Parameters that move otherwise between two steps, and come elsewhere: weights that are cut off, say."""
@@ -256,7 +261,7 @@ class StepFaults:
     def _others(self, name: str) -> Iterator[Any]:
         steps, settings = self._pair.steps_of(name)
         holder = self._pair.holder_of(name, self._expected.steps[steps[0]]) if steps else None
-        rule = rule_of(holder.name, settings[0]) if holder is not None else None
+        rule = rule_of(holder.name, settings[0]) if holder is not None and holder.is_torch else None
         if rule is not None:
             yield from others(rule, [float(each["lr"]) for each in settings])
 

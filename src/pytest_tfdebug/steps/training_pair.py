@@ -7,6 +7,7 @@ between (a scale of the loss, the number of backwards, a hook, who decays a weig
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -140,9 +141,9 @@ class TrainingPair:
         """Return the parameters that are moved by more than rounding: those with a gradient, and copies of these."""
         given = self.actual.steps[number - 1].given
         sizes = given.sizes()
-        least = _NO_GRADIENT * max(sizes.values(), default=0.0)
+        least = _NO_GRADIENT * max(filter(math.isfinite, sizes.values()), default=0.0)
         noisy = {_first_keys(given, name) for name, size in sizes.items() if 0 < size <= least}
-        return {name for name, size in sizes.items() if size > least or _first_keys(given, name) not in noisy}
+        return {name for name, size in sizes.items() if not size <= least or _first_keys(given, name) not in noisy}
 
     # --- the rule
 

@@ -103,7 +103,7 @@ class BackwardWatch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
         if self.on_write is not None and args and (func == _SET_DATA or _is_write(name)):
-            for each in _tensors(args[:1]):
+            for each in filter(is_watched, _tensors(args[:1])):
                 self.on_write(each)
         if self.on_gradient is not None and func == _SET_GRADIENT:
             self.on_gradient(*args)

@@ -6,6 +6,7 @@ Example: ``x.square().mean(-1) + eps`` is right for every other caller of ``rms`
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from math import isclose
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -94,10 +95,20 @@ def chooses(lines: SourceRange, text: str, attributes: Mapping[str, str] = Mappi
     inside = (node for node in statements if node.lineno <= lines.last and lines.first <= (node.end_lineno or 0))
     held = {f"self.{name}" for name, value in attributes.items() if is_equal(value, text)}
     return any(
-        isinstance(part, ast.BinOp) or _is_literal(part, text) or (held and ast.unparse(part) in held)
+        _is_arithmetic(part) or _is_literal(part, text) or (held and ast.unparse(part) in held)
         for node in inside
         for part in ast.walk(node)
         if isinstance(part, ast.expr)
+    )
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    """Tell whether an expression computes a number of numbers: of two names one may be a tensor."""
+    if not isinstance(node, ast.BinOp):
+        return False
+    return any(
+        isinstance(side, ast.Constant) or ".shape" in ast.unparse(side) or ".size(" in ast.unparse(side)
+        for side in (node.left, node.right)
     )
 
 
@@ -117,13 +128,17 @@ def _is_choice(node: ast.expr, made: Collection[str]) -> bool:
     return isinstance(node, ast.IfExp) or (isinstance(node, ast.Name) and node.id in made)
 
 
+#: Statements some of whose own may not run.
+_BLOCKS = (ast.If, ast.For, ast.While, ast.Try, ast.Match)
+
+
 class _Setting(NamedTuple):
     """A statement, and what its function binds before it."""
 
     file: SourceFile
     function: ast.FunctionDef | ast.AsyncFunctionDef
     at: ast.stmt
-    before: dict[str, ast.Assign]  # what sets each of its variables last
+    before: dict[str, ast.Assign]  # what alone sets each of its variables before, whenever the statement runs
     ran: Collection[int]  # the lines of the file that have run operators
 
     @classmethod
@@ -138,13 +153,18 @@ class _Setting(NamedTuple):
         at = next((each for each in statements if each.lineno <= line.line <= (each.end_lineno or 0)), None)
         if at is None:
             return None
+        names = (each for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+        counts = Counter(each.id for each in names if each.lineno < at.lineno)
+        blocks = [each for each in ast.walk(function) if isinstance(each, _BLOCKS) and not _holds(each, at)]
         bound = {
             each.targets[0].id: each
-            for each in sorted(statements, key=lambda each: each.lineno)
+            for each in statements
             if isinstance(each, ast.Assign)
             and each.lineno < at.lineno
             and len(each.targets) == 1
             and isinstance(each.targets[0], ast.Name)
+            and counts[each.targets[0].id] == 1  # one that is bound again may be anything
+            and not any(_holds(block, each) for block in blocks)  # as one that is bound where the line is not
         }
         return cls(file, function, at, bound, {number for path, number in ran if path == line.file})
 
@@ -176,6 +196,10 @@ class _Setting(NamedTuple):
         return SourceRange(self.file.path, node.lineno, node.end_lineno or node.lineno)
 
 
+def _holds(block: ast.stmt, node: ast.stmt) -> bool:
+    return block.lineno <= node.lineno <= (block.end_lineno or 0)
+
+
 def _may_be(node: ast.AST, text: str) -> bool:
     """Tell whether an expression may give a number: one that is written out gives no other."""
     return _is_literal(node, text) or not isinstance(node, ast.Constant)
@@ -184,7 +208,8 @@ def _may_be(node: ast.AST, text: str) -> bool:
 def _is_literal(node: ast.AST, text: str) -> bool:
     """Tell whether a part of a statement is a number, or a list, that is given as text."""
     try:
-        return bool(ast.literal_eval(node) == ast.literal_eval(text))
+        one, other = ast.literal_eval(node), ast.literal_eval(text)
+        return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
     except (ValueError, TypeError, SyntaxError):
         return False
 

@@ -74,15 +74,30 @@ def _best(
 
 
 def _named(file: SourceFile, ran: Collection[int]) -> Iterator[tuple[str, int]]:
-    """Yield what names a parameter in the functions of a file that run before a forward, and its line."""
+    """Yield what names a parameter in the functions of a file that are no part of a forward, and its line."""
     for path, function in file.functions.items():
         lines = range(function.lineno, (function.end_lineno or 0) + 1)
         if _BEGINNING.search(path) or not {*ran}.isdisjoint(lines):
             continue
+        left_out = _read_alone(function)
         for node in ast.walk(function):
-            text = _text_of(node)
+            text = "" if id(node) in left_out else _text_of(node)
             if text:
                 yield text, node.lineno  # type: ignore[attr-defined] # what has a text has a line
+
+
+def _read_alone(function: ast.AST) -> set[int]:
+    """Return what names a parameter and gives it nothing: one's own that is returned or called, a docstring."""
+    found: set[int] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found.add(id(node.value))
+        elif isinstance(node, ast.Return):
+            own = (each for each in ast.walk(node) if isinstance(each, ast.Attribute))
+            found.update(id(each) for each in own if ast.unparse(each).startswith("self."))
+        elif isinstance(node, ast.Call):
+            found.add(id(node.func))
+    return found
 
 
 def _text_of(node: ast.AST) -> str:
