@@ -644,3 +644,93 @@ def test_parts_of_a_batch_that_weigh_too_much_are_told_at_their_backward_and_not
     assert culprit.wrong == "makes 2 backwards before step 1; the reference makes 1 backward"
     assert culprit.source.first == line_of("ADDS")
     assert not culprit.certain
+
+
+def with_gradient(model, x, *, step=None):
+    """Train; in one step a gradient is no number."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for number in range(3):
+        optimizer.zero_grad()
+        loss(model, x).backward()
+        if number == step:
+            model.last.weight.grad[0, 0] = float("nan")
+        optimizer.step()
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_gradient_that_is_no_number_does_not_pass(step):
+    report = held(with_gradient, partial(with_gradient, step=step))
+
+    assert not report
+    assert report.culprit.wrong == "changes the gradients before the step"
+
+
+def in_two(model, x, *, last=3, rate=1e-3):
+    optimizers = [torch.optim.SGD(part.parameters(), lr=rate) for part in (model.first, model.norm, model.last)]
+    for number in range(3):
+        model.zero_grad()
+        loss(model, x).backward()
+        for optimizer in optimizers if number < last else optimizers[:2]:
+            optimizer.step()
+
+
+def test_parameters_that_are_not_stepped_in_one_step_are_told():
+    assert held(in_two, in_two)
+
+    culprit = held(in_two, partial(in_two, last=2)).culprit
+
+    assert culprit.wrong == "last.weight is not moved after step 3"
+
+
+class Around(torch.optim.Optimizer):
+    """Has another optimiser make its step."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+        self.inner = torch.optim.SGD(self.param_groups, lr=lr)
+
+    def step(self):
+        self.inner.step()
+
+
+def in_another(model, x, times=1):
+    trained(Around(list(model.parameters()), lr=RATE * times), model, x)
+
+
+def by_sgd(model, x):
+    trained(torch.optim.SGD(model.parameters(), lr=RATE), model, x)
+
+
+def test_optimiser_that_has_another_make_its_step_has_no_parameter_twice():
+    assert held(by_sgd, in_another)
+    assert not held(by_sgd, partial(in_another, times=2))
+
+
+class Averaging(Net):
+    def __init__(self, share=0.5):
+        super().__init__()
+        self.share = share
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x):
+        hidden = self.first(x)
+        self.averaged(hidden.detach().mean((0, 1)))
+        return self.last(self.norm(hidden).tanh())
+
+    def averaged(self, new):
+        self.mean.mul_(self.share).add_(new, alpha=1 - self.share)
+
+
+class Assigning(Averaging):
+    def averaged(self, new):
+        self.mean = self.share * self.mean + (1 - self.share) * new
+
+
+def of(kind, *given):
+    torch.manual_seed(0)
+    return kind(*given)
+
+
+def test_buffer_that_is_assigned_anew_is_followed():
+    assert compare_steps(of(Averaging), of(Assigning), DATA, run=by_sgd)
+    assert not compare_steps(of(Averaging), of(Assigning, 0.9), DATA, run=by_sgd)

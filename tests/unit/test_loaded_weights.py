@@ -141,3 +141,25 @@ def test_weights_that_a_port_computes_itself_are_not_blamed_where_others_of_them
     assert culprit.weights == ()
     assert culprit.proved.startswith("with pad (1, 1), as the reference has, instead of (2, 0) at")
     assert text_of(culprit.source) == ["margins = (2, 0) if place == 2 else (1, 1)"]
+
+
+class WithHead(OwnGated):
+    def head(self):
+        """Return what ``embed`` ties: self.end."""
+        return self.end
+
+    def twice(self, x):
+        return 2 * self.end(x)
+
+
+def test_line_that_returns_or_calls_a_module_does_not_load_its_weight():
+    reference = Gated().eval()
+    port = converted(reference, side_by_side)
+    port.__class__ = WithHead
+    with torch.no_grad():
+        [*port.parameters()][2].normal_()
+        traces = [pytest_tfdebug.trace(model, X) for model in (reference, port.eval())]
+    culprit = pytest_tfdebug.compare(*traces).culprit
+
+    assert culprit.weights == ("end.weight",)
+    assert text_of(culprit.source) == ["port.end.load_state_dict(reference.last.state_dict())"]

@@ -493,3 +493,24 @@ def test_module_is_told_where_a_helper_of_the_constructor_makes_it():
 
     assert "num_groups=4, as the reference has, instead of num_groups=2" in culprit.proved
     assert lines_of(culprit) == ["return nn.GroupNorm(groups, 8)"]
+
+
+class ScaledInBranches(ScaledByHand):
+    def __init__(self):
+        super().__init__()
+        self.scale = 0.3
+
+    def forward(self, x):
+        if self.scale is None:
+            factor = x.size(-1) ** -0.5
+        else:
+            factor = self.scale
+            self.used = factor
+        return self.last(torch.tanh(self.first(x) * factor))
+
+
+def test_line_of_a_branch_is_not_taken_for_the_one_that_sets_a_number():
+    culprit = culprit_of(ScaledByHand(), ScaledInBranches(), X)
+
+    assert lines_of(culprit) == ["return self.last(torch.tanh(self.first(x) * factor))"]
+    assert not culprit.certain

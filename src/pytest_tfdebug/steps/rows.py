@@ -63,7 +63,7 @@ class ParameterRows:
         found = cls()
         for name, weight in weights.items():
             tensor = held.get(name)
-            wide = None if tensor is None else _real(tensor).to(torch.float64)
+            wide = None if tensor is None else real_parts(tensor).to(torch.float64)
             found.elements[name] = weight.numel()
             found.alike |= {name} if keys.are_alike(name, weight) else set()
             found.ways[name] = [
@@ -138,7 +138,8 @@ def _ways(weight: torch.Tensor) -> Iterator[str]:
     yield from ("rows", "columns", *(("flat",) if weight.ndim > 2 else ()))  # noqa: PLR2004 - a matrix
 
 
-def _real(tensor: torch.Tensor) -> torch.Tensor:
+def real_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its graph, complex numbers as two real ones."""
     tensor = tensor.detach()
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
@@ -156,7 +157,7 @@ def _cut(tensor: torch.Tensor, way: str) -> torch.Tensor:
 
 def _bits(weight: torch.Tensor) -> torch.Tensor:
     """Return the bytes of each element in float32 as an integer, whose low bits tell the high ones too."""
-    found = (_real(weight).float() + 0.0).contiguous().view(torch.int32)  # + 0.0: no sign of a zero
+    found = (real_parts(weight).float() + 0.0).contiguous().view(torch.int32)  # + 0.0: no sign of a zero
     return (found ^ (found >> 15)).to(torch.int64)
 
 

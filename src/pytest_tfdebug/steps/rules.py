@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.steps.rows import real_parts
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -186,6 +188,7 @@ def replayed(steps: Sequence[OptimizerStep], name: str, settings: Settings, kind
 
 def step_error(moved: torch.Tensor, expected: torch.Tensor, before: torch.Tensor) -> float:
     """Return how far a step is from another, as a share of it; what the weights' own rounding explains counts as 0."""
+    moved, expected, before = map(real_parts, (moved, expected, before))
     is_known, should_be = moved.isfinite(), expected.isfinite()
     if not torch.equal(is_known, should_be):  # a number that is none is as far off as can be
         return math.inf
@@ -200,6 +203,8 @@ def is_given_by(other: Other, steps: Sequence[OptimizerStep], name: str) -> bool
     """Tell whether a rule gives the steps that a parameter of the port made."""
     lives = [step.live for step in steps if step.live is not None]
     starts = [live.before[name] for live in lives]
+    if any(start.is_complex() for start in starts):  # the rules are of real numbers
+        return False
     gradients = [live.gradients[name] for live in lives]
     held = [torch.zeros_like(start) if each is None else each for start, each in zip(starts, gradients, strict=True)]
     made = other.rule.steps(starts, held, other.lrs)

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.steps.rows import ParameterRows, RowKeys
+from pytest_tfdebug.steps.rows import ParameterRows, RowKeys, real_parts
 from pytest_tfdebug.steps.training import Batch, Holder, LiveStep, OptimizerStep, TrainingEnd
 from pytest_tfdebug.steps.watch import grad_arguments
 from pytest_tfdebug.tensors import is_plain, readable
@@ -59,6 +59,7 @@ class StepsWatch:
         self._buffers = {name: each for name, each in floats.items() if each.numel() > 1}
         self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
         self._first_buffers = dict(self._held)
+        self._around = set[int]()  # ``id`` of optimisers inside of whose step another one has made its own
         self._keys, self._buffer_keys = keys, RowKeys()
         self._batches: list[Batch] = []
         self._first_loss = math.nan
@@ -116,7 +117,7 @@ class StepsWatch:
     def end(self) -> TrainingEnd:
         """What the run has changed."""
         self._refuse_other_shapes()
-        flowed = {name: each.detach() - self._first_buffers[name] for name, each in self._buffers.items()}
+        flowed = {name: each.detach() - self._first_buffers[name] for name, each in self._buffers_now().items()}
         return TrainingEnd(
             self._moved(self._last, self._copies()),
             ParameterRows.of(self._first_buffers, flowed, self._buffer_keys),
@@ -154,6 +155,14 @@ class StepsWatch:
                 frame = frame.f_back
             self._under_way = [each for each in self._under_way if id(each[1]) in frames]
         return self._under_way
+
+    def _buffers_now(self) -> dict[str, torch.Tensor]:
+        """Return the buffers as they are: some code assigns another tensor."""
+        now = dict(self._model.named_buffers())
+        return {
+            name: now[name] if name in now and now[name].shape == each.shape else each
+            for name, each in self._buffers.items()
+        }
 
     def _gradients(self) -> dict[str, torch.Tensor | None]:
         held = {name: each.grad for name, each in self._parameters.items()}
@@ -311,6 +320,10 @@ class StepsWatch:
         under_way.pop()
         if any(each is optimizer for each, _ in under_way) or not self._is_ours(optimizer):
             return
+        if id(optimizer) in self._around:  # it has others make its step, and these were seen
+            self._around.remove(id(optimizer))
+            return
+        self._around.update(id(each) for each, _ in under_way)
         self._refuse_other_shapes()
         step = self._step_of(optimizer)
         if self._stepped:
@@ -337,8 +350,9 @@ class StepsWatch:
             self._moved(self._last, self._before),
             dict(self._model.named_parameters()),
         )
-        flow = {name: each.detach() - self._held[name] for name, each in self._buffers.items()}
-        self._held = {name: each.detach().clone() for name, each in self._buffers.items()}
+        buffers = self._buffers_now()
+        flow = {name: each.detach() - self._held[name] for name, each in buffers.items()}
+        self._held = {name: each.detach().clone() for name, each in buffers.items()}
         self._last, touched, self._touched = after, self._touched, {}
         is_rescaled, self._is_rescaled = self._is_rescaled, False
         return OptimizerStep(
@@ -431,7 +445,7 @@ def _factors(given: _Tensors, left: _Tensors, held: list[str]) -> tuple[float | 
         own, before = given.get(name), left.get(name)
         if own is None or before is None or not before.any():
             continue
-        wide, known = own.double().flatten(), before.double().flatten()
+        wide, known = (real_parts(each).double().flatten() for each in (own, before))
         sums[name] = float(wide @ known), float(known @ known), float(wide @ wide)
     total = [sum(each) for each in zip(*sums.values(), strict=True)] if sums else [0.0, 0.0, 0.0]
     return _factor(*total), {name: _factor(*each) for name, each in sums.items()}

@@ -107,7 +107,9 @@ def _is_arithmetic(node: ast.AST) -> bool:
     if not isinstance(node, ast.BinOp):
         return False
     return any(
-        isinstance(side, ast.Constant) or ".shape" in ast.unparse(side) or ".size(" in ast.unparse(side)
+        isinstance(getattr(side, "operand", side), ast.Constant)
+        or ".shape" in ast.unparse(side)
+        or ".size(" in ast.unparse(side)
         for side in (node.left, node.right)
     )
 

@@ -87,11 +87,13 @@ def _named(file: SourceFile, ran: Collection[int]) -> Iterator[tuple[str, int]]:
 
 
 def _read_alone(function: ast.AST) -> set[int]:
-    """Return what names a parameter and gives it nothing: one's own that is returned or called, a docstring."""
+    """Return what names a parameter and gives it nothing: what is compared, called, or returned of one's own."""
     found: set[int] = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             found.add(id(node.value))
+        elif isinstance(node, (ast.Assert, ast.Compare)):
+            found.update(map(id, ast.walk(node)))
         elif isinstance(node, ast.Return):
             own = (each for each in ast.walk(node) if isinstance(each, ast.Attribute))
             found.update(id(each) for each in own if ast.unparse(each).startswith("self."))
