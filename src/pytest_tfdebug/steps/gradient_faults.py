@@ -95,8 +95,8 @@ class GradientFaults:
 
     def _scale(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> float | None:
         """Return k where the backwards of a step leave k times the reference's gradients, all alike."""
-        sums = [ParameterRows.together([each.added for each in step.batches]) for step in (theirs, own) if step.batches]
-        return self._times(number, (sums[0], sums[1])) if len(sums) > 1 else None
+        sums = _sums_of(theirs, own)
+        return None if sums is None else self._times(number, sums)
 
     def _batches(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """What each backward adds, and whether it adds to what is there."""
@@ -117,11 +117,11 @@ class GradientFaults:
 
     def _accumulated(self, number: int, theirs: OptimizerStep, own: OptimizerStep) -> StepFault | None:
         """Return what is wrong with a step of another number of backwards: their sum, or that they are not summed."""
-        sums = [ParameterRows.together([each.added for each in step.batches]) for step in (theirs, own) if step.batches]
+        sums = _sums_of(theirs, own)
         which = f"all batches of step {number}"
-        fault = self._added(which, number, (sums[0], sums[1]), own.lines) if len(sums) > 1 else None
+        fault = None if sums is None else self._added(which, number, sums, own.lines)
         is_zeroed = any(batch.is_fresh for step in (theirs, own) for batch in step.batches[1:])
-        if fault is None and not is_zeroed and len(sums) > 1:
+        if fault is None and not is_zeroed and sums is not None:
             return None
         counts = counted(len(own.batches), "backward"), counted(len(theirs.batches), "backward")
         wrong = f"makes {counts[0]} before step {number}; the reference makes {counts[1]}"
@@ -204,6 +204,14 @@ def _left_over(step: OptimizerStep) -> ParameterRows | None:
         return None
     added = [batch.added for batch in step.batches]
     return ParameterRows.together([step.given, *added], [1 / step.factor, *(-1.0 for _ in added)])
+
+
+def _sums_of(theirs: OptimizerStep, own: OptimizerStep) -> tuple[ParameterRows, ParameterRows] | None:
+    """Return what all backwards of a step add to the gradients of both sides; None where one of them makes none."""
+    if not theirs.batches or not own.batches:
+        return None
+    one, other = (ParameterRows.together([each.added for each in step.batches]) for step in (theirs, own))
+    return one, other
 
 
 def _greatest_of(found: Mapping[str, tuple[Any, Any]]) -> float:

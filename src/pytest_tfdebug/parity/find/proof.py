@@ -433,16 +433,6 @@ def _set_at(side: Side, change: Change, finding: Finding) -> SourceRange | None:
     return chosen_before(line, side.lines_that_ran)
 
 
-def _made_of_nothing(side: Side, value: Value) -> SourceRange | None:
-    """Return the line that makes positions and the like, or what it makes them of, if nothing else takes them.
-
-    Example: ``start = 1`` before ``places = torch.arange(start, start + count)``; the line that looks them up is right.
-    """
-    if value.producers or not value.operator or not value.lines or len(side.users.get(value.index, ())) != 1:
-        return None
-    return set_before("", value.lines[0], side.lines_that_ran) or lines_of(value.lines[0])
-
-
 def _made_at(side: Side, call: Call) -> SourceRange | None:
     """Return the statement of a constructor that makes the module of a call; None where none is found."""
     for around in side.with_code(call.parent):

@@ -91,12 +91,11 @@ def chooses(lines: SourceRange, text: str, attributes: Mapping[str, str] = Mappi
     file = source_file(lines.file)
     if file is None:
         return True  # nothing is known of it
-    statements = (node for node in ast.walk(file.tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
-    inside = (node for node in statements if node.lineno <= lines.last and lines.first <= (node.end_lineno or 0))
     held = {f"self.{name}" for name, value in attributes.items() if is_equal(value, text)}
     return any(
         _is_arithmetic(part) or _is_literal(part, text) or (held and ast.unparse(part) in held)
-        for node in inside
+        for node in _statements(file.tree)
+        if node.lineno <= lines.last and lines.first <= (node.end_lineno or 0)
         for part in ast.walk(node)
         if isinstance(part, ast.expr)
     )
@@ -151,7 +150,7 @@ class _Setting(NamedTuple):
         function = None if file is None or not name else file.function(name)
         if file is None or function is None:
             return None
-        statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+        statements = list(_statements(function))
         at = next((each for each in statements if each.lineno <= line.line <= (each.end_lineno or 0)), None)
         if at is None:
             return None
@@ -196,6 +195,11 @@ class _Setting(NamedTuple):
     def lines(self, node: ast.stmt) -> SourceRange:
         """Return the lines of a statement."""
         return SourceRange(self.file.path, node.lineno, node.end_lineno or node.lineno)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements that hold no others."""
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
 
 
 def _holds(block: ast.stmt, node: ast.stmt) -> bool:
@@ -293,9 +297,7 @@ class _Frames:
     def _nodes(self, depth: int) -> Iterator[ast.AST]:
         """Yield all that stands in the statement of a line."""
         line, function = self._lines[depth].line, self._function(depth)
-        for statement in ast.walk(function) if function is not None else ():
-            if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
-                continue
+        for statement in _statements(function) if function is not None else ():
             if statement.lineno <= line <= (statement.end_lineno or 0):
                 yield from ast.walk(statement)
 
