@@ -11,6 +11,9 @@ within   one of them is among more lines that are named, or among those of anoth
 words    no line of them, but one of the words that say what is wrong
 else     none of this; ``certain`` counts those that were told for certain
 alarm    a right port that fails; ``less`` is one that returns less than its reference, and is told so
+
+``--together`` puts all mistakes of a port into it at once, and does what its reader would: a mistake that a report
+names is mended, and the rest is run again. Where none is named, the first that is left is mended: ``helped``.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from pytest_tfdebug import ParityReport
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 
 _FRESH = command.ROOT / "fixtures" / "fresh"
+_TOGETHER = ("mistakes", "entries", "true", "named", "helped", "runs")
 _COLUMNS = ("line", "called", "within", "words", "else", "certain", "passed", "raised", "alarm", "less")
 #: More lines than this name none.
 _WIDEST = 4
@@ -48,6 +52,15 @@ class Expected(NamedTuple):
 
     lines: frozenset[str]  # of the source, without what stands around them
     words: tuple[str, ...] = ()
+
+
+class Mistake(NamedTuple):
+    """What was done to a right port."""
+
+    name: str
+    old: str
+    new: str
+    expected: Expected
 
 
 class Trial(NamedTuple):
@@ -73,14 +86,58 @@ def of_ports(folder: Path, scratch: Path, dtype: torch.dtype) -> Iterator[Trial]
     """Yield a right port and each with one mistake; the changed files are written to a folder."""
     ref, text = _module(folder / "ref.py"), (folder / "port.py").read_text()
     inputs = {name: _cast(value, dtype) for name, value in ref.inputs().items()}
-    right = {"id": "right", "old": "", "new": "", "lines": None}
-    for mistake in (right, *json.loads((folder / "mistakes.json").read_text())):
-        file = scratch / f"{folder.name}_{mistake['id']}" / "port.py"
-        file.parent.mkdir()
-        file.write_text(text.replace(mistake["old"], mistake["new"]) if mistake["old"] else text)
-        expected = None if mistake["lines"] is None else Expected(frozenset(map(str.strip, mistake["lines"])))
-        port = _module(file).convert(ref.reference()).to(dtype)
-        yield Trial(mistake["id"], ref.reference().to(dtype), port, inputs, expected)
+    mistakes = mistakes_of(folder)
+    for name, made, expected in (("right", (), None), *((each.name, (each,), each.expected) for each in mistakes)):
+        port = _with(made, text, scratch / f"{folder.name}_{name}").convert(ref.reference()).to(dtype)
+        yield Trial(name, ref.reference().to(dtype), port, inputs, expected)
+
+
+def mistakes_of(folder: Path) -> list[Mistake]:
+    """Return the mistakes that are kept for a port."""
+    return [
+        Mistake(each["id"], each["old"], each["new"], Expected(frozenset(map(str.strip, each["lines"]))))
+        for each in json.loads((folder / "mistakes.json").read_text())
+    ]
+
+
+def _with(mistakes: Iterable[Mistake], text: str, folder: Path) -> ModuleType:
+    for each in mistakes:
+        text = text.replace(each.old, each.new)
+    folder.mkdir()
+    (folder / "port.py").write_text(text)
+    return _module(folder / "port.py")
+
+
+def to_green(folder: Path, dtype: torch.dtype, *, show: bool) -> Counter[str]:
+    """Mend a port with all of its mistakes by what each run names, and count entries, runs and what was named."""
+    ref, text = _module(folder / "ref.py"), (folder / "port.py").read_text()
+    inputs = {name: _cast(value, dtype) for name, value in ref.inputs().items()}
+    left = [each for each in mistakes_of(folder) if text.count(each.old) == 1]
+    counts: Counter[str] = Counter(mistakes=len(left))
+    with tempfile.TemporaryDirectory() as scratch:
+        while left:
+            counts["runs"] += 1
+            made = _with(left, text, Path(scratch) / f"{folder.name}_{counts['runs']}")
+            port = made.convert(ref.reference()).to(dtype)
+            _, report = verdict_on(Trial("together", ref.reference().to(dtype), port, inputs, None))
+            entries = [report.culprit, *report.behind] if report is not None and report.culprit else []
+            named = [each for each in left if any(_tells(entry, each.expected) for entry in entries)]
+            if counts["runs"] == 1:
+                true = [entry for entry in entries if any(_tells(entry, each.expected) for each in left)]
+                counts.update(entries=len(entries), true=len(true), named=len(named))
+            if show:
+                names = " ".join(f"{each.name}{'*' if each in named else ''}" for each in left)
+                print(f"{folder.name} run {counts['runs']}, of these, a star for what is named: {names}")
+                print(report, flush=True)
+            counts["helped"] += not named
+            mended = named or left[:1]
+            left = [each for each in left if each not in mended]
+    return counts
+
+
+def _tells(entry: CulpritRecord, expected: Expected) -> bool:
+    places = (entry.source, *entry.callers)
+    return any(_names(place, expected, _WIDEST) for place in places)
 
 
 def of_case(folder: Path) -> Iterator[Trial]:
@@ -134,17 +191,23 @@ def main() -> None:
     """Print what is named, a row for each port and one for all cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="names of ports, or beginnings of those of cases")
+    parser.add_argument("--ports", type=Path, default=_FRESH / "ports", help="a folder of ports (default %(default)s)")
     parser.add_argument("--half", action="store_true", help="the ports in bfloat16")
+    parser.add_argument("--together", action="store_true", help="all mistakes of a port at once, ports alone")
     parser.add_argument("--show", action="store_true", help="print each report that names none of the lines")
     options = parser.parse_args()
     command.only_work_counts()
     dtype = torch.bfloat16 if options.half else torch.float32
-    table = command.Table("fresh", *_COLUMNS)
-    for folder in sorted((_FRESH / "ports").iterdir()):
-        if not options.only or folder.name in options.only:
+    table = command.Table("fresh", *(_TOGETHER if options.together else _COLUMNS))
+    for folder in sorted(each for each in options.ports.iterdir() if (each / "mistakes.json").exists()):
+        if options.only and folder.name not in options.only:
+            continue
+        if options.together:
+            table.add(folder.name, to_green(folder, dtype, show=options.show))
+        else:
             with tempfile.TemporaryDirectory() as scratch:
                 table.add(folder.name, _counts(of_ports(folder, Path(scratch), dtype), folder.name, show=options.show))
-    cases = [] if options.half else sorted((_FRESH / "cases").iterdir())
+    cases = [] if options.half or options.together else sorted((_FRESH / "cases").iterdir())
     for folder in (each for each in cases if not options.only or each.name.startswith(tuple(options.only))):
         table.add(folder.name, _counts(of_case(folder), folder.name, show=options.show))
     table.total()
