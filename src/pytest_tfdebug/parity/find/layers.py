@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.parity.text.chosen_at import chosen_at
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 from pytest_tfdebug.tracing.record.sites import forward_source
@@ -150,4 +151,5 @@ def made_at(layers: Layers, model: torch.nn.Module) -> SourceRange | None:
     file = None if lines is None else source_file(lines.file)
     if lines is None or file is None:
         return None
-    return file.made_at(file.around(lines).rpartition(".")[0], layers.held[0].name)
+    made = file.made_at(file.around(lines).rpartition(".")[0], layers.held[0].name)
+    return made and (chosen_at(made) or made)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.frames import is_installed
-from pytest_tfdebug.module_path import name_of
+from pytest_tfdebug.module_path import holder, name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
 from pytest_tfdebug.parity.find.blame_values import (
@@ -30,6 +30,7 @@ from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
+from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at
 from pytest_tfdebug.parity.text.handed_on import (
     chooser_of,
     chooses,
@@ -100,6 +101,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         return look
     known = pair.back.known if proof.is_reverse else pair.weights.known
     places = places_of(proof, known, named.path, pair)
+    places.sort(key=lambda place: not _is_at(place.lines, named.source))  # of two that mend it, what values name
     told = held_sentence(proof, places)
     changes = tuple(changes_of(places, is_reverse=proof.is_reverse))
     loaded = [] if proof.is_reverse else [mend for place in places for mend in place.mends if not mend.places]
@@ -129,6 +131,10 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     return replace(look, proofs=tuple(replace(each, narrows=look.claim) for each in found))
 
 
+def _is_at(lines: SourceRange | None, other: SourceRange | None) -> bool:
+    return lines is not None and other is not None and lines.holds(other.file, other.first)
+
+
 def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
     claim, change = replace(claim_of(place.finding, pair), source=place.lines), place.mends[0].change
     if change.kind == MADE:
@@ -136,7 +142,29 @@ def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
     if change.kind == GIVEN and change.call is not None:
         name = name_of(pair.port.calls[change.call].path)
         return replace(claim, wrong=f"gives {name!r} the {change.old} that another layer's is to be given")
-    return _where_set(claim, place, pair.port) if change.kind == "number" else claim
+    if change.kind == "function" and place.lines is not None:
+        path = "" if place.finding.call.parent is None else place.finding.call.path
+        chosen = function_chosen_at(
+            place.lines, {name_of(each) for each in pair.port.table.modules if holder(each) == path}
+        )
+        if chosen is not None and not is_installed(chosen.file):
+            told = f"It is called at {PurePath(place.lines.file).name}:{place.lines.first}."
+            return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
+    if change.kind != "number":
+        return claim
+    return _where_made_with(claim, place.finding.call, pair.port) or _where_set(claim, place, pair.port)
+
+
+def _where_made_with(claim: Claim, call: Call, side: Side) -> Claim | None:
+    """Return a claim on a number of a library's module as one on the line that makes it; None for other modules.
+
+    ``nn.Upsample(scale_factor=2)`` chooses ``align_corners``, and who calls it hands on nothing of that.
+    """
+    made = None if call.parent is None or call.source is not None else _made_at(side, call)
+    if made is None or is_installed(made.file):
+        return None
+    used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
+    return replace(claim, source=made, why=f"{used} {claim.why}".strip(), function="", callers=())
 
 
 def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
@@ -154,13 +182,12 @@ def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
             made = file.made_at(function.rpartition(".")[0], name)
             if made is None:
                 continue
-            given = file.given_at(function.rpartition(".")[0], name)
-            chosen = next((each for each in (given, made) if each is not None and chooses(each, old)), None)
+            begin = chosen_at(made)
+            chosen = begin if begin is not None or not chooses(made, old) else made
             if chosen is not None and not is_installed(chosen.file):
                 told = f"It is {name}={text}, which is used at {PurePath(at.file).name}:{at.first}."
                 return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
-            more = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
-            told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
+            told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}."
             return replace(claim, why=f"{told} {claim.why}".strip())
     return claim
 
@@ -473,6 +500,9 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
     is_known = is_alone and is_there and here is named and _is_given_known(proof, pair)
     if change.kind == "number" and named.source is not None:
         is_known = is_known and chooses(named.source, change.new, pair.port.table.attributes.get(named.path, {}))
+    if change.kind == "number":
+        calls = (call for call in pair.port.calls.values() if call.path == here.path)
+        here = next((found for each in calls if (found := _where_made_with(here, each, pair.port))), here)
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
 

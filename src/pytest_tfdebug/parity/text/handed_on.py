@@ -263,7 +263,7 @@ class _Frames:
             if any(self._is_it(node) for node in used):
                 return depth
             names = {node.id for node in used if isinstance(node, ast.Name)}
-        given = [each for each in _parameters(function) if each.arg in names]
+        given = [each for each in parameters_of(function) if each.arg in names]
         for call in self._nodes(depth + 1):
             if isinstance(call, ast.Call) and _name_of(call.func) == function.name:
                 for each in given:
@@ -274,7 +274,7 @@ class _Frames:
 
     def _bound(self, call: ast.Call, function: ast.FunctionDef, parameter: ast.arg, depth: int) -> int | None:
         """Return which line chose what a call gives as a parameter, if that is the number."""
-        given = _argument(call, function, parameter)
+        given = argument_of(call, function, parameter)
         if isinstance(given, ast.Name):
             return self.chooser(depth, {given.id})
         return depth if given is not None and self._is_it(given) else None
@@ -306,11 +306,14 @@ def _name_of(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    """Return the parameters of a function that have names."""
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-def _argument(call: ast.Call, function: ast.FunctionDef, parameter: ast.arg) -> ast.expr | None:
+def argument_of(
+    call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg
+) -> ast.expr | None:
     """Return what a call gives as a parameter of a function, or its default; None where neither is known."""
     keyword = next((each.value for each in call.keywords if each.arg == parameter.arg), None)
     if keyword is not None:
@@ -319,7 +322,8 @@ def _argument(call: ast.Call, function: ast.FunctionDef, parameter: ast.arg) -> 
     in_order = [*arguments.posonlyargs, *arguments.args]
     if parameter in in_order:
         place = in_order.index(parameter)
-        is_method = in_order[0].arg in ("self", "cls") and isinstance(call.func, ast.Attribute)
+        is_made = function.name == "__init__"
+        is_method = in_order[0].arg in ("self", "cls") and (is_made or isinstance(call.func, ast.Attribute))
         given = call.args[: place + 1 - is_method]
         if any(isinstance(each, ast.Starred) for each in given) or (is_method and not place):
             return None

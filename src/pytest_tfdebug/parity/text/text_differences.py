@@ -94,12 +94,14 @@ class SourceFile:
         self._bases: dict[str, list[str]] = {}
         #: Names of classes that the file defines, and of all that it imports.
         self.classes: set[str] = set()
+        self.own_classes: set[str] = set()
         self.tree = tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, ast.arg):
                 node.annotation = None
             elif isinstance(node, ast.ClassDef):
                 self.classes.add(node.name)
+                self.own_classes.add(node.name)
             elif isinstance(node, ast.alias):
                 self.classes.add(node.asname or node.name)
         self._add(tree.body, "")

@@ -1,0 +1,203 @@
+"""Where a value was chosen that a statement only hands on: ``self.roped = plan.roped`` of a constructor, say.
+
+Before: the statement that sets an attribute. After: ``LayerPlan(roped=i % 4 != 0)`` in the function that reads the
+configuration, three names further back. Nothing is evaluated: a name is followed to the one place that gives it, and an
+expression that is more than a name has chosen.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.module_path import holder
+from pytest_tfdebug.parity.text.handed_on import argument_of, parameters_of
+from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.records import SourceRange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pytest_tfdebug.parity.text.text_differences import SourceFile
+
+#: Names that are followed, at most: no port hands a number through as many.
+_STEPS = 12
+#: Functions that give what they are given, in another type.
+_CASTS = frozenset({"int", "float", "bool", "str", "tuple", "list"})
+
+
+class _Place(NamedTuple):
+    """An expression, and the function that holds it; the empty name for what stands in none."""
+
+    node: ast.expr
+    function: str
+
+
+def chosen_at(lines: SourceRange) -> SourceRange | None:
+    """Return where the value is chosen that the statement on some lines hands on; None where it chooses it itself."""
+    file = source_file(lines.file)
+    if file is None:
+        return None
+    statements = (node for node in ast.walk(file.tree) if isinstance(node, (ast.Assign, ast.Return, ast.AnnAssign)))
+    at = next((each for each in statements if (each.lineno, each.end_lineno) == (lines.first, lines.last)), None)
+    if at is None or at.value is None:
+        return None
+    return _followed(file, _Place(at.value, file.around(lines)))
+
+
+def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRange | None:
+    """Return where the function is chosen that a line calls as ``self.act(x)``; None for several, and for modules.
+
+    Args:
+        line: The line.
+        modules: Names of the modules that the line's own module holds.
+    """
+    file = source_file(line.file)
+    name = "" if file is None else file.around(line)
+    function = None if file is None or not name else file.function(name)
+    called = {
+        node.func.attr
+        for node in (ast.walk(function) if function is not None else ())
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and line.first <= node.lineno <= line.last
+        and ast.unparse(node.func.value) == "self"
+    }
+    own = [each for each in called if each not in modules and file is not None and file.made_at(holder(name), each)]
+    if file is None or len(own) != 1:
+        return None
+    node = ast.Attribute(ast.Name("self", ast.Load()), own[0], ast.Load())
+    return _followed(file, _Place(node, name))
+
+
+def _followed(file: SourceFile, place: _Place) -> SourceRange | None:
+    begin = place
+    for _ in range(_STEPS):
+        before = _Names(file, place.function).before(place.node)
+        if before is None:
+            break
+        place = before
+    if place is begin:
+        return None
+    return SourceRange(file.path, place.node.lineno, place.node.end_lineno or place.node.lineno)
+
+
+class _Names:
+    """What gives the names of a function their values."""
+
+    def __init__(self, file: SourceFile, function: str) -> None:
+        self._file, self._name, self._function = file, function, file.function(function)
+
+    def before(self, node: ast.expr) -> _Place | None:
+        """Return the one expression that an expression takes its value from; None where it makes a value of its own."""
+        if isinstance(node, ast.Name):
+            return self._of_name(node.id)
+        if isinstance(node, ast.Attribute):
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            return self._of_own(node.attr) if is_own else self._of_field(node.attr)
+        if isinstance(node, ast.Subscript):  # ACTIVATIONS[name]: the name chooses
+            is_named = isinstance(node.slice, (ast.Name, ast.Attribute)) and not _is_counter(self._function, node.slice)
+            return _Place(node.slice, self._name) if is_named else None
+        return self._of_call(node) if isinstance(node, ast.Call) else None
+
+    def _of_name(self, name: str) -> _Place | None:
+        function = self._function
+        if function is None:
+            return self._of_module(name)
+        stores = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+        stores = [each for each in stores if isinstance(each.ctx, ast.Store)]
+        if stores:
+            values = [value for target, value in _bindings(function) if target in stores]
+            return _Place(values[0], self._name) if len(stores) == len(values) == 1 else None
+        parameter = next((each for each in parameters_of(function) if each.arg == name), None)
+        return self._of_module(name) if parameter is None else self._of_parameter(function, parameter)
+
+    def _of_module(self, name: str) -> _Place | None:
+        values = [
+            each.value
+            for each in self._file.tree.body
+            if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in each.targets)
+        ]
+        return _Place(values[0], "") if len(values) == 1 else None
+
+    def _of_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> _Place | None:
+        holder, _, own = self._name.rpartition(".")
+        called = holder.rpartition(".")[2] if own == "__init__" else own
+        given = [
+            _Place(value, inside)
+            for inside, call in self._calls()
+            if _called(call) == called and (value := argument_of(call, function, parameter)) is not None
+        ]
+        return given[0] if len({each.node.lineno for each in given}) == 1 else None
+
+    def _of_own(self, name: str) -> _Place | None:
+        class_name = holder(self._name)
+        made = self._file.made_at(class_name, name)
+        init = "" if made is None else self._file.around(made)
+        function = self._file.function(init)
+        if made is None or function is None or made.first == getattr(self._function, "lineno", 0):
+            return None
+        values = [
+            value
+            for target, value in _bindings(function)
+            if isinstance(target, ast.Attribute) and target.attr == name and target.lineno == made.first
+        ]
+        return _Place(values[0], init) if len(values) == 1 else None
+
+    def _of_field(self, name: str) -> _Place | None:
+        """Return what gives a field of a record, of which a file makes one alone, or what its property returns."""
+        file = self._file
+        given = [
+            _Place(each.value, inside)
+            for inside, call in self._calls()
+            for each in call.keywords
+            if each.arg == name and (_called(call) in file.own_classes or _called(call) == "cls")
+        ]
+        if given:
+            return given[0] if len({each.node.lineno for each in given}) == 1 else None
+        methods = [path for path in file.functions if path.endswith(f".{name}")]
+        return self._returned(methods[0]) if len(methods) == 1 else None
+
+    def _of_call(self, node: ast.Call) -> _Place | None:
+        name = _called(node)
+        if name in _CASTS and len(node.args) == 1:
+            return _Place(node.args[0], self._name)
+        known = [path for path in self._file.functions if path.rpartition(".")[2] == name]
+        is_alone = len(known) == 1 and self._file.calls_of(name) == 1
+        return self._returned(known[0]) if is_alone else None
+
+    def _returned(self, path: str) -> _Place | None:
+        returns = [each for each in ast.walk(self._file.functions[path]) if isinstance(each, ast.Return)]
+        value = returns[0].value if len(returns) == 1 else None
+        return None if value is None else _Place(value, path)
+
+    def _calls(self) -> Iterator[tuple[str, ast.Call]]:
+        """Yield the calls of the file, each with the innermost function around it."""
+        for node in ast.walk(self._file.tree):
+            if isinstance(node, ast.Call):
+                yield self._file.around(SourceRange(self._file.path, node.lineno, node.lineno)), node
+
+
+def _bindings(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target of the assignments of a function with what it is given."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield node.target, node.value
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    yield from zip(target.elts, node.value.elts, strict=False)
+                else:
+                    yield target, node.value
+
+
+def _is_counter(function: ast.AST | None, node: ast.expr) -> bool:
+    """Tell whether a name counts the turns of a loop: what it takes was chosen by no name."""
+    loops = (each for each in ast.walk(function) if isinstance(each, (ast.For, ast.comprehension))) if function else ()
+    names = {part.id for each in loops for part in ast.walk(each.target) if isinstance(part, ast.Name)}
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _called(call: ast.Call) -> str:
+    """Return the last part of the name of what is called."""
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
