@@ -100,8 +100,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     if pair is None or named is None:
         return look
     known = pair.back.known if proof.is_reverse else pair.weights.known
-    places = places_of(proof, known, named.path, pair)
-    places.sort(key=lambda place: not _is_at(place.lines, named.source))  # of two that mend it, what values name
+    places = _likeliest_first(places_of(proof, known, named.path, pair), named)
     told = held_sentence(proof, places)
     changes = tuple(changes_of(places, is_reverse=proof.is_reverse))
     loaded = [] if proof.is_reverse else [mend for place in places for mend in place.mends if not mend.places]
@@ -116,7 +115,9 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         is_telling = all(place.finding.values[0].tells for place in wrong)
         is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
         evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
-        if evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
+        if any(place.finding.weights for place in wrong):
+            evidence = Evidence.PROVED_WEIGHTS
+        elif evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
             evidence = Evidence.HANDED_ON
         found = [replace(_claim_at(each, pair), evidence=evidence) for each in wrong]
         look = replace(look, finding=wrong[0].finding)
@@ -131,8 +132,15 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     return replace(look, proofs=tuple(replace(each, narrows=look.claim) for each in found))
 
 
-def _is_at(lines: SourceRange | None, other: SourceRange | None) -> bool:
-    return lines is not None and other is not None and lines.holds(other.file, other.first)
+def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]:
+    """Return places with those behind the others where a step may be lacking, if another is where values name."""
+    at = named.source
+
+    def is_there(place: ProofPlace) -> bool:
+        return place.lines is not None and at is not None and place.lines.holds(at.file, at.first)
+
+    is_named = any(map(is_there, places))
+    return sorted(places, key=lambda place: is_named and place.finding.fault == "left-out" and not is_there(place))
 
 
 def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
@@ -182,12 +190,14 @@ def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
             made = file.made_at(function.rpartition(".")[0], name)
             if made is None:
                 continue
-            begin = chosen_at(made)
+            begin = chosen_at(made, old)
             chosen = begin if begin is not None or not chooses(made, old) else made
             if chosen is not None and not is_installed(chosen.file):
                 told = f"It is {name}={text}, which is used at {PurePath(at.file).name}:{at.first}."
                 return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
-            told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}."
+            given = chosen_at(made)
+            more = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
+            told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
             return replace(claim, why=f"{told} {claim.why}".strip())
     return claim
 
@@ -490,7 +500,10 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
         exchanged = tuple(pair.reference.values[each].name for each in change.instead or {})
     if exchanged:
         return replace(_of_exchanged(named, exchanged, pair), evidence=Evidence.EXCHANGE)
-    laid = _of_laid_out(named, change, pair) if change.kind in REORDERING else None
+    laid = None
+    if change.kind in REORDERING:
+        operand = "" if change.operand is None else pair.reference.parameter(change.operand)
+        laid = _of_laid_out(named, (operand,) if operand else _put_together_with(proof, pair), pair)
     if laid is not None:
         return laid
     here, place = _in_port(named, proof, pair), places[0]
@@ -536,17 +549,39 @@ def _of_exchanged(named: Claim, names: Sequence[str], pair: ForwardPair) -> Clai
     return replace(found, reference=named.reference, wrong=_EXCHANGED, why=why, weights=weights)
 
 
-def _of_laid_out(named: Claim, change: Change, pair: ForwardPair) -> Claim | None:
-    """Return where the port uses a weight whose elements the reference takes in another order; None for others."""
-    port, name = pair.port, "" if change.operand is None else pair.reference.parameter(change.operand)
-    own = pair.back.partners.get(name, ()) if name else ()
+def _put_together_with(proof: Proof, pair: ForwardPair) -> list[str]:
+    """Return the weights of the reference that lie in the order in which it puts things together: not so in the port.
+
+    ``linear(cat((patch, cls)))`` in the reference, and a port with one half of the weight for each; or a convolution
+    that stands for ``linear(cat((x0, x1, x2, x3)))``: its order is that of the weight.
+    """
+    reference, own = pair.reference, pair.port.table.parameters
+    whole = reference.values[proof.forward.outs_of(proof.mends[0].places[0])[0]]
+    steps = [whole, *reference.uses(whole.index)] if whole.operator == "cat" else []
+    names = dict.fromkeys(name for step in steps for name in reference.parameters_of(step) if name)
+
+    def is_in_another_form(name: str) -> bool:
+        partners, shape = pair.back.partners.get(name, ()), reference.table.parameters[name][1]
+        is_cut = len(partners) > 1 or not pair.weights.joined.isdisjoint(partners)
+        return is_cut or any(own[each][1] not in (shape, shape[::-1]) for each in partners)
+
+    return list(filter(is_in_another_form, names))
+
+
+def _of_laid_out(named: Claim, names: Sequence[str], pair: ForwardPair) -> Claim | None:
+    """Return where the port uses weights whose elements the reference takes in another order; None for no weights."""
+    port = pair.port
+    own = tuple(dict.fromkeys(each for name in names for each in pair.back.partners.get(name, ())))
     first = next((each for each in port.values if each.lines and not {*own}.isdisjoint(port.parameters_of(each))), None)
     if first is None:
         return None
     found = claim_of(Finding("proved", port.call_of(first), [first], None, None), pair)
-    why = f"{listed([*map(repr, own)])} was loaded so, or the code takes it so."
-    wrong, evidence = "takes a weight in another order than the reference", Evidence.ORDER_OF_WEIGHT
-    return replace(found, reference=named.reference, wrong=wrong, why=why, evidence=evidence, weights=tuple(own))
+    these, was = ("a weight", "was") if len(own) == 1 else ("weights", "were")
+    why = f"{listed([*map(repr, own)])} {was} loaded so, or the code takes {'it' if was == 'was' else 'them'} so."
+    wrong = f"takes {these} in another order than the reference"
+    return replace(
+        found, reference=named.reference, wrong=wrong, why=why, evidence=Evidence.ORDER_OF_WEIGHT, weights=own
+    )
 
 
 #: What is said of weights that stand for each other.
@@ -563,6 +598,9 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
         users = [side.values[side.users[value.index][0]] for value in values]
         return Finding("weights" if names else "proved", _call_around(side, users), users[:1], None, None, names)
     value = _step_of(proof, mend)
+    unknown = () if pair is None or proof.is_reverse else pair.weights.unknown.intersection(side.parameters_of(value))
+    if change.kind == "scaled" and unknown:  # as well as the step its weight may lack the factor
+        return Finding("weights", side.call_of(value), [value], None, None, tuple(unknown))
     name = side.parameter(change.operand) if change.operand is not None and change.other is None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))

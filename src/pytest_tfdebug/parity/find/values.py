@@ -212,8 +212,9 @@ def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
     at = loaded_at(files, claim.weights, expected, port.lines_that_ran, names) if claim.weights else None
     if at is None or at == claim.source:
         return claim
-    used = "" if claim.source is None else f" It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
-    return replace(claim, source=at, why=f"{claim.why}{used}".lstrip(), function="", callers=())
+    used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
+    why = claim.why if used in claim.why else f"{claim.why} {used}".lstrip()
+    return replace(claim, source=at, why=why, function="", callers=())
 
 
 def made_as_buffer(value: Value, port: Side) -> SourceRange | None:

@@ -11,7 +11,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.module_path import holder
-from pytest_tfdebug.parity.text.handed_on import argument_of, parameters_of
+from pytest_tfdebug.parity.text.handed_on import argument_of, is_equal, parameters_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 
@@ -33,8 +33,13 @@ class _Place(NamedTuple):
     function: str
 
 
-def chosen_at(lines: SourceRange) -> SourceRange | None:
-    """Return where the value is chosen that the statement on some lines hands on; None where it chooses it itself."""
+def chosen_at(lines: SourceRange, text: str = "") -> SourceRange | None:
+    """Return where the value is chosen that the statement on some lines hands on; None where it chooses it itself.
+
+    Args:
+        lines: The lines.
+        text: The value, where it is known: one that is written out as another was changed since.
+    """
     file = source_file(lines.file)
     if file is None:
         return None
@@ -42,7 +47,7 @@ def chosen_at(lines: SourceRange) -> SourceRange | None:
     at = next((each for each in statements if (each.lineno, each.end_lineno) == (lines.first, lines.last)), None)
     if at is None or at.value is None:
         return None
-    return _followed(file, _Place(at.value, file.around(lines)))
+    return _followed(file, _Place(at.value, file.around(lines)), text)
 
 
 def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRange | None:
@@ -70,14 +75,15 @@ def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRan
     return _followed(file, _Place(node, name))
 
 
-def _followed(file: SourceFile, place: _Place) -> SourceRange | None:
+def _followed(file: SourceFile, place: _Place, text: str = "") -> SourceRange | None:
     begin = place
     for _ in range(_STEPS):
         before = _Names(file, place.function).before(place.node)
         if before is None:
             break
         place = before
-    if place is begin:
+    is_another = text and isinstance(place.node, ast.Constant) and not is_equal(ast.unparse(place.node), text)
+    if place is begin or is_another:
         return None
     return SourceRange(file.path, place.node.lineno, place.node.end_lineno or place.node.lineno)
 
@@ -107,7 +113,7 @@ class _Names:
         stores = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
         stores = [each for each in stores if isinstance(each.ctx, ast.Store)]
         if stores:
-            values = [value for target, value in _bindings(function) if target in stores]
+            values = [value for target, value in bindings_of(function) if target in stores]
             return _Place(values[0], self._name) if len(stores) == len(values) == 1 else None
         parameter = next((each for each in parameters_of(function) if each.arg == name), None)
         return self._of_module(name) if parameter is None else self._of_parameter(function, parameter)
@@ -139,7 +145,7 @@ class _Names:
             return None
         values = [
             value
-            for target, value in _bindings(function)
+            for target, value in bindings_of(function)
             if isinstance(target, ast.Attribute) and target.attr == name and target.lineno == made.first
         ]
         return _Place(values[0], init) if len(values) == 1 else None
@@ -178,7 +184,7 @@ class _Names:
                 yield self._file.around(SourceRange(self._file.path, node.lineno, node.lineno)), node
 
 
-def _bindings(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def bindings_of(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield each target of the assignments of a function with what it is given."""
     for node in ast.walk(function):
         if isinstance(node, ast.AnnAssign) and node.value is not None:

@@ -10,11 +10,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.text.chosen_at import bindings_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.text.text_differences import SourceFile
 
@@ -23,6 +24,8 @@ _GENERIC = frozenset({"weight", "bias", "w", "b", "data", "T", "mT"})
 _MANY = 3
 #: Names of functions that make modules, and give them the numbers that training begins with.
 _BEGINNING = re.compile(r"init|reset")
+#: Which of many is meant: no part of a name.
+_INDEX = re.compile(r"\[\w+\]")
 #: What parts of names stand between.
 _BETWEEN = re.compile(r"[./\[\]'\"{}*]+")
 
@@ -79,9 +82,9 @@ def _named(file: SourceFile, ran: Collection[int]) -> Iterator[tuple[str, int]]:
         lines = range(function.lineno, (function.end_lineno or 0) + 1)
         if _BEGINNING.search(path) or not {*ran}.isdisjoint(lines):
             continue
-        left_out = _read_alone(function)
+        left_out, aliases = _read_alone(function), _aliases(function)
         for node in ast.walk(function):
-            text = "" if id(node) in left_out else _text_of(node)
+            text = "" if id(node) in left_out else _text_of(node, aliases)
             if text:
                 yield text, node.lineno  # type: ignore[attr-defined] # what has a text has a line
 
@@ -102,12 +105,30 @@ def _read_alone(function: ast.AST) -> set[int]:
     return found
 
 
-def _text_of(node: ast.AST) -> str:
+def _aliases(function: ast.AST) -> dict[str, str]:
+    """Return what each local name stands for that is bound once, to a part of something: ``read = stage.reads[i]``."""
+    bound: dict[str, list[ast.expr]] = {}
+    for target, value in bindings_of(function):
+        if isinstance(target, ast.Name):
+            bound.setdefault(target.id, []).append(value)
+    once = {name: values[0] for name, values in bound.items() if len(values) == 1}
+    return {
+        name: ast.unparse(value) for name, value in once.items() if isinstance(value, (ast.Attribute, ast.Subscript))
+    }
+
+
+def _text_of(node: ast.AST, aliases: Mapping[str, str]) -> str:
     """Return the name that a part of a statement is, reads or gives."""
     if isinstance(node, ast.keyword):
         return node.arg or ""
     if isinstance(node, (ast.Attribute, ast.JoinedStr)):
-        return ast.unparse(node).removeprefix("f")
+        text = ast.unparse(node).removeprefix("f")
+        for _ in aliases:
+            begin, dot, rest = text.partition(".")
+            if begin not in aliases or not dot:
+                break
+            text = f"{aliases[begin]}.{rest}"
+        return _INDEX.sub("", text)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 

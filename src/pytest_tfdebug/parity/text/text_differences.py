@@ -206,24 +206,6 @@ class SourceFile:
         ]
         return SourceRange(self.path, calls[0].lineno, calls[0].end_lineno or 0) if len(calls) == 1 else None
 
-    def given_at(self, class_name: str, attribute: str) -> SourceRange | None:
-        """Return the one statement that gives a constructor what it keeps as an attribute; None where none is known.
-
-        Of ``self.eps = eps`` that is the call ``Norm(width, eps=1e-6)``, of ``self.scale = spec.scale`` the argument of
-        ``Spec(scale=0.1)``.
-        """
-        found = self._assignment(class_name, attribute)
-        kept = None if found is None else found.value
-        calls = [node for each in self._functions.values() for node in ast.walk(each) if isinstance(node, ast.Call)]
-        if isinstance(kept, ast.Name):
-            calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == class_name]
-            places = {call.lineno for call in calls}
-        elif isinstance(kept, ast.Attribute) and kept.attr == attribute:
-            places = {each.value.lineno for call in calls for each in call.keywords if each.arg == attribute}
-        else:
-            return None
-        return SourceRange(self.path, min(places), min(places)) if len(places) == 1 else None
-
     def making(self, class_name: str, attribute: str) -> SourceRange | None:
         """Return the statements of a constructor by which an attribute is made, to the one that sets it."""
         found = self._assignment(class_name, attribute)
