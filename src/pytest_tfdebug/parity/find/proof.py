@@ -105,7 +105,8 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     changes = tuple(changes_of(places, is_reverse=proof.is_reverse))
     loaded = [] if proof.is_reverse else [mend for place in places for mend in place.mends if not mend.places]
     if proof.is_reverse:
-        found = [_of_reference(named, places, proof, pair)]
+        begun = look.finding.values[:1] if look.finding is not None else []
+        found = [_of_reference(named, places, proof, pair, begun)]
     elif loaded:
         found = [_of_weights(named, loaded, proof, pair, told)]
     elif named.kind == "weights" and _is_of_weights(named, places):
@@ -155,12 +156,31 @@ def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
         chosen = function_chosen_at(
             place.lines, {name_of(each) for each in pair.port.table.modules if holder(each) == path}
         )
-        if chosen is not None and not is_installed(chosen.file):
-            told = f"It is called at {PurePath(place.lines.file).name}:{place.lines.first}."
-            return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
+        return claim if chosen is None or is_installed(chosen.file) else _moved_to(chosen, claim)
+    if change.kind in (*REORDERING, "form") and change.operand is not None:
+        made = _where_begun(pair.port.values[change.operand], pair.port)
+        return claim if made is None else _moved_to(made, claim)
     if change.kind != "number":
         return claim
     return _where_made_with(claim, place.finding.call, pair.port) or _where_set(claim, place, pair.port)
+
+
+def _where_begun(operand: Value, side: Side) -> SourceRange | None:
+    """Return where an operand begins that is made of no input: a table of a constructor, or positions for one step."""
+    made = made_as_buffer(operand, side)
+    if made is not None:
+        return made
+    origins = {side.values[each].origin for each in side.ancestors(operand.index)}
+    is_begun = operand.operator and operand.lines and origins.isdisjoint({"input", "parameter", "buffer"})
+    is_for_one = len(side.users.get(operand.index, ())) == 1
+    return lines_of(operand.lines[0]) if is_begun and is_for_one else None
+
+
+def _moved_to(place: SourceRange, claim: Claim) -> Claim:
+    """Return a claim as one on another place, which says where that is used."""
+    at = claim.source
+    used = f"It is used at {PurePath(at.file).name}:{at.first}." if at is not None and at != place else ""
+    return replace(claim, source=place, why=f"{used} {claim.why}".strip(), function="", callers=())
 
 
 def _where_made_with(claim: Claim, call: Call, side: Side) -> Claim | None:
@@ -171,8 +191,7 @@ def _where_made_with(claim: Claim, call: Call, side: Side) -> Claim | None:
     made = None if call.parent is None or call.source is not None else _made_at(side, call)
     if made is None or is_installed(made.file):
         return None
-    used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
-    return replace(claim, source=made, why=f"{used} {claim.why}".strip(), function="", callers=())
+    return _moved_to(made, claim)
 
 
 def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
@@ -314,7 +333,7 @@ def _is_given_known(proof: Proof, pair: ForwardPair) -> bool:
     )
 
 
-def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
+def _in_port(named: Claim, proof: Proof, pair: ForwardPair, begun: Sequence[Value]) -> Claim:
     """Return who is to blame in the port, where a change of the reference says what is wrong.
 
     The first value of the port that comes of the change is where it is done; what only changes the place of elements
@@ -340,6 +359,8 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair) -> Claim:
         computed = [port.values[each] for each in wrong if port.values[each].operator]
         if computed and not here:  # the port has nothing else: what it takes was chosen before it was made
             return _where_made(computed[-1], named, pair)
+        if any(value.index in first.producers and value.call == first.call for value in begun):
+            return named  # which elements are taken was chosen one step before
         call = _chooser(first, wrong, here, _calls_to_ask(first, mend.change.other, meant, pair), port)
         cut = part_taken(port, first, wrong, here)
         if cut is not None:
@@ -487,7 +508,9 @@ def _lines(side: Side, value: Value, call: Call, depth: int) -> SourceRange | No
     return None if line is None else lines_of(line)
 
 
-def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair: ForwardPair) -> Claim:
+def _of_reference(
+    named: Claim, places: Sequence[ProofPlace], proof: Proof, pair: ForwardPair, begun: Sequence[Value]
+) -> Claim:
     """Return a claim with the lines of the reference that are proved to be done otherwise in the port.
 
     It is no guess where the port does that, if the first value that the reference never computes is also the first that
@@ -506,7 +529,7 @@ def _of_reference(named: Claim, places: Sequence[ProofPlace], proof: Proof, pair
         laid = _of_laid_out(named, (operand,) if operand else _put_together_with(proof, pair), pair)
     if laid is not None:
         return laid
-    here, place = _in_port(named, proof, pair), places[0]
+    here, place = _in_port(named, proof, pair, begun), places[0]
     path, is_line = place.finding.call.path, str(place.lines) == str(here.reference)
     is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
     is_alone = len({each.finding.call.path for each in places}) == 1

@@ -17,6 +17,7 @@ from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.parity.proof.weights import look_into
+from pytest_tfdebug.parity.text.handed_on import chosen_before
 from pytest_tfdebug.parity.text.loading import loaded_at
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
@@ -181,11 +182,18 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     call, idle = _call_with_lines(finding.call, pair.port)
     actual, site = pair.port.table, idle.called_at if idle is not None else None
     source, function, callers = (site, "", ()) if site is not None else _source(finding, call, pair)
+    if finding.fault == "operand" and finding.values and len(finding.values[0].lines) > finding.depth:
+        chosen = chosen_before(finding.values[0].lines[finding.depth], pair.port.lines_that_ran)
+        source = chosen or source
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
     made = made_as_buffer(finding.values[0], pair.port) if finding.values else None
     if made is not None and made != source:
         why = f"{why} It is a part of a buffer that {made} makes.".lstrip()
+        buffer = _buffer_of(finding.values[0], pair.port)
+        if buffer is not None and source is not None and not pair.matches.within(buffer.index, AGREE):
+            why = f"It is read at {PurePath(source.file).name}:{source.first}."
+            source, function, callers = made, "", ()
     claim = Claim(
         call.path,
         _kind(finding, call, actual),
@@ -218,12 +226,24 @@ def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
 
 
 def made_as_buffer(value: Value, port: Side) -> SourceRange | None:
-    """Return where a constructor makes the buffer that a value is a part of; None for any other value."""
+    """Return where a constructor makes the buffer that a value is a part of; None for any other value.
+
+    That is in the function that it calls for it, if that is a short one.
+    """
+    buffer = _buffer_of(value, port)
+    around = port.holder_of(buffer) if buffer is not None else None
+    file = None if around is None or around.source is None else source_file(around.source.file)
+    if buffer is None or around is None or file is None:
+        return None
+    name = last_part(buffer.name)
+    body = file.function_making(around.class_name, name)
+    return body if body is not None and body.last - body.first < _WIDEST else file.making(around.class_name, name)
+
+
+def _buffer_of(value: Value, port: Side) -> Value | None:
     while value.is_moved and value.producers:
         value = port.values[value.producers[0]]
-    around = port.holder_of(value)
-    file = None if value.origin != "buffer" or around.source is None else source_file(around.source.file)
-    return None if file is None else file.making(around.class_name, last_part(value.name))
+    return value if value.origin == "buffer" else None
 
 
 def _call_with_lines(call: Call, side: Side) -> tuple[Call, Call | None]:

@@ -126,6 +126,8 @@ def _is_choice(node: ast.expr, made: Collection[str]) -> bool:
     """Tell whether an expression takes one thing or another, or one of some that were made: no shape of these."""
     while isinstance(node, ast.Subscript):
         node = node.value
+    if isinstance(node, (ast.Tuple, ast.List)):  # of what was kept on the way
+        return any(_is_choice(getattr(each, "value", each), made) for each in node.elts)
     return isinstance(node, ast.IfExp) or (isinstance(node, ast.Name) and node.id in made)
 
 

@@ -221,6 +221,21 @@ class SourceFile:
                 first, names = node.lineno, names | _names_in(node)
         return SourceRange(self.path, first, found.end_lineno or 0)
 
+    def function_making(self, class_name: str, attribute: str) -> SourceRange | None:
+        """Return the body of the one function of this file that a constructor calls for an attribute; None for none."""
+        lines = self.making(class_name, attribute)
+        init = None if lines is None else self._functions.get(self.around(lines))
+        called = (node for node in ast.walk(init) if isinstance(node, ast.Call)) if init is not None else ()
+        known = {
+            call.func.id
+            for call in called
+            if isinstance(call.func, ast.Name)
+            and call.func.id in self._functions
+            and lines is not None
+            and lines.holds(lines.file, call.lineno)
+        }
+        return self.body(known.pop()) if len(known) == 1 else None
+
     def _assignment(self, class_name: str, attribute: str) -> ast.Assign | ast.Expr | None:
         """Return the one statement that sets an attribute in a constructor; None where there is none, or several."""
         found = list(self._assignments(class_name, attribute))
