@@ -27,7 +27,7 @@ from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, REORDERING, SHORTENED
 from pytest_tfdebug.parity.proof.known_operands import MEANT
 from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
-from pytest_tfdebug.parity.proof.module_changes import MADE, TABLE
+from pytest_tfdebug.parity.proof.module_changes import EXCHANGE, IN_TURN, MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
 from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at
@@ -39,6 +39,7 @@ from pytest_tfdebug.parity.text.handed_on import (
     is_equal,
     set_before,
 )
+from pytest_tfdebug.parity.text.loading import loop_around
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.values import distance
 
@@ -287,10 +288,20 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
             held = f"{finding.weights[0]!r} holds the numbers of {partners[0]!r}"
             claim = replace(claim, why=f"{held}, possibly in another order than this code expects.")
         return replace(claim, evidence=Evidence.ORDER_OF_WEIGHT)
-    if first.change.kind != "exchange":
-        return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
+    if first.change.kind in (EXCHANGE, IN_TURN):
+        return _of_each_other(named, claim, first.change)
+    return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
+
+
+def _of_each_other(named: Claim, claim: Claim, change: Change) -> Claim:
+    """Return a claim on weights that stand for each other, of two modules or of a list of them."""
     if named.evidence is Evidence.WEIGHT_OF_VALUE:
         return named
+    if change.kind == IN_TURN:
+        at = claim.source and loop_around(claim.source)
+        wrong = "uses the weights of a list in another order than the reference"
+        why = "They were loaded in another order than the reference uses them, or are used so."
+        return replace(claim, source=at or claim.source, evidence=Evidence.EXCHANGE, wrong=wrong, why=why)
     place = named if named.path == claim.path else claim
     return replace(place, evidence=Evidence.EXCHANGE, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
 
@@ -519,7 +530,7 @@ def _of_reference(
     """
     change = proof.mends[0].change
     exchanged = _exchanged_parts(proof, pair) if change.kind == "parts" else ()
-    if change.kind == "exchange":
+    if change.kind in (EXCHANGE, IN_TURN):
         exchanged = tuple(pair.reference.values[each].name for each in change.instead or {})
     if exchanged:
         return replace(_of_exchanged(named, exchanged, pair), evidence=Evidence.EXCHANGE)

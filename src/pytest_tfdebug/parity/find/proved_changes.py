@@ -38,6 +38,7 @@ _KINDS: dict[str, ChangeKind] = {
     "left out": "left out",
     "call left out": "left out",
     "exchange": "weights",
+    "in turn": "weights",
     "weights": "weights",
     "converted": "weights",
     "table": "weights",

@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.parity.proof.weights import look_into
 from pytest_tfdebug.parity.text.handed_on import chosen_before
-from pytest_tfdebug.parity.text.loading import loaded_at
+from pytest_tfdebug.parity.text.loading import loaded_at, loop_around
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -218,7 +218,7 @@ def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
     files = {call.source.file for call in port.table.calls if call.source is not None}
     names = {*port.table.parameters, *pair.reference.table.parameters}
     at = loaded_at(files, claim.weights, expected, port.lines_that_ran, names) if claim.weights else None
-    if at is None or at == claim.source:
+    if at is None or claim.source in (at, loop_around(at)):
         return claim
     used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
     why = claim.why if used in claim.why else f"{claim.why} {used}".lstrip()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.proof.forward import Forward
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.parity.proof.weights import Weights
     from pytest_tfdebug.values import Values
 
@@ -149,8 +150,8 @@ def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
 
 
 #: Kinds of changes of weights.
-TABLE = "table"
-OF_WEIGHTS = ("exchange", "weights", "converted", TABLE)
+TABLE, EXCHANGE, IN_TURN = "table", "exchange", "in turn"
+OF_WEIGHTS = (EXCHANGE, IN_TURN, "weights", "converted", TABLE)
 #: Two numbers of order 1 that are further apart are no rounding of one.
 _EVEN = 1e-5
 #: Things of one form near a place that are exchanged with each other.
@@ -168,6 +169,7 @@ class Others:
     tensors: Mapping[str, torch.Tensor]  # by name; empty where the other forward cannot be run
     own: Mapping[str, torch.Tensor]  # those of this forward, by name
     tables: Sequence[tuple[str, torch.Tensor]] = ()  # what the other has or makes of no input, and this one never does
+    used: Sequence[str] = ()  # names of the other side's in the order in which its forward uses them
 
     @cached_property
     def added(self) -> dict[float, str]:
@@ -192,7 +194,7 @@ def changes_of_weights(forward: Forward, near: Collection[int], others: Others |
     paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
     around = {holder(holder(path)) for path in paths} | {holder(path) for path in paths}
     used = {forward.named(ref) for place in near for ref in forward.tape.steps[place].refs if ref >= 0}
-    found = {"exchange": _exchanges({module: own for module, own in held.items() if holder(module) in around})}
+    found = {EXCHANGE: _exchanges({module: own for module, own in held.items() if holder(module) in around})}
     if others is not None:
         near_by = [(module, own) for module, own in held.items() if not used.isdisjoint(own)]
         found["weights"] = (
@@ -203,6 +205,7 @@ def changes_of_weights(forward: Forward, near: Collection[int], others: Others |
         near_tables = {name: forward.tensor(index) for name, index in buffers.items() if name in used}
         found[TABLE] = (each for name, own in near_tables.items() for each in _other_tables(name, own, others))
         places |= buffers
+        found[IN_TURN] = _in_order_of_use(order_of_use(forward.side), held, others)
     for kind, (cost, text, key, tensors) in ((kind, each) for kind, some in found.items() for each in some):
         instead = {
             places[name]: new for name, new in tensors.items() if not torch.equal(new, forward.tensor(places[name]))
@@ -224,6 +227,37 @@ def _exchanges(held: Mapping[str, _Tensors]) -> _Found:
         for (one, mine), (other, theirs) in combinations(members[:_MOST], 2):
             tensors = {**dict(zip(mine, theirs.values(), strict=True)), **dict(zip(theirs, mine.values(), strict=True))}
             yield 2, f"{one} and {other} exchanged", (one[len(owner) :], other[len(owner) :]), tensors
+
+
+def order_of_use(side: Side) -> list[str]:
+    """Return the parameters of a forward in the order in which it uses them."""
+    return list(dict.fromkeys(name for value in side.values for name in side.parameters_of(value) if name))
+
+
+def _in_order_of_use(used: Sequence[str], held: Mapping[str, _Tensors], others: Others) -> _Found:
+    """Yield the weights of a list of modules with the numbers that the reference uses first, second and so on.
+
+    ``for i, layer in enumerate(neck.layers)`` loads them from the first, and the port uses its last one first.
+    """
+    own = {name: tensor for some in held.values() for name, tensor in some.items()}
+    partners = others.pairs.partners
+    lists: dict[str, list[str]] = defaultdict(list)
+    for name in used:
+        if len(partners.get(name, ())) == 1 and starred(name) != name:
+            lists[starred(name)].append(name)
+    found: dict[str, _Tensors] = defaultdict(dict)
+    for name, members in lists.items():
+        theirs = {starred(partners[each][0]) for each in members}
+        in_turn = [each for each in others.used if starred(each) in theirs]
+        if len(theirs) > 1 or len(in_turn) != len(members) or [partners[each][0] for each in members] == in_turn:
+            continue
+        for each, meant in zip(members, in_turn, strict=True):
+            holding = next((other for other in own if partners.get(other) == (meant,)), None)
+            new = others.tensors.get(meant) if holding is None else own[holding]
+            if new is not None and _form(new) == _form(own[each]):
+                found[name.partition("*")[0].rstrip(".")][each] = new
+    for name, tensors in found.items():
+        yield 1.2, f"the weights of {name} in the order in which the reference uses them", (name, "in turn"), tensors
 
 
 def _transposed(module: str, own: _Tensors, others: Others) -> _Found:

@@ -19,7 +19,7 @@ from pytest_tfdebug.parity.proof.known_numbers import KnownNumbers, configured_n
 from pytest_tfdebug.parity.proof.known_operands import Taken, known_operands
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.mended import Mended
-from pytest_tfdebug.parity.proof.module_changes import Others, twins
+from pytest_tfdebug.parity.proof.module_changes import Others, order_of_use, twins
 from pytest_tfdebug.parity.proof.other_steps import OtherSteps
 from pytest_tfdebug.parity.proof.search import Expected, Search, WantedOutput
 from pytest_tfdebug.parity.proof.second_call import OtherInputs
@@ -200,10 +200,11 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
     reference = _Way(pair.reference, pair.back_matches, trial.reference, *theirs)
     lacking = [name for name in pair.reference.table.parameters if name in pair.back.unknown]
     expected_weights, own_weights = (Ran(way.side.table, way.live.tape).weights for way in (reference, port))
-    others = Others(pair.weights, lacking, expected_weights, own_weights, list(_tables(pair, trial.reference.tape)))
+    tables = list(_tables(pair, trial.reference.tape))
+    others = Others(pair.weights, lacking, expected_weights, own_weights, tables, order_of_use(pair.reference))
     begins = [*pairs.differing, *pairs.agreeing, *pairs.guessed]
-    tables = pair.port.table, pair.reference.table
-    made = dict(twins((trial.again[0].model, trial.again[1].model), tables, pair.weights)) if trial.again else {}
+    values = pair.port.table, pair.reference.table
+    made = dict(twins((trial.again[0].model, trial.again[1].model), values, pair.weights)) if trial.again else {}
     return Searches(
         _search(
             port._replace(weights=others, twins=made, moved=pair.out_of_order, taken=known_operands(pair)),

@@ -62,6 +62,16 @@ def loaded_at(
     return None
 
 
+def loop_around(lines: SourceRange) -> SourceRange | None:
+    """Return the head of the outermost loop of a function around some lines; None where they stand in none."""
+    file = source_file(lines.file)
+    function = None if file is None else file.function(file.around(lines))
+    loops = (node for node in ast.walk(function) if isinstance(node, ast.For)) if function is not None else ()
+    around = [node for node in loops if node.lineno <= lines.first and lines.last <= (node.end_lineno or 0)]
+    head = min((node.lineno for node in around), default=None)
+    return None if head is None else SourceRange(lines.file, head, head)
+
+
 def _best(
     named: Sequence[tuple[str, str, int]], names: Sequence[str], generic: Collection[str]
 ) -> set[tuple[str, int]]:
