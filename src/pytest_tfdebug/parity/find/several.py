@@ -12,6 +12,7 @@ from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proof import told_by, with_proof
+from pytest_tfdebug.parity.find.unknown_weights import with_unknown_weights
 from pytest_tfdebug.parity.find.values import Explained, Faults, claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.prove import seconds_of
 from pytest_tfdebug.parity.proof.several import find_fronts
@@ -51,7 +52,7 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
         return replace(_led_by(faults, look), search="proved", mended=faults.mended)
     found = with_proof(look, trial, searched)
     is_proved = found.seen is None or found.seen.proved
-    return found if is_proved or not faults.claims else _led_by(faults, found)
+    return with_unknown_weights(found if is_proved or not faults.claims else _led_by(faults, found))
 
 
 def _led_by(faults: Faults, look: Explained) -> Explained:

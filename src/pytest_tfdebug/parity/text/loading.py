@@ -24,6 +24,15 @@ _GENERIC = frozenset({"weight", "bias", "w", "b", "data", "T", "mT"})
 _MANY = 3
 #: Names of functions that make modules, and give them the numbers that training begins with.
 _BEGINNING = re.compile(r"init|reset")
+#: More lines than this name none.
+_SHORT = 4
+#: What lays numbers out.
+_LAYING_OUT = frozenset(
+    {
+        *("cat", "stack", "chunk", "split", "unbind", "permute", "transpose", "movedim", "flip", "roll", "repeat"),
+        *("repeat_interleave", "view", "reshape", "flatten", "unflatten", "einsum", "mul_", "div_", "add_", "t"),
+    }
+)
 #: Which of many is meant: no part of a name.
 _INDEX = re.compile(r"\[\w+\]")
 #: What parts of names stand between.
@@ -58,8 +67,38 @@ def loaded_at(
     for some in (mine & theirs, *((theirs, mine) if is_cut else (mine, theirs))):
         if len(some) == 1:
             ((path, line),) = some
-            return SourceRange(path, line, line)
+            return _done_in_helper(path, line, len(own)) or SourceRange(path, line, line)
     return None
+
+
+def _done_in_helper(path: str, line: int, weights: int) -> SourceRange | None:
+    """Return the few lines that compute in a function that a line calls, if all that it makes is wrong.
+
+    ``state |= pack(here, attention, scale)`` leaves what it packs to ``torch.cat([scale * q, k, v])`` of ``pack``. A
+    function that is called elsewhere makes what is right there.
+    """
+    file = source_file(path)
+    function = None if file is None else file.function(file.around(SourceRange(path, line, line)))
+    if file is None or function is None:
+        return None
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.lineno == line)
+    names = {node.func.id for node in calls if isinstance(node.func, ast.Name) and node.func.id in file}
+    if len(names) != 1 or file.calls_of(*names) > weights:
+        return None
+    statements = (node for node in ast.walk(file.functions[names.pop()]) if isinstance(node, ast.stmt))
+    found = [each for each in statements if not hasattr(each, "body") and _computes(each)]
+    last = found[-1].end_lineno or 0 if found else 0
+    return SourceRange(path, found[0].lineno, last) if found and last - found[0].lineno < _SHORT else None
+
+
+def _computes(node: ast.stmt) -> bool:
+    """Tell whether a statement makes numbers of others, or puts them into another order."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.BinOp) and isinstance(part.op, (ast.Mult, ast.MatMult, ast.Div, ast.Sub)):
+            return True
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _LAYING_OUT:
+            return True
+    return False
 
 
 def loop_around(lines: SourceRange) -> SourceRange | None:
