@@ -221,7 +221,7 @@ def _counts(trials: Iterable[Trial], name: str, *, show: bool) -> Counter[str]:
         is_certain = report is not None and report.culprit is not None and report.culprit.certain
         counts["certain"] += verdict == "else" and is_certain
         if show and verdict not in ("line", "right"):
-            print(f"{name} {trial.name}: {verdict}\n{report or ''}\n", flush=True)
+            print(f"{name} {trial.name}: {verdict}\n{'' if report is None else report}\n", flush=True)
     return counts
 
 

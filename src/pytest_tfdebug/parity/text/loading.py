@@ -34,7 +34,7 @@ _LAYING_OUT = frozenset(
     }
 )
 #: Which of many is meant: no part of a name.
-_INDEX = re.compile(r"\[\w+\]")
+_INDEX = re.compile(r"\[\w+\]|\{\w+\}")
 #: What parts of names stand between.
 _BETWEEN = re.compile(r"[./\[\]'\"{}*]+")
 

@@ -1,0 +1,126 @@
+"""A name is followed to the one place that gives it, and an expression that is more than a name has chosen."""
+
+import linecache
+import textwrap
+
+import pytest
+
+from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at
+from pytest_tfdebug.parity.text.text_differences import source_file
+
+PORT = textwrap.dedent('''
+    """A port whose constructors are given what others chose."""
+    import functools
+
+    EPS = 1e-5
+    LEVELS = {"low": 1, "high": 2}
+
+
+    class Plan:
+        turned: bool
+        window: int
+
+
+    class Spec:
+        def __init__(self, width, heads):
+            self.width, self.heads = width, heads
+
+        @property
+        def size(self):
+            return self.width // self.heads
+
+
+    def spec_of(config):
+        plan = [Plan(turned=i % 4 != 0, window=config.window) for i in range(config.depth)]
+        return Spec(config.hidden, config.heads), plan
+
+
+    def scale_of(spec):
+        return spec.size ** -0.5
+
+
+    class Attention:
+        def __init__(self, spec, plan, level, act=None):
+            self.turned = plan.turned
+            self.window = int(plan.window)
+            self.scale = scale_of(spec)
+            self.size = spec.size
+            self.eps = EPS
+            self.level = LEVELS[level]
+            self.gain = spec.width * 2
+            act = act or functools.partial(max, 0)
+            self.act = act
+
+        def forward(self, x):
+            return self.out(self.act(x))
+
+
+    def make(config):
+        spec, plan = spec_of(config)
+        return [Attention(spec, each, "high") for each in plan]
+''').lstrip()
+
+
+@pytest.fixture
+def port(tmp_path):
+    path = tmp_path / "port.py"
+    path.write_text(PORT, encoding="utf-8")
+    return source_file(str(path))
+
+
+def text_of(lines):
+    return None if lines is None else linecache.getline(lines.file, lines.first).strip()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "chosen"),
+    [
+        ("turned", "plan = [Plan(turned=i % 4 != 0, window=config.window) for i in range(config.depth)]"),
+        ("window", "plan = [Plan(turned=i % 4 != 0, window=config.window) for i in range(config.depth)]"),
+        ("scale", "return spec.size ** -0.5"),
+        ("size", "return self.width // self.heads"),
+        ("eps", "EPS = 1e-5"),
+        ("level", 'return [Attention(spec, each, "high") for each in plan]'),
+        ("gain", None),
+        ("act", "act = act or functools.partial(max, 0)"),
+    ],
+)
+def test_attribute_is_followed_to_what_chose_it(port, attribute, chosen):
+    made = port.made_at("Attention", attribute)
+
+    assert text_of(chosen_at(made)) == chosen
+
+
+def test_constant_that_is_not_the_number_is_not_what_chose_it(port):
+    made = port.made_at("Attention", "eps")
+
+    assert text_of(chosen_at(made, "1e-05")) == "EPS = 1e-5"
+    assert chosen_at(made, "0.5") is None
+
+
+def test_function_that_a_line_calls_is_followed_and_a_module_is_not(port):
+    forward = port.body("Attention.forward")
+
+    assert text_of(function_chosen_at(forward, {"out"})) == "act = act or functools.partial(max, 0)"
+    assert function_chosen_at(forward, {"out", "act"}) is None
+
+
+def test_name_that_two_places_give_is_followed_to_neither(tmp_path):
+    path = tmp_path / "port.py"
+    path.write_text(
+        textwrap.dedent("""
+        class Norm:
+            def __init__(self, eps):
+                self.eps = eps
+
+        def first():
+            return Norm(1e-6)
+
+        def second():
+            return Norm(1e-5)
+        """),
+        encoding="utf-8",
+    )
+    file = source_file(str(path))
+
+    assert chosen_at(file.made_at("Norm", "eps")) is None
