@@ -40,7 +40,7 @@ PORT = textwrap.dedent('''
 
 
     class Attention:
-        def __init__(self, spec, plan, level, act=None):
+        def __init__(self, spec, plan, level, near, act=None):
             self.turned = plan.turned
             self.window = int(plan.window)
             self.scale = scale_of(spec)
@@ -48,6 +48,7 @@ PORT = textwrap.dedent('''
             self.eps = EPS
             self.level = LEVELS[level]
             self.gain = spec.width * 2
+            self.near = near
             act = act or functools.partial(max, 0)
             self.act = act
 
@@ -57,7 +58,21 @@ PORT = textwrap.dedent('''
 
     def make(config):
         spec, plan = spec_of(config)
-        return [Attention(spec, each, "high") for each in plan]
+        kinds = Kinds(near=tuple(i % 2 == 1 for i in range(4)))
+        return [Attention(spec, each, "high", near) for each, near in zip(plan, kinds.near)]
+
+
+    class Kinds:
+        near: tuple
+
+
+    class Block:
+        def __init__(self, near):
+            self.near = near
+
+
+    def stack(kinds):
+        return [Block(near) for near in kinds.near]
 ''').lstrip()
 
 
@@ -80,7 +95,7 @@ def text_of(lines):
         ("scale", "return spec.size ** -0.5"),
         ("size", "return self.width // self.heads"),
         ("eps", "EPS = 1e-5"),
-        ("level", 'return [Attention(spec, each, "high") for each in plan]'),
+        ("level", 'return [Attention(spec, each, "high", near) for each, near in zip(plan, kinds.near)]'),
         ("gain", None),
         ("act", "act = act or functools.partial(max, 0)"),
     ],
@@ -89,6 +104,12 @@ def test_attribute_is_followed_to_what_chose_it(port, attribute, chosen):
     made = port.made_at("Attention", attribute)
 
     assert text_of(chosen_at(made)) == chosen
+
+
+def test_one_of_several_is_followed_to_what_chose_them_all(port):
+    made = port.made_at("Block", "near")
+
+    assert text_of(chosen_at(made)) == "kinds = Kinds(near=tuple(i % 2 == 1 for i in range(4)))"
 
 
 def test_constant_that_is_not_the_number_is_not_what_chose_it(port):

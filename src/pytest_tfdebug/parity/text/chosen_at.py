@@ -113,7 +113,9 @@ class _Names:
         stores = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
         stores = [each for each in stores if isinstance(each.ctx, ast.Store)]
         if stores:
+            loops = (each for each in ast.walk(function) if isinstance(each, (ast.For, ast.comprehension)))
             values = [value for target, value in bindings_of(function) if target in stores]
+            values += [loop.iter for loop in loops if loop.target in stores]  # one of these, as all are chosen
             return _Place(values[0], self._name) if len(stores) == len(values) == 1 else None
         parameter = next((each for each in parameters_of(function) if each.arg == name), None)
         return self._of_module(name) if parameter is None else self._of_parameter(function, parameter)
