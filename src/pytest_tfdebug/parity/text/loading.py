@@ -10,6 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.text.chosen_at import bindings_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
@@ -67,7 +68,8 @@ def loaded_at(
     for some in (mine & theirs, *((theirs, mine) if is_cut else (mine, theirs))):
         if len(some) == 1:
             ((path, line),) = some
-            return _done_in_helper(path, line, len(own)) or SourceRange(path, line, line)
+            of_one = sum(holder(each) == holder(own[0]) for each in own)
+            return _done_in_helper(path, line, of_one) or SourceRange(path, line, line)
     return None
 
 
@@ -117,10 +119,10 @@ def _best(
     """Return the lines that name any of some parameters with the most parts of its name."""
     best: dict[tuple[str, int], int] = {}
     for name in names:
-        key, parts = _key(name, generic), _parts(name)
+        key, parts = _key(name, generic), {*_split(name)}
         for text, path, line in named:
             if key and _key(text, generic) == key:
-                shared = len({*parts}.intersection(_parts(text)))
+                shared = len(parts.intersection(_split(text)))
                 best[path, line] = max(best.get((path, line), 0), shared)
     return {at for at, shared in best.items() if shared == max(best.values())}
 
@@ -187,7 +189,11 @@ def _key(name: str, generic: Collection[str]) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    return [each for each in _BETWEEN.split(name) if each and not each.isdigit()]
+    return [each for each in _split(name) if not each.isdigit()]
+
+
+def _split(name: str) -> list[str]:
+    return [each for each in _BETWEEN.split(name) if each]
 
 
 def _generic(names: Collection[str]) -> set[str]:
