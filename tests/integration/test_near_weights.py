@@ -211,6 +211,30 @@ def test_folded_weights_that_are_rounded_hide_no_mistake(pytester, norm):
     result.stdout.no_fnmatch_line("*has other weights*")
 
 
+class Pointwise(torch.nn.Module):
+    """Convolutions over one pixel, each with its norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = torch.nn.ModuleList(torch.nn.Conv1d(8, 8, 1, bias=False) for _ in range(2))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(8) for _ in range(2))
+
+
+def test_folded_convolution_that_a_port_holds_as_a_matrix_is_what_the_reference_computes():
+    reference = fill(Pointwise().eval(), seed=0)
+    port = torch.nn.ParameterList()
+    for conv, norm in zip(reference.convs, reference.norms, strict=True):
+        factor = norm.weight / (norm.running_var + norm.eps).sqrt()
+        port.append((conv.weight[..., 0] * factor[:, None]).detach())
+    reference, port = reference.to(torch.bfloat16), port.to(torch.bfloat16)
+
+    near = near_weights(port, reference, None, fingerprint(reference))
+
+    assert near is not None
+    assert (sorted(near.distances), near.are_folded) == (["0", "1"], True)
+    assert near.pairs["0"][1].shape == (8, 8)
+
+
 def test_sum_of_two_biases_is_what_an_lstm_computes():
     reference = fill(torch.nn.LSTM(8, 8), seed=0).to(torch.bfloat16)
     port = torch.nn.Linear(8, 32).to(torch.bfloat16)

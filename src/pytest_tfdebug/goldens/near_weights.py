@@ -177,11 +177,12 @@ def near_weights(
     if left:
         free = (name for name in theirs.keys() - set(names.values()) if is_known(name))
         given |= _by_numbers(left, [theirs[name] for name in sorted(free)])
+    places = {each.data_ptr() for each in computed.values()}  # what is computed is kept in float32
     pairs, distances, rounded = {}, {}, set[str]()
     for name, one in own.items():
         if name not in given:
             continue
-        is_computed = any(given[name] is each for each in computed.values())
+        is_computed = given[name].data_ptr() in places or given[name].dtype is not one.dtype
         other = given[name].to(one.device if is_computed else one)  # what is computed is not rounded
         if not is_computed and torch.equal(one, other):
             continue
@@ -223,8 +224,8 @@ def _by_numbers(own: Mapping[str, torch.Tensor], theirs: Sequence[torch.Tensor])
     stacks = _Stacks(layouts)
     for name, whole in own.items():
         parts = stacks.parts_of(whole)
-        if len(parts) == 1 and parts[0].shape == whole.shape:
-            found[name] = parts[0]
+        if len(parts) == 1:
+            found[name] = parts[0].reshape(whole.shape)
         elif parts:
             found[name] = torch.cat([_rows(part) for part in parts]).view_as(whole)
     left = {name: each for name, each in own.items() if name not in found}
