@@ -211,19 +211,11 @@ def test_folded_weights_that_are_rounded_hide_no_mistake(pytester, norm):
     result.stdout.no_fnmatch_line("*has other weights*")
 
 
-class Pointwise(torch.nn.Module):
-    """Convolutions over one pixel, each with its norm."""
-
-    def __init__(self):
-        super().__init__()
-        self.convs = torch.nn.ModuleList(torch.nn.Conv1d(8, 8, 1, bias=False) for _ in range(2))
-        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(8) for _ in range(2))
-
-
 def test_folded_convolution_that_a_port_holds_as_a_matrix_is_what_the_reference_computes():
-    reference = fill(Pointwise().eval(), seed=0)
+    pixels = [(torch.nn.Conv1d(8, 8, 1, bias=False), torch.nn.BatchNorm1d(8)) for _ in range(2)]
+    reference = fill(torch.nn.Sequential(*(each for pair in pixels for each in pair)).eval(), seed=0)
     port = torch.nn.ParameterList()
-    for conv, norm in zip(reference.convs, reference.norms, strict=True):
+    for conv, norm in pixels:
         factor = norm.weight / (norm.running_var + norm.eps).sqrt()
         port.append((conv.weight[..., 0] * factor[:, None]).detach())
     reference, port = reference.to(torch.bfloat16), port.to(torch.bfloat16)
