@@ -5,8 +5,9 @@ import textwrap
 
 import pytest
 
-from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at
+from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at, handed_on_at
 from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.records import SourceRange
 
 PORT = textwrap.dedent('''
     """A port whose constructors are given what others chose."""
@@ -145,3 +146,35 @@ def test_name_that_two_places_give_is_followed_to_neither(tmp_path):
     file = source_file(str(path))
 
     assert chosen_at(file.made_at("Norm", "eps")) is None
+
+
+MARGINS = """
+class Row:
+    @property
+    def margins(self):
+        half = self.kernel // 2
+        if self.stride == 1:
+            return (half, half, half, half)
+        return (half, half - 1, half, half - 1)
+
+
+def depthwise(x, kernel, bias, margins):
+    x = pad(x, margins)
+    return conv(x, kernel, bias)
+
+
+class Block:
+    def forward(self, x):
+        return depthwise(x, *self.weights, self.row.margins)
+"""
+
+
+def test_list_is_followed_to_the_one_return_that_may_give_it(tmp_path):
+    path = tmp_path / "port.py"
+    path.write_text(MARGINS, encoding="utf-8")
+    line = MARGINS.splitlines().index("    x = pad(x, margins)") + 1
+    at = SourceRange(str(path), line, line)
+    ran = {(str(path), line), (str(path), line + 1)}
+
+    assert text_of(handed_on_at(at, "(1, 0, 1, 0)", ran)) == "return (half, half - 1, half, half - 1)"
+    assert handed_on_at(at, "(1, 1, 1, 1)", ran) is None  # both may

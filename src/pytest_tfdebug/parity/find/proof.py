@@ -30,7 +30,7 @@ from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import EXCHANGE, IN_TURN, MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
-from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at
+from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at, handed_on_at
 from pytest_tfdebug.parity.text.handed_on import (
     chooser_of,
     chooses,
@@ -145,8 +145,16 @@ def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]
     return sorted(places, key=lambda place: is_named and place.finding.fault == "left-out" and not is_there(place))
 
 
+def _at_lines(claim: Claim, lines: SourceRange | None) -> Claim:
+    """Return a claim as one on other lines, those of another function without the calls that led to its own."""
+    file = None if lines is None or not claim.function else source_file(lines.file)
+    if lines is None or file is None or name_of(file.around(lines)) == claim.function:
+        return replace(claim, source=lines)
+    return _moved_to(lines, claim)
+
+
 def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
-    claim, change = replace(claim_of(place.finding, pair), source=place.lines), place.mends[0].change
+    claim, change = _at_lines(claim_of(place.finding, pair), place.lines), place.mends[0].change
     if change.kind == MADE:
         return replace(claim, wrong="is made otherwise than the reference's")
     if change.kind == GIVEN and change.call is not None:
@@ -498,8 +506,17 @@ def _set_at(side: Side, change: Change, finding: Finding) -> SourceRange | None:
         return None
     line = value.lines[finding.depth]
     if change.kind == "number":
-        return set_before(change.old, line, side.lines_that_ran)
+        ran = side.lines_that_ran
+        return set_before(change.old, line, ran) or _handed_on_at(lines_of(line), finding, change, side)
     return chosen_before(line, side.lines_that_ran)
+
+
+def _handed_on_at(lines: SourceRange, finding: Finding, change: Change, side: Side) -> SourceRange | None:
+    """Return where a number is chosen that a function hands on to an operator; None where a line chooses it."""
+    held = side.table.attributes.get("" if finding.call.parent is None else finding.call.path, {})
+    if finding.depth or is_installed(lines.file) or chooses(lines, change.old, held):
+        return None
+    return handed_on_at(lines, change.old, side.lines_that_ran)
 
 
 def _made_at(side: Side, call: Call) -> SourceRange | None:

@@ -50,6 +50,32 @@ def chosen_at(lines: SourceRange, text: str = "") -> SourceRange | None:
     return _followed(file, _Place(at.value, file.around(lines)), text)
 
 
+def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]]) -> SourceRange | None:
+    """Return where a number, or a list, is chosen that a line hands on to an operator; None where that is not known.
+
+    Args:
+        line: The line.
+        text: The number.
+        ran: The lines that have run operators, with their files: what these give is no number.
+    """
+    file = source_file(line.file)
+    name = "" if file is None else file.around(line)
+    function = None if file is None or not name else file.function(name)
+    if file is None or function is None:
+        return None
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr) and line.holds(line.file, node.lineno)]
+    within = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    within |= {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    found = {
+        str(place): place
+        for node in nodes
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and id(node) not in within
+        if (place := _followed(file, _Place(node, name), text)) is not None
+        and not any(place.holds(*each) for each in ran)
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
 def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRange | None:
     """Return where the function is chosen that a line calls as ``self.act(x)``; None for several, and for modules.
 
@@ -78,7 +104,7 @@ def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRan
 def _followed(file: SourceFile, place: _Place, text: str = "") -> SourceRange | None:
     begin = place
     for _ in range(_STEPS):
-        before = _Names(file, place.function).before(place.node)
+        before = _Names(file, place.function, text).before(place.node)
         if before is None:
             break
         place = before
@@ -91,8 +117,8 @@ def _followed(file: SourceFile, place: _Place, text: str = "") -> SourceRange | 
 class _Names:
     """What gives the names of a function their values."""
 
-    def __init__(self, file: SourceFile, function: str) -> None:
-        self._file, self._name, self._function = file, function, file.function(function)
+    def __init__(self, file: SourceFile, function: str, text: str) -> None:
+        self._file, self._name, self._function, self._text = file, function, file.function(function), text
 
     def before(self, node: ast.expr) -> _Place | None:
         """Return the one expression that an expression takes its value from; None where it makes a value of its own."""
@@ -175,9 +201,9 @@ class _Names:
         return self._returned(known[0]) if is_alone else None
 
     def _returned(self, path: str) -> _Place | None:
-        returns = [each for each in ast.walk(self._file.functions[path]) if isinstance(each, ast.Return)]
-        value = returns[0].value if len(returns) == 1 else None
-        return None if value is None else _Place(value, path)
+        returns = (each for each in ast.walk(self._file.functions[path]) if isinstance(each, ast.Return))
+        values = [each.value for each in returns if each.value is not None and _may_give(each.value, self._text)]
+        return _Place(values[0], path) if len(values) == 1 else None
 
     def _calls(self) -> Iterator[tuple[str, ast.Call]]:
         """Yield the calls of the file, each with the innermost function around it."""
@@ -197,6 +223,18 @@ def bindings_of(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                     yield from zip(target.elts, node.value.elts, strict=False)
                 else:
                     yield target, node.value
+
+
+def _may_give(node: ast.expr, text: str) -> bool:
+    """Tell whether an expression may give a value: of a list the same names give the same numbers."""
+    if not text or not isinstance(node, (ast.Tuple, ast.List)):
+        return True
+    try:
+        numbers = list(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
+        return True
+    given = dict(zip(map(ast.unparse, node.elts), numbers, strict=False))
+    return len(numbers) == len(node.elts) and [given[ast.unparse(each)] for each in node.elts] == numbers
 
 
 def _is_counter(function: ast.AST | None, node: ast.expr) -> bool:

@@ -327,8 +327,13 @@ def argument_of(
         is_made = function.name == "__init__"
         is_method = in_order[0].arg in ("self", "cls") and (is_made or isinstance(call.func, ast.Attribute))
         given = call.args[: place + 1 - is_method]
-        if any(isinstance(each, ast.Starred) for each in given) or (is_method and not place):
+        if is_method and not place:
             return None
+        if any(isinstance(each, ast.Starred) for each in given):  # counted from the last, where all are given
+            last = call.args[place - len(in_order) :]
+            is_full = not (call.keywords or arguments.defaults or arguments.vararg)
+            is_known = len(last) == len(in_order) - place and not any(isinstance(each, ast.Starred) for each in last)
+            return last[0] if is_full and is_known else None
         if len(given) == place + 1 - is_method:
             return given[-1]
         defaults = [*[None] * (len(in_order) - len(arguments.defaults)), *arguments.defaults]
