@@ -88,8 +88,8 @@ def of_ports(folder: Path, scratch: Path, dtype: torch.dtype) -> Iterator[Trial]
     inputs = {name: _cast(value, dtype) for name, value in ref.inputs().items()}
     mistakes = mistakes_of(folder)
     for name, made, expected in (("right", (), None), *((each.name, (each,), each.expected) for each in mistakes)):
-        port = _with(made, text, scratch / f"{folder.name}_{name}").convert(ref.reference()).to(dtype)
-        yield Trial(name, ref.reference().to(dtype), port, inputs, expected)
+        port = _in(dtype, _with(made, text, scratch / f"{folder.name}_{name}").convert(ref.reference()))
+        yield Trial(name, _in(dtype, ref.reference()), port, inputs, expected)
 
 
 def mistakes_of(folder: Path) -> list[Mistake]:
@@ -118,8 +118,8 @@ def to_green(folder: Path, dtype: torch.dtype, *, show: bool) -> Counter[str]:
         while left:
             counts["runs"] += 1
             made = _with(left, text, Path(scratch) / f"{folder.name}_{counts['runs']}")
-            port = made.convert(ref.reference()).to(dtype)
-            _, report = verdict_on(Trial("together", ref.reference().to(dtype), port, inputs, None))
+            port = _in(dtype, made.convert(ref.reference()))
+            _, report = verdict_on(Trial("together", _in(dtype, ref.reference()), port, inputs, None))
             entries = [report.culprit, *report.behind] if report is not None and report.culprit else []
             named = [each for each in left if any(_tells(entry, each.expected) for entry in entries)]
             if counts["runs"] == 1:
@@ -147,6 +147,10 @@ def of_case(folder: Path) -> Iterator[Trial]:
     for name, expects in (("right", None), ("port", expected)):
         reference = case.reference()
         yield Trial(name, reference, getattr(case, name)(reference), case.inputs(), expects)
+
+
+def _in(dtype: torch.dtype, model: torch.nn.Module) -> torch.nn.Module:
+    return model if dtype is torch.float32 else model.to(dtype)  # which makes complex tables real
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -30,7 +30,7 @@ from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import EXCHANGE, IN_TURN, MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
-from pytest_tfdebug.parity.text.chosen_at import chosen_at, function_chosen_at, handed_on_at
+from pytest_tfdebug.parity.text.chosen_at import chosen_at, flag_chosen_at, function_chosen_at, handed_on_at
 from pytest_tfdebug.parity.text.handed_on import (
     chooser_of,
     chooses,
@@ -268,6 +268,8 @@ def _is_order_from_here(place: ProofPlace, proof: Proof, pair: ForwardPair) -> b
         line = line_of(port, value, port.call_of(value))
         if value.is_moved and (line is None or not place.lines.holds(line.file, line.line)):
             return False
+        if made_as_buffer(value, port) is not None and not pair.matches.within(value.index, AGREE):
+            return False  # a table that the reference does not have: positions the other way round, say
         before = [each for each in value.producers if each not in seen and not port.parameter(each)]
         seen.update(before)
         todo += before
@@ -297,11 +299,11 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
             claim = replace(claim, why=f"{held}, possibly in another order than this code expects.")
         return replace(claim, evidence=Evidence.ORDER_OF_WEIGHT)
     if first.change.kind in (EXCHANGE, IN_TURN):
-        return _of_each_other(named, claim, first.change)
+        return _of_each_other(named, claim, first.change, pair.port)
     return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
 
 
-def _of_each_other(named: Claim, claim: Claim, change: Change) -> Claim:
+def _of_each_other(named: Claim, claim: Claim, change: Change, side: Side) -> Claim:
     """Return a claim on weights that stand for each other, of two modules or of a list of them."""
     if named.evidence is Evidence.WEIGHT_OF_VALUE:
         return named
@@ -310,7 +312,8 @@ def _of_each_other(named: Claim, claim: Claim, change: Change) -> Claim:
         wrong = "uses the weights of a list in another order than the reference"
         why = "They were loaded in another order than the reference uses them, or are used so."
         return replace(claim, source=at or claim.source, evidence=Evidence.EXCHANGE, wrong=wrong, why=why)
-    place = named if named.path == claim.path else claim
+    is_loaded = claim.source is not None and (claim.source.file, claim.source.first) not in side.lines_that_ran
+    place = named if named.path == claim.path and not is_loaded else claim
     return replace(place, evidence=Evidence.EXCHANGE, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
 
 
@@ -403,6 +406,7 @@ def _where_made(value: Value, named: Claim, pair: ForwardPair) -> Claim:
     """Return a claim on a value that is right elsewhere as one on what chose it, or on the line that makes it."""
     claim = claim_of(Finding("operand", pair.port.call_of(value), [value], None, None), pair)
     chosen = chosen_before(value.lines[0], pair.port.lines_that_ran) if value.lines else None
+    chosen = chosen and (flag_chosen_at(chosen) or chosen)
     wrong, why = "makes another value here than the reference", "The reference has this one too, and uses another."
     return replace(claim, source=chosen or claim.source, reference=named.reference, wrong=wrong, why=why)
 
@@ -508,7 +512,8 @@ def _set_at(side: Side, change: Change, finding: Finding) -> SourceRange | None:
     if change.kind == "number":
         ran = side.lines_that_ran
         return set_before(change.old, line, ran) or _handed_on_at(lines_of(line), finding, change, side)
-    return chosen_before(line, side.lines_that_ran)
+    chosen = chosen_before(line, side.lines_that_ran)
+    return chosen and (flag_chosen_at(chosen) or chosen)
 
 
 def _handed_on_at(lines: SourceRange, finding: Finding, change: Change, side: Side) -> SourceRange | None:
@@ -661,7 +666,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     if proof.is_reverse or mend.reached is None or pair is None:
         return Finding("proved", call, [blamed], None, None, depth=depth)
     reached = pair.reference.values[mend.reached]
-    if change.kind in LENGTHENED and kind_of(reached) != kind_of(value):
+    if change.kind in LENGTHENED and kind_of(reached) != kind_of(value) and side.weighted[value.index]:
         first = next(side.uses(value.index), value)
         call, beside, depth = place_of_missing(pair, reached, first, AGREE)
         around = call_of_missing(pair, reached, AGREE)

@@ -1,42 +1,84 @@
-"""Weights that the reference holds nowhere, where all else that a wrong value is made of is right.
+"""Weights and tables that the reference holds nowhere, or in another order, where all else of a wrong value is right.
 
 Before: ``self.packed(x)`` computes what the reference never does, where ``x`` is right. After: the line that makes
-``packed.weight``, which holds queries scaled by something, keys and values. Such a weight may be right, as one into
-which a norm is folded; so nothing of this is certain.
+``packed.weight``, which holds queries scaled by something, keys and values; or the constructor that makes the table of
+``x + self.table``. Such a weight may be right, as one into which a norm is folded; so nothing of this is certain.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.find.values import where_loaded
+from pytest_tfdebug.parity.find.values import made_as_buffer, where_loaded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.records import SourceRange
+    from pytest_tfdebug.values import Value
 
 
 def with_unknown_weights(look: Explained) -> Explained:
-    """Return what values say, with the line that loads weights that may be wrong, not the one that uses them."""
+    """Return what values say, with the line that makes what may be wrong instead of the one that uses it."""
     finding, pair, claim = look.finding, look.pair, look.claim
     if finding is None or pair is None or claim is None or look.proofs or not finding.values:
         return look
     value, port = finding.values[0], pair.port
     if port.parameter(value.index):  # a view of it
         value = next(port.uses(value.index), value)
-    names = pair.weights.unknown.intersection(port.parameters_of(value))
     given = [made for made in value.producers if not port.parameter(made)]
-    is_given_right = bool(given) and all(pair.matches.within(made, AGREE) for made in given)
-    if finding.fault not in ("unknown", "replaced") or not names or not is_given_right:
+    made, weights = _table_of(given, pair), _odd_weights(value, pair)
+    told = claim
+    if made is not None and finding.fault in ("unknown", "replaced", "left-out"):
+        told = _made_at(made, claim)
+    elif weights and finding.fault in ("unknown", "replaced") and given and _are_right(given, pair):
+        why = f"{claim.why} {pair.weights.told(weights)}".lstrip()
+        told = where_loaded(replace(claim, weights=weights, why=why), pair)
+    if told is claim:
         return look
-    weights = tuple(name for name in port.table.parameters if name in names)
-    why = f"{claim.why} {pair.weights.told(weights)}".lstrip()
-    told = where_loaded(replace(claim, weights=weights, why=why), pair)
     faults = look.faults
     if faults is not None:  # which tell that place as well
-        claims = tuple(
-            replace(each, source=told.source) if each.source == claim.source else each for each in faults.claims
-        )
-        faults = faults._replace(claims=claims)
+        claims = (replace(each, source=told.source) if each.source == claim.source else each for each in faults.claims)
+        faults = faults._replace(claims=tuple(claims))
     return replace(look, claim=told, faults=faults)
+
+
+def _are_right(given: Sequence[int], pair: ForwardPair) -> bool:
+    return all(pair.matches.within(made, AGREE) for made in given)
+
+
+def _odd_weights(value: Value, pair: ForwardPair) -> tuple[str, ...]:
+    """Return the parameters of a value whose numbers the reference has nowhere, or in another form."""
+    weights, own, theirs = pair.weights, pair.port.table.parameters, pair.reference.table.parameters
+    odd = weights.unknown | weights.joined | weights.reordered
+
+    def is_in_another_form(name: str) -> bool:
+        shapes = {theirs[each][1] for each in weights.partners.get(name, ())}
+        return bool(shapes) and shapes.isdisjoint({own[name][1], own[name][1][::-1]})
+
+    names = set(filter(None, pair.port.parameters_of(value)))
+    return tuple(name for name in own if name in names and (name in odd or is_in_another_form(name)))
+
+
+def _table_of(given: Sequence[int], pair: ForwardPair) -> SourceRange | None:
+    """Return where the one table is made that a step takes, if it is not the reference's and all else is."""
+    made = {index: made_as_buffer(pair.port.values[index], pair.port) for index in given}
+    tables = [index for index, at in made.items() if at is not None and not _is_known(index, pair)]
+    others = [index for index in given if index not in tables]
+    is_alone = len(tables) == 1 and bool(others) and _are_right(others, pair)
+    return made[tables[0]] if is_alone else None
+
+
+def _is_known(index: int, pair: ForwardPair) -> bool:
+    return bool(pair.matches.within(index, AGREE)) and pair.lies_right(index) is not False
+
+
+def _made_at(made: SourceRange, claim: Claim) -> Claim:
+    used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
+    return replace(claim, source=made, why=f"{claim.why} {used}".strip(), function="", callers=())

@@ -26,7 +26,7 @@ _STEPS = 12
 _CASTS = frozenset({"int", "float", "bool", "str", "tuple", "list"})
 
 
-class _Place(NamedTuple):
+class _Expression(NamedTuple):
     """An expression, and the function that holds it; the empty name for what stands in none."""
 
     node: ast.expr
@@ -47,7 +47,22 @@ def chosen_at(lines: SourceRange, text: str = "") -> SourceRange | None:
     at = next((each for each in statements if (each.lineno, each.end_lineno) == (lines.first, lines.last)), None)
     if at is None or at.value is None:
         return None
-    return _followed(file, _Place(at.value, file.around(lines)), text)
+    return _followed(file, _Expression(at.value, file.around(lines)), text)
+
+
+def flag_chosen_at(lines: SourceRange) -> SourceRange | None:
+    """Return where the flag is chosen that decides on some lines, ``head if tied else other``; None where none does."""
+    file = source_file(lines.file)
+    name = "" if file is None else file.around(lines)
+    function = None if file is None or not name else file.function(name)
+    if file is None or function is None:
+        return None
+    found = [
+        node for node in ast.walk(function) if isinstance(node, ast.IfExp) and lines.holds(lines.file, node.lineno)
+    ]
+    test = found[0].test if len(found) == 1 else None
+    test = test.operand if isinstance(test, ast.UnaryOp) else test
+    return _followed(file, _Expression(test, name)) if isinstance(test, (ast.Name, ast.Attribute)) else None
 
 
 def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]]) -> SourceRange | None:
@@ -70,7 +85,7 @@ def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]])
         str(place): place
         for node in nodes
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and id(node) not in within
-        if (place := _followed(file, _Place(node, name), text)) is not None
+        if (place := _followed(file, _Expression(node, name), text)) is not None
         and not any(place.holds(*each) for each in ran)
     }
     return next(iter(found.values())) if len(found) == 1 else None
@@ -98,13 +113,13 @@ def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRan
     if file is None or len(own) != 1:
         return None
     node = ast.Attribute(ast.Name("self", ast.Load()), own[0], ast.Load())
-    return _followed(file, _Place(node, name))
+    return _followed(file, _Expression(node, name))
 
 
-def _followed(file: SourceFile, place: _Place, text: str = "") -> SourceRange | None:
+def _followed(file: SourceFile, place: _Expression, text: str = "") -> SourceRange | None:
     begin = place
     for _ in range(_STEPS):
-        before = _Names(file, place.function, text).before(place.node)
+        before = _NamesOf(file, place.function, text).before(place.node)
         if before is None:
             break
         place = before
@@ -114,13 +129,13 @@ def _followed(file: SourceFile, place: _Place, text: str = "") -> SourceRange | 
     return SourceRange(file.path, place.node.lineno, place.node.end_lineno or place.node.lineno)
 
 
-class _Names:
+class _NamesOf:
     """What gives the names of a function their values."""
 
     def __init__(self, file: SourceFile, function: str, text: str) -> None:
         self._file, self._name, self._function, self._text = file, function, file.function(function), text
 
-    def before(self, node: ast.expr) -> _Place | None:
+    def before(self, node: ast.expr) -> _Expression | None:
         """Return the one expression that an expression takes its value from; None where it makes a value of its own."""
         if isinstance(node, ast.Name):
             return self._of_name(node.id)
@@ -129,10 +144,10 @@ class _Names:
             return self._of_own(node.attr) if is_own else self._of_field(node.attr)
         if isinstance(node, ast.Subscript):  # ACTIVATIONS[name]: the name chooses
             is_named = isinstance(node.slice, (ast.Name, ast.Attribute)) and not _is_counter(self._function, node.slice)
-            return _Place(node.slice, self._name) if is_named else None
+            return _Expression(node.slice, self._name) if is_named else None
         return self._of_call(node) if isinstance(node, ast.Call) else None
 
-    def _of_name(self, name: str) -> _Place | None:
+    def _of_name(self, name: str) -> _Expression | None:
         function = self._function
         if function is None:
             return self._of_module(name)
@@ -142,29 +157,29 @@ class _Names:
             loops = (each for each in ast.walk(function) if isinstance(each, (ast.For, ast.comprehension)))
             values = [value for target, value in bindings_of(function) if target in stores]
             values += [loop.iter for loop in loops if loop.target in stores]  # one of these, as all are chosen
-            return _Place(values[0], self._name) if len(stores) == len(values) == 1 else None
+            return _Expression(values[0], self._name) if len(stores) == len(values) == 1 else None
         parameter = next((each for each in parameters_of(function) if each.arg == name), None)
         return self._of_module(name) if parameter is None else self._of_parameter(function, parameter)
 
-    def _of_module(self, name: str) -> _Place | None:
+    def _of_module(self, name: str) -> _Expression | None:
         values = [
             each.value
             for each in self._file.tree.body
             if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in each.targets)
         ]
-        return _Place(values[0], "") if len(values) == 1 else None
+        return _Expression(values[0], "") if len(values) == 1 else None
 
-    def _of_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> _Place | None:
+    def _of_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> _Expression | None:
         holder, _, own = self._name.rpartition(".")
         called = holder.rpartition(".")[2] if own == "__init__" else own
         given = [
-            _Place(value, inside)
+            _Expression(value, inside)
             for inside, call in self._calls()
             if _called(call) == called and (value := argument_of(call, function, parameter)) is not None
         ]
         return given[0] if len({each.node.lineno for each in given}) == 1 else None
 
-    def _of_own(self, name: str) -> _Place | None:
+    def _of_own(self, name: str) -> _Expression | None:
         class_name = holder(self._name)
         made = self._file.made_at(class_name, name)
         init = "" if made is None else self._file.around(made)
@@ -176,13 +191,13 @@ class _Names:
             for target, value in bindings_of(function)
             if isinstance(target, ast.Attribute) and target.attr == name and target.lineno == made.first
         ]
-        return _Place(values[0], init) if len(values) == 1 else None
+        return _Expression(values[0], init) if len(values) == 1 else None
 
-    def _of_field(self, name: str) -> _Place | None:
+    def _of_field(self, name: str) -> _Expression | None:
         """Return what gives a field of a record, of which a file makes one alone, or what its property returns."""
         file = self._file
         given = [
-            _Place(each.value, inside)
+            _Expression(each.value, inside)
             for inside, call in self._calls()
             for each in call.keywords
             if each.arg == name and (_called(call) in file.own_classes or _called(call) == "cls")
@@ -192,18 +207,18 @@ class _Names:
         methods = [path for path in file.functions if path.endswith(f".{name}")]
         return self._returned(methods[0]) if len(methods) == 1 else None
 
-    def _of_call(self, node: ast.Call) -> _Place | None:
+    def _of_call(self, node: ast.Call) -> _Expression | None:
         name = _called(node)
         if name in _CASTS and len(node.args) == 1:
-            return _Place(node.args[0], self._name)
+            return _Expression(node.args[0], self._name)
         known = [path for path in self._file.functions if path.rpartition(".")[2] == name]
         is_alone = len(known) == 1 and self._file.calls_of(name) == 1
         return self._returned(known[0]) if is_alone else None
 
-    def _returned(self, path: str) -> _Place | None:
+    def _returned(self, path: str) -> _Expression | None:
         returns = (each for each in ast.walk(self._file.functions[path]) if isinstance(each, ast.Return))
         values = [each.value for each in returns if each.value is not None and _may_give(each.value, self._text)]
-        return _Place(values[0], path) if len(values) == 1 else None
+        return _Expression(values[0], path) if len(values) == 1 else None
 
     def _calls(self) -> Iterator[tuple[str, ast.Call]]:
         """Yield the calls of the file, each with the innermost function around it."""
