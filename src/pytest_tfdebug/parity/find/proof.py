@@ -268,7 +268,8 @@ def _is_order_from_here(place: ProofPlace, proof: Proof, pair: ForwardPair) -> b
         line = line_of(port, value, port.call_of(value))
         if value.is_moved and (line is None or not place.lines.holds(line.file, line.line)):
             return False
-        if made_as_buffer(value, port) is not None and not pair.matches.within(value.index, AGREE):
+        is_known = pair.matches.within(value.index, AGREE) and pair.lies_right(value.index) is not False
+        if not is_known and made_as_buffer(value, port) is not None:
             return False  # a table that the reference does not have: positions the other way round, say
         before = [each for each in value.producers if each not in seen and not port.parameter(each)]
         seen.update(before)
