@@ -177,5 +177,25 @@ def test_list_is_followed_to_the_one_return_that_may_give_it(tmp_path):
     ran = {(str(path), line), (str(path), line + 1)}
 
     assert text_of(handed_on_at(at, "(1, 0, 1, 0)", ran)) == "return (half, half - 1, half, half - 1)"
-    both = handed_on_at(at, "(1, 1, 1, 1)", ran)
-    assert text_of(both) == "return depthwise(x, *self.weights, self.row.margins)"
+    assert handed_on_at(at, "(1, 1, 1, 1)", ran) is None  # both may
+
+
+MASKED = """
+def bias(keep):
+    return ahead | (keep == 0)[:, None, :, None]
+
+
+class Model:
+    def forward(self, ids, mask=None):
+        if mask is None:
+            mask = ones_like(ids)
+        return bias(mask)
+"""
+
+
+def test_axis_that_a_line_inserts_is_handed_on_by_no_name(tmp_path):
+    path = tmp_path / "port.py"
+    path.write_text(MASKED, encoding="utf-8")
+    line = MASKED.splitlines().index("    return ahead | (keep == 0)[:, None, :, None]") + 1
+
+    assert handed_on_at(SourceRange(str(path), line, line), "3", {(str(path), line)}) is None

@@ -81,13 +81,18 @@ def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]])
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr) and line.holds(line.file, node.lineno)]
     within = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     within |= {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    found = {
-        str(place): place
+    handed = (
+        _expression_of(file, _Expression(node, name), text)
         for node in nodes
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and id(node) not in within
-        if (place := _followed(file, _Expression(node, name), text)) is not None
-        and not any(place.holds(*each) for each in ran)
+    )
+    found = {
+        each.lineno: SourceRange(file.path, each.lineno, each.end_lineno or each.lineno)
+        for each in handed
+        # a name that is followed no further, or what a call makes, may be a tensor
+        if each is not None and not isinstance(each, (ast.Name, ast.Attribute, ast.Call))
     }
+    found = {line: place for line, place in found.items() if not any(place.holds(*each) for each in ran)}
     return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -117,6 +122,12 @@ def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRan
 
 
 def _followed(file: SourceFile, place: _Expression, text: str = "") -> SourceRange | None:
+    found = _expression_of(file, place, text)
+    return None if found is None else SourceRange(file.path, found.lineno, found.end_lineno or found.lineno)
+
+
+def _expression_of(file: SourceFile, place: _Expression, text: str) -> ast.expr | None:
+    """Return the expression that chooses what another one hands on; None where that chooses it itself."""
     begin = place
     for _ in range(_STEPS):
         before = _NamesOf(file, place.function, text).before(place.node)
@@ -124,9 +135,7 @@ def _followed(file: SourceFile, place: _Expression, text: str = "") -> SourceRan
             break
         place = before
     is_another = text and isinstance(place.node, ast.Constant) and not is_equal(ast.unparse(place.node), text)
-    if place is begin or is_another:
-        return None
-    return SourceRange(file.path, place.node.lineno, place.node.end_lineno or place.node.lineno)
+    return None if place is begin or is_another else place.node
 
 
 class _NamesOf:
@@ -157,7 +166,16 @@ class _NamesOf:
             loops = (each for each in ast.walk(function) if isinstance(each, (ast.For, ast.comprehension)))
             values = [value for target, value in bindings_of(function) if target in stores]
             values += [loop.iter for loop in loops if loop.target in stores]  # one of these, as all are chosen
-            return _Expression(values[0], self._name) if len(stores) == len(values) == 1 else None
+            always = {
+                target.id
+                for each in function.body
+                if isinstance(each, ast.Assign)
+                for target in each.targets
+                if isinstance(target, ast.Name)
+            }
+            is_given = any(each.arg == name for each in parameters_of(function))  # and bound anew where it is None
+            is_known = len(stores) == len(values) == 1 and (name in always or not is_given)
+            return _Expression(values[0], self._name) if is_known else None
         parameter = next((each for each in parameters_of(function) if each.arg == name), None)
         return self._of_module(name) if parameter is None else self._of_parameter(function, parameter)
 
