@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.module_path import holder
+from pytest_tfdebug.module_path import holder, last_part
 from pytest_tfdebug.parity.text.handed_on import argument_of, is_equal, parameters_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
@@ -188,8 +188,12 @@ class _NamesOf:
         return _Expression(values[0], "") if len(values) == 1 else None
 
     def _of_parameter(self, function: ast.FunctionDef | ast.AsyncFunctionDef, parameter: ast.arg) -> _Expression | None:
-        holder, _, own = self._name.rpartition(".")
-        called = holder.rpartition(".")[2] if own == "__init__" else own
+        called = last_part(holder(self._name)) if last_part(self._name) == "__init__" else last_part(self._name)
+        if (
+            called != last_part(holder(self._name))
+            and sum(last_part(each) == called for each in self._file.functions) > 1
+        ):
+            return None  # a call of one name may be of either
         given = [
             _Expression(value, inside)
             for inside, call in self._calls()
@@ -229,7 +233,7 @@ class _NamesOf:
         name = _called(node)
         if name in _CASTS and len(node.args) == 1:
             return _Expression(node.args[0], self._name)
-        known = [path for path in self._file.functions if path.rpartition(".")[2] == name]
+        known = [path for path in self._file.functions if last_part(path) == name]
         is_alone = len(known) == 1 and self._file.calls_of(name) == 1
         return self._returned(known[0]) if is_alone else None
 
