@@ -426,8 +426,8 @@ class TakesTheFirst(nn.Module):
 
     def forward(self, x):
         states = self.made(x)
-        last = states[-2]
-        return last.transpose(0, 1)  # BUG: not the last
+        last = states[-2]  # BUG: not the last
+        return last.transpose(0, 1)
 
 
 def test_value_handed_on_instead_of_the_computed_one_is_named():
