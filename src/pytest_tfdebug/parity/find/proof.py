@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice, pairwise
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed, second_look
-from pytest_tfdebug.frames import is_installed
-from pytest_tfdebug.module_path import holder, name_of
+from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE, number_of
 from pytest_tfdebug.parity.find.blame_values import (
@@ -23,6 +21,16 @@ from pytest_tfdebug.parity.find.blame_values import (
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer, where_loaded
+from pytest_tfdebug.parity.find.where_chosen import (
+    at_lines,
+    made_at,
+    moved_to,
+    set_at,
+    where_begun,
+    where_function_set,
+    where_made_with,
+    where_set,
+)
 from pytest_tfdebug.parity.proof.argument_changes import GIVEN
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, REORDERING, SHORTENED
 from pytest_tfdebug.parity.proof.known_operands import MEANT
@@ -30,17 +38,14 @@ from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import EXCHANGE, IN_TURN, MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
-from pytest_tfdebug.parity.text.chosen_at import chosen_at, flag_chosen_at, function_chosen_at, handed_on_at
+from pytest_tfdebug.parity.text.chosen_at import flag_chosen_at
 from pytest_tfdebug.parity.text.handed_on import (
     chooser_of,
     chooses,
     chosen_before,
     guard_of,
-    is_equal,
-    set_before,
 )
 from pytest_tfdebug.parity.text.loading import loop_around
-from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
@@ -145,89 +150,21 @@ def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]
     return sorted(places, key=lambda place: is_named and place.finding.fault == "left-out" and not is_there(place))
 
 
-def _at_lines(claim: Claim, lines: SourceRange | None) -> Claim:
-    """Return a claim as one on other lines, those of another function without the calls that led to its own."""
-    file = None if lines is None or not claim.function else source_file(lines.file)
-    if lines is None or file is None or name_of(file.around(lines)) == claim.function:
-        return replace(claim, source=lines)
-    return _moved_to(lines, claim)
-
-
 def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
-    claim, change = _at_lines(claim_of(place.finding, pair), place.lines), place.mends[0].change
+    claim, change = at_lines(claim_of(place.finding, pair), place.lines), place.mends[0].change
     if change.kind == MADE:
         return replace(claim, wrong="is made otherwise than the reference's")
     if change.kind == GIVEN and change.call is not None:
         name = name_of(pair.port.calls[change.call].path)
         return replace(claim, wrong=f"gives {name!r} the {change.old} that another layer's is to be given")
-    if change.kind == "function" and place.lines is not None:
-        path = "" if place.finding.call.parent is None else place.finding.call.path
-        chosen = function_chosen_at(
-            place.lines, {name_of(each) for each in pair.port.table.modules if holder(each) == path}
-        )
-        return claim if chosen is None or is_installed(chosen.file) else _moved_to(chosen, claim)
+    if change.kind == "function":
+        return where_function_set(claim, place, pair.port)
     if change.kind in (*REORDERING, "form") and change.operand is not None:
-        made = _where_begun(pair.port.values[change.operand], pair.port)
-        return claim if made is None else _moved_to(made, claim)
+        made = where_begun(pair.port.values[change.operand], pair.port)
+        return claim if made is None else moved_to(made, claim)
     if change.kind != "number":
         return claim
-    return _where_made_with(claim, place.finding.call, pair.port) or _where_set(claim, place, pair.port)
-
-
-def _where_begun(operand: Value, side: Side) -> SourceRange | None:
-    """Return where an operand begins that is made of no input: a table of a constructor, or positions for one step."""
-    made = made_as_buffer(operand, side)
-    if made is not None:
-        return made
-    origins = {side.values[each].origin for each in side.ancestors(operand.index)}
-    is_begun = operand.operator and operand.lines and origins.isdisjoint({"input", "parameter", "buffer"})
-    is_for_one = len(side.users.get(operand.index, ())) == 1
-    return lines_of(operand.lines[0]) if is_begun and is_for_one else None
-
-
-def _moved_to(place: SourceRange, claim: Claim) -> Claim:
-    """Return a claim as one on another place, which says where that is used."""
-    at = claim.source
-    used = f"It is used at {PurePath(at.file).name}:{at.first}." if at is not None and at != place else ""
-    return replace(claim, source=place, why=f"{used} {claim.why}".strip(), function="", callers=())
-
-
-def _where_made_with(claim: Claim, call: Call, side: Side) -> Claim | None:
-    """Return a claim on a number of a library's module as one on the line that makes it; None for other modules.
-
-    ``nn.Upsample(scale_factor=2)`` chooses ``align_corners``, and who calls it hands on nothing of that.
-    """
-    made = None if call.parent is None or call.source is not None else _made_at(side, call)
-    if made is None or is_installed(made.file):
-        return None
-    return _moved_to(made, claim)
-
-
-def _where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
-    """Return a claim on the use of a number as one on the statement of a constructor that chooses it, or names it.
-
-    What a library's constructor sets may have been changed since: there the use is what is known.
-    """
-    at, call, old = place.at, place.finding.call, place.mends[0].change.old
-    file = None if at is None else source_file(at.file)
-    function = None if at is None or file is None else file.around(at)
-    if at is None or file is None or function is None:
-        return claim
-    for name, text in side.table.attributes.get("" if call.parent is None else call.path, {}).items():
-        if is_equal(text, old) and any(file.reading(name, function, at)):
-            made = file.made_at(function.rpartition(".")[0], name)
-            if made is None:
-                continue
-            begin = chosen_at(made, old)
-            chosen = begin if begin is not None or not chooses(made, old) else made
-            if chosen is not None and not is_installed(chosen.file):
-                told = f"It is {name}={text}, which is used at {PurePath(at.file).name}:{at.first}."
-                return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
-            given = chosen_at(made)
-            more = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
-            told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
-            return replace(claim, why=f"{told} {claim.why}".strip())
-    return claim
+    return where_made_with(claim, place.finding.call, pair.port) or where_set(claim, place, pair.port)
 
 
 def _is_chosen(place: ProofPlace, side: Side) -> bool:
@@ -482,9 +419,9 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
     for mend in proof.mends:
         finding = _finding(proof, mend, known, pair)
         side = proof.forward.side
-        made = _made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
+        made = made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
         used = _lines(side, finding.values[0], finding.call, finding.depth)
-        lines = made or _set_at(side, mend.change, finding) or _with_guard(used, mend, proof) or used
+        lines = made or set_at(side, mend.change, finding) or _with_guard(used, mend, proof) or used
         changed = _step_of(proof, mend) if mend.places else None
         around = None if changed is None else _call_to_blame(side, mend.change, changed)
         at = None if changed is None or around is None else made or _lines(side, changed, around, finding.depth)
@@ -498,43 +435,6 @@ def _with_guard(lines: SourceRange | None, mend: Mend, proof: Proof) -> SourceRa
         return None
     *_, on_line, _ = proof.forward.places_like(mend.places[0])
     return guard_of(lines) if len(on_line) > len(mend.places) else None
-
-
-def _set_at(side: Side, change: Change, finding: Finding) -> SourceRange | None:
-    """Return the statement before a line that sets the number, or chooses the value, which it should not use."""
-    value = finding.values[0]
-    if (
-        finding.fault != "proved"
-        or change.kind not in ("number", "operand", MEANT)
-        or len(value.lines) <= finding.depth
-    ):
-        return None
-    line = value.lines[finding.depth]
-    if change.kind == "number":
-        ran = side.lines_that_ran
-        return set_before(change.old, line, ran) or _handed_on_at(lines_of(line), finding, change, side)
-    chosen = chosen_before(line, side.lines_that_ran)
-    return chosen and (flag_chosen_at(chosen) or chosen)
-
-
-def _handed_on_at(lines: SourceRange, finding: Finding, change: Change, side: Side) -> SourceRange | None:
-    """Return where a number is chosen that a function hands on to an operator; None where a line chooses it."""
-    held = side.table.attributes.get("" if finding.call.parent is None else finding.call.path, {})
-    if finding.depth or is_installed(lines.file) or chooses(lines, change.old, held):
-        return None
-    return handed_on_at(lines, change.old, side.lines_that_ran)
-
-
-def _made_at(side: Side, call: Call) -> SourceRange | None:
-    """Return the statement of a constructor that makes the module of a call; None where none is found."""
-    for around in side.with_code(call.parent):
-        path, lines = "" if around.parent is None else f"{around.path}.", around.source
-        file = source_file(lines.file) if lines is not None else None
-        if lines is not None and file is not None and call.path.startswith(path):
-            class_name = file.around(lines).rpartition(".")[0]
-            made = file.made_at(class_name, call.path.removeprefix(path).partition(".")[0])
-            return made and (file.making_of(call.class_name, made) or made)
-    return None
 
 
 def _lines(side: Side, value: Value, call: Call, depth: int) -> SourceRange | None:
@@ -572,7 +472,7 @@ def _of_reference(
         is_known = is_known and chooses(named.source, change.new, pair.port.table.attributes.get(named.path, {}))
     if change.kind == "number":
         calls = (call for call in pair.port.calls.values() if call.path == here.path)
-        here = next((found for each in calls if (found := _where_made_with(here, each, pair.port))), here)
+        here = next((found for each in calls if (found := where_made_with(here, each, pair.port))), here)
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
 
