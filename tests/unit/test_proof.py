@@ -439,6 +439,7 @@ def test_weights_that_were_loaded_otherwise_are_told_by_those_of_the_reference(l
     assert (culprit.kind, culprit.weights[: len(wrong.split())]) == ("weights", tuple(wrong.split()))
     assert culprit.certain == is_certain
     assert (loaded is exchanged) == (culprit.wrong == "uses weights in each other's place")
+    assert (loaded is exchanged) == ("They are used at llama_port.py:" in culprit.explanation)
 
 
 def test_proof_goes_before_a_weight_that_another_module_holds_folded():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice, pairwise
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed, second_look
@@ -252,7 +253,12 @@ def _of_each_other(named: Claim, claim: Claim, change: Change, side: Side) -> Cl
         return replace(claim, source=at or claim.source, evidence=Evidence.EXCHANGE, wrong=wrong, why=why)
     is_loaded = claim.source is not None and (claim.source.file, claim.source.first) not in side.lines_that_ran
     place = named if named.path == claim.path and not is_loaded else claim
-    return replace(place, evidence=Evidence.EXCHANGE, wrong=_EXCHANGED, why=_EXCHANGED_HOW)
+    used = (
+        ""
+        if not is_loaded or named.source is None
+        else _USED.format(PurePath(named.source.file).name, named.source.first)
+    )
+    return replace(place, evidence=Evidence.EXCHANGE, wrong=_EXCHANGED, why=f"{_EXCHANGED_HOW}{used}")
 
 
 def _of_table(claim: Claim, change: Change, port: Side) -> Claim:
@@ -541,7 +547,8 @@ def _of_laid_out(named: Claim, names: Sequence[str], pair: ForwardPair) -> Claim
     )
 
 
-#: What is said of weights that stand for each other.
+#: What is said of weights that stand for each other, and where the code takes them.
+_USED = " They are used at {}:{}."
 _EXCHANGED = "uses weights in each other's place"
 _EXCHANGED_HOW = "They were loaded so, or the code takes one for the other."
 
