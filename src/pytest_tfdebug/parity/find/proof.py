@@ -39,11 +39,10 @@ from pytest_tfdebug.parity.proof.matching import axes_of, reordered_axes
 from pytest_tfdebug.parity.proof.module_changes import EXCHANGE, IN_TURN, MADE, TABLE
 from pytest_tfdebug.parity.proof.prove import mended_by, prove
 from pytest_tfdebug.parity.proof.value_graph import COPIES, kind_of
-from pytest_tfdebug.parity.text.chosen_at import flag_chosen_at
+from pytest_tfdebug.parity.text.chosen_at import choice_before
 from pytest_tfdebug.parity.text.handed_on import (
     chooser_of,
     chooses,
-    chosen_before,
     guard_of,
 )
 from pytest_tfdebug.parity.text.loading import loop_around
@@ -349,8 +348,7 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair, begun: Sequence[Valu
 def _where_made(value: Value, named: Claim, pair: ForwardPair) -> Claim:
     """Return a claim on a value that is right elsewhere as one on what chose it, or on the line that makes it."""
     claim = claim_of(Finding("operand", pair.port.call_of(value), [value], None, None), pair)
-    chosen = chosen_before(value.lines[0], pair.port.lines_that_ran) if value.lines else None
-    chosen = chosen and (flag_chosen_at(chosen) or chosen)
+    chosen = choice_before(value.lines[0], pair.port.lines_that_ran) if value.lines else None
     wrong, why = "makes another value here than the reference", "The reference has this one too, and uses another."
     return replace(claim, source=chosen or claim.source, reference=named.reference, wrong=wrong, why=why)
 

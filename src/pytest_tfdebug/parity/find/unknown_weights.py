@@ -8,16 +8,14 @@ Before: ``self.packed(x)`` computes what the reference never does, where ``x`` i
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.find.values import made_as_buffer, where_loaded
+from pytest_tfdebug.parity.find.values import made_as_buffer, told_use, where_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.values import Explained
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.records import SourceRange
@@ -36,7 +34,8 @@ def with_unknown_weights(look: Explained) -> Explained:
     made, weights = _table_of(given, pair), _odd_weights(value, pair)
     told = claim
     if made is not None and finding.fault in ("unknown", "replaced", "left-out"):
-        told = _made_at(made, claim)
+        why = f"{claim.why} {told_use(claim)}".strip()
+        told = replace(claim, source=made, why=why, function="", callers=())
     elif weights and finding.fault in ("unknown", "replaced") and given and _are_right(given, pair):
         why = f"{claim.why} {pair.weights.told(weights)}".lstrip()
         told = where_loaded(replace(claim, weights=weights, why=why), pair)
@@ -77,8 +76,3 @@ def _table_of(given: Sequence[int], pair: ForwardPair) -> SourceRange | None:
 
 def _is_known(index: int, pair: ForwardPair) -> bool:
     return bool(pair.matches.within(index, AGREE)) and pair.lies_right(index) is not False
-
-
-def _made_at(made: SourceRange, claim: Claim) -> Claim:
-    used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
-    return replace(claim, source=made, why=f"{claim.why} {used}".strip(), function="", callers=())

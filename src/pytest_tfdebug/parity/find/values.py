@@ -220,9 +220,14 @@ def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
     at = loaded_at(files, claim.weights, expected, port.lines_that_ran, names) if claim.weights else None
     if at is None or claim.source in (at, loop_around(at)):
         return claim
-    used = "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
+    used = told_use(claim)
     why = claim.why if used in claim.why else f"{claim.why} {used}".lstrip()
     return replace(claim, source=at, why=why, function="", callers=())
+
+
+def told_use(claim: Claim) -> str:
+    """Say where the lines of a claim use what was made elsewhere."""
+    return "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
 
 
 def made_as_buffer(value: Value, port: Side) -> SourceRange | None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.frames import is_installed
 from pytest_tfdebug.module_path import holder, name_of
-from pytest_tfdebug.parity.find.values import lines_of, made_as_buffer
+from pytest_tfdebug.parity.find.values import lines_of, made_as_buffer, told_use
 from pytest_tfdebug.parity.proof.known_operands import MEANT
-from pytest_tfdebug.parity.text.chosen_at import chosen_at, flag_chosen_at, function_chosen_at, handed_on_at
-from pytest_tfdebug.parity.text.handed_on import chooses, chosen_before, is_equal, set_before
+from pytest_tfdebug.parity.text.chosen_at import choice_before, chosen_at, function_chosen_at, handed_on_at
+from pytest_tfdebug.parity.text.handed_on import chooses, is_equal, set_before
 from pytest_tfdebug.parity.text.text_differences import source_file
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def at_lines(claim: Claim, lines: SourceRange | None) -> Claim:
 
 def moved_to(place: SourceRange, claim: Claim) -> Claim:
     """Return a claim as one on another place, which says where that is used."""
-    at = claim.source
-    used = f"It is used at {PurePath(at.file).name}:{at.first}." if at is not None and at != place else ""
+    used = told_use(claim) if claim.source != place else ""
     return replace(claim, source=place, why=f"{used} {claim.why}".strip(), function="", callers=())
 
 
@@ -113,8 +112,7 @@ def set_at(side: Side, change: Change, finding: Finding) -> SourceRange | None:
     if change.kind == "number":
         ran = side.lines_that_ran
         return set_before(change.old, line, ran) or _handed_on_at(lines_of(line), finding, change, side)
-    chosen = chosen_before(line, side.lines_that_ran)
-    return chosen and (flag_chosen_at(chosen) or chosen)
+    return choice_before(line, side.lines_that_ran)
 
 
 def _handed_on_at(lines: SourceRange, finding: Finding, change: Change, side: Side) -> SourceRange | None:

@@ -11,14 +11,15 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.module_path import holder, last_part
-from pytest_tfdebug.parity.text.handed_on import argument_of, is_equal, parameters_of
-from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.parity.text.handed_on import argument_of, chosen_before, is_equal, parameters_of
+from pytest_tfdebug.parity.text.text_differences import called_name, function_around, source_file
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from pytest_tfdebug.parity.text.text_differences import SourceFile
+    from pytest_tfdebug.values import Line
 
 #: Names that are followed, at most: no port hands a number through as many.
 _STEPS = 12
@@ -50,13 +51,23 @@ def chosen_at(lines: SourceRange, text: str = "") -> SourceRange | None:
     return _followed(file, _Expression(at.value, file.around(lines)), text)
 
 
-def flag_chosen_at(lines: SourceRange) -> SourceRange | None:
+def choice_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange | None:
+    """Return where it is chosen which tensor a line uses: the flag of ``head if tied else other``, if that is known.
+
+    Args:
+        line: The line.
+        ran: The lines that have run operators, with their files.
+    """
+    chosen = chosen_before(line, ran)
+    return chosen and (_flag_chosen_at(chosen) or chosen)
+
+
+def _flag_chosen_at(lines: SourceRange) -> SourceRange | None:
     """Return where the flag is chosen that decides on some lines, ``head if tied else other``; None where none does."""
-    file = source_file(lines.file)
-    name = "" if file is None else file.around(lines)
-    function = None if file is None or not name else file.function(name)
-    if file is None or function is None:
+    around = function_around(lines)
+    if around is None:
         return None
+    file, name, function = around
     found = [
         node for node in ast.walk(function) if isinstance(node, ast.IfExp) and lines.holds(lines.file, node.lineno)
     ]
@@ -73,11 +84,10 @@ def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]])
         text: The number.
         ran: The lines that have run operators, with their files: what these give is no number.
     """
-    file = source_file(line.file)
-    name = "" if file is None else file.around(line)
-    function = None if file is None or not name else file.function(name)
-    if file is None or function is None:
+    around = function_around(line)
+    if around is None:
         return None
+    file, name, function = around
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.expr) and line.holds(line.file, node.lineno)]
     within = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     within |= {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
@@ -103,19 +113,20 @@ def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRan
         line: The line.
         modules: Names of the modules that the line's own module holds.
     """
-    file = source_file(line.file)
-    name = "" if file is None else file.around(line)
-    function = None if file is None or not name else file.function(name)
+    around = function_around(line)
+    if around is None:
+        return None
+    file, name, function = around
     called = {
         node.func.attr
-        for node in (ast.walk(function) if function is not None else ())
+        for node in ast.walk(function)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and line.first <= node.lineno <= line.last
         and ast.unparse(node.func.value) == "self"
     }
-    own = [each for each in called if each not in modules and file is not None and file.made_at(holder(name), each)]
-    if file is None or len(own) != 1:
+    own = [each for each in called if each not in modules and file.made_at(holder(name), each)]
+    if len(own) != 1:
         return None
     node = ast.Attribute(ast.Name("self", ast.Load()), own[0], ast.Load())
     return _followed(file, _Expression(node, name))
@@ -197,7 +208,7 @@ class _NamesOf:
         given = [
             _Expression(value, inside)
             for inside, call in self._calls()
-            if _called(call) == called and (value := argument_of(call, function, parameter)) is not None
+            if called_name(call) == called and (value := argument_of(call, function, parameter)) is not None
         ]
         return given[0] if len({each.node.lineno for each in given}) == 1 else None
 
@@ -222,7 +233,7 @@ class _NamesOf:
             _Expression(each.value, inside)
             for inside, call in self._calls()
             for each in call.keywords
-            if each.arg == name and (_called(call) in file.own_classes or _called(call) == "cls")
+            if each.arg == name and (called_name(call) in file.own_classes or called_name(call) == "cls")
         ]
         if given:
             return given[0] if len({each.node.lineno for each in given}) == 1 else None
@@ -230,7 +241,7 @@ class _NamesOf:
         return self._returned(methods[0]) if len(methods) == 1 else None
 
     def _of_call(self, node: ast.Call) -> _Expression | None:
-        name = _called(node)
+        name = called_name(node)
         if name in _CASTS and len(node.args) == 1:
             return _Expression(node.args[0], self._name)
         known = [path for path in self._file.functions if last_part(path) == name]
@@ -279,8 +290,3 @@ def _is_counter(function: ast.AST | None, node: ast.expr) -> bool:
     loops = (each for each in ast.walk(function) if isinstance(each, (ast.For, ast.comprehension))) if function else ()
     names = {part.id for each in loops for part in ast.walk(each.target) if isinstance(part, ast.Name)}
     return isinstance(node, ast.Name) and node.id in names
-
-
-def _called(call: ast.Call) -> str:
-    """Return the last part of the name of what is called."""
-    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")

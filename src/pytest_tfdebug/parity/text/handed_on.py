@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import number_of
-from pytest_tfdebug.parity.text.text_differences import SourceFile, source_file
+from pytest_tfdebug.parity.text.text_differences import SourceFile, called_name, function_around, source_file
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def chosen_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange |
 
 def guard_of(lines: SourceRange) -> SourceRange | None:
     """Return a statement with the ``if`` that alone decides whether it runs; None where none does."""
-    file = source_file(lines.file)
-    function = None if file is None else file.function(file.around(lines))
-    for node in ast.walk(function) if function is not None else ():
+    around = function_around(lines)
+    for node in ast.walk(around[2]) if around is not None else ():
         if isinstance(node, ast.If) and len(node.body) == 1 and node.body[0].lineno == lines.first:
             return SourceRange(lines.file, node.lineno, lines.last)
     return None
@@ -147,11 +146,10 @@ class _Setting(NamedTuple):
     @classmethod
     def of(cls, line: Line, ran: Collection[tuple[str, int]]) -> Self | None:
         """Return the setting of a line; None where its function is not known."""
-        file = source_file(line.file)
-        name = "" if file is None else file.around(SourceRange(line.file, line.line, line.line))
-        function = None if file is None or not name else file.function(name)
-        if file is None or function is None:
+        around = function_around(SourceRange(line.file, line.line, line.line))
+        if around is None:
             return None
+        file, _, function = around
         statements = list(_statements(function))
         at = next((each for each in statements if each.lineno <= line.line <= (each.end_lineno or 0)), None)
         if at is None:
@@ -183,7 +181,7 @@ class _Setting(NamedTuple):
 
     def returned(self, node: ast.AST, old: str) -> SourceRange | None:
         """Return the one statement by which a function that is called here alone may return a number."""
-        name = _name_of(node.func) if isinstance(node, ast.Call) else ""
+        name = called_name(node) if isinstance(node, ast.Call) else ""
         known = [each for path, each in self.file.functions.items() if name and path.rpartition(".")[2] == name]
         if len(known) != 1 or self.has_run(known[0]) or self.file.calls_of(name) != 1:
             return None
@@ -267,7 +265,7 @@ class _Frames:
             names = {node.id for node in used if isinstance(node, ast.Name)}
         given = [each for each in parameters_of(function) if each.arg in names]
         for call in self._nodes(depth + 1):
-            if isinstance(call, ast.Call) and _name_of(call.func) == function.name:
+            if isinstance(call, ast.Call) and called_name(call) == function.name:
                 for each in given:
                     chosen = self._bound(call, function, each, depth + 1)
                     if chosen is not None:
@@ -302,10 +300,6 @@ class _Frames:
         for statement in _statements(function) if function is not None else ():
             if statement.lineno <= line <= (statement.end_lineno or 0):
                 yield from ast.walk(statement)
-
-
-def _name_of(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:

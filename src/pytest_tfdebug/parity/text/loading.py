@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.text.chosen_at import bindings_of
-from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.parity.text.text_differences import function_around, source_file
 from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def _done_in_helper(path: str, line: int, weights: int) -> SourceRange | None:
     ``state |= pack(here, attention, scale)`` leaves what it packs to ``torch.cat([scale * q, k, v])`` of ``pack``. A
     function that is called elsewhere makes what is right there.
     """
-    file = source_file(path)
-    function = None if file is None else file.function(file.around(SourceRange(path, line, line)))
-    if file is None or function is None:
+    around = function_around(SourceRange(path, line, line))
+    if around is None:
         return None
+    file, _, function = around
     calls = (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.lineno == line)
     names = {node.func.id for node in calls if isinstance(node.func, ast.Name) and node.func.id in file}
     if len(names) != 1 or file.calls_of(*names) > weights:
@@ -105,9 +105,8 @@ def _computes(node: ast.stmt) -> bool:
 
 def loop_around(lines: SourceRange) -> SourceRange | None:
     """Return the head of the outermost loop of a function around some lines; None where they stand in none."""
-    file = source_file(lines.file)
-    function = None if file is None else file.function(file.around(lines))
-    loops = (node for node in ast.walk(function) if isinstance(node, ast.For)) if function is not None else ()
+    inside = function_around(lines)
+    loops = (node for node in ast.walk(inside[2]) if isinstance(node, ast.For)) if inside is not None else ()
     around = [node for node in loops if node.lineno <= lines.first and lines.last <= (node.end_lineno or 0)]
     head = min((node.lineno for node in around), default=None)
     return None if head is None else SourceRange(lines.file, head, head)

@@ -129,9 +129,7 @@ class SourceFile:
     def calls_of(self, name: str) -> int:
         """Return how often the functions of the file call a function or method of a name."""
         calls = (node for each in self._functions.values() for node in ast.walk(each) if isinstance(node, ast.Call))
-        return len(
-            {id(call) for call in calls if name in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))}
-        )
+        return len({id(call) for call in calls if called_name(call) == name})
 
     def function(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         """Return the function of a name; None where the file has none."""
@@ -201,8 +199,7 @@ class SourceFile:
             node
             for name in used
             for node in ast.walk(self._functions[name])
-            if isinstance(node, ast.Call)
-            and class_name in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+            if isinstance(node, ast.Call) and called_name(node) == class_name
         ]
         return SourceRange(self.path, calls[0].lineno, calls[0].end_lineno or 0) if len(calls) == 1 else None
 
@@ -293,6 +290,19 @@ def source_file(file: str) -> SourceFile | None:
     path = on_disk(file)
     is_read = Path(path).is_absolute() or path.startswith("<")  # another folder may have had a file of this name
     return _parsed(path, "".join(linecache.getlines(path))) if is_read else None
+
+
+def function_around(lines: SourceRange) -> tuple[SourceFile, str, _Function] | None:
+    """Return the file of some lines, and the innermost function around them with its name; None where there is none."""
+    file = source_file(lines.file)
+    name = "" if file is None else file.around(lines)
+    function = None if file is None else file.function(name)
+    return None if file is None or function is None else (file, name, function)
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the last part of the name of what is called; empty for what has none."""
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
 @lru_cache(maxsize=32)
