@@ -12,7 +12,7 @@ from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proof import told_by, with_proof
-from pytest_tfdebug.parity.find.unknown_weights import with_unknown_weights
+from pytest_tfdebug.parity.find.unknown_weights import told_with_unknown_weights
 from pytest_tfdebug.parity.find.values import Explained, Faults, claim_of, line_of, lines_of
 from pytest_tfdebug.parity.proof.prove import seconds_of
 from pytest_tfdebug.parity.proof.several import find_fronts
@@ -51,8 +51,10 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
     if faults.mended is not None and len(faults.claims) > 1:
         return replace(_led_by(faults, look), search="proved", mended=faults.mended)
     found = with_proof(look, trial, searched)
+    if found.claim and found.finding and found.pair and not found.proofs:
+        found = replace(found, claim=told_with_unknown_weights(found.claim, found.finding, found.pair))
     is_proved = found.seen is None or found.seen.proved
-    return with_unknown_weights(found if is_proved or not faults.claims else _led_by(faults, found))
+    return found if is_proved or not faults.claims else _led_by(faults, found)
 
 
 def _led_by(faults: Faults, look: Explained) -> Explained:
@@ -123,6 +125,7 @@ def _shown(front: Front) -> Claim | None:
             named = replace(named, kind="module", weights=())  # another fault, of the same module
         claim = told_by(front.proof, Explained(named, is_known=True, compared=0, expected=0, pair=pair)).seen
         return None if claim is None else replace(claim, evidence=Evidence.ONE_OF_SEVERAL)
+    named = told_with_unknown_weights(named, finding, pair)
     if past is None:
         return named
     value = pair.reference.values[past.other]

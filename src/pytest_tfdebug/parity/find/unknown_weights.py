@@ -16,36 +16,30 @@ from pytest_tfdebug.parity.find.values import made_as_buffer, told_use, where_lo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_tfdebug.parity.find.values import Explained
+    from pytest_tfdebug.parity.claims import Claim
+    from pytest_tfdebug.parity.find.counterparts import Finding
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.records import SourceRange
     from pytest_tfdebug.values import Value
 
 
-def with_unknown_weights(look: Explained) -> Explained:
-    """Return what values say, with the line that makes what may be wrong instead of the one that uses it."""
-    finding, pair, claim = look.finding, look.pair, look.claim
-    if finding is None or pair is None or claim is None or look.proofs or not finding.values:
-        return look
-    value, port = finding.values[0], pair.port
+def told_with_unknown_weights(claim: Claim, finding: Finding, pair: ForwardPair) -> Claim:
+    """Return what values say of a fault, with the line that makes what may be wrong instead of the one that uses it."""
+    port = pair.port
+    if not finding.values:
+        return claim
+    value = finding.values[0]
     if port.parameter(value.index):  # a view of it
         value = next(port.uses(value.index), value)
     given = [made for made in value.producers if not port.parameter(made)]
     made, weights = _table_of(given, pair), _odd_weights(value, pair)
-    told = claim
     if made is not None and finding.fault in ("unknown", "replaced", "left-out"):
         why = f"{claim.why} {told_use(claim)}".strip()
-        told = replace(claim, source=made, why=why, function="", callers=())
-    elif weights and finding.fault in ("unknown", "replaced") and given and _are_right(given, pair):
+        return replace(claim, source=made, why=why, function="", callers=())
+    if weights and finding.fault in ("unknown", "replaced") and given and _are_right(given, pair):
         why = f"{claim.why} {pair.weights.told(weights)}".lstrip()
-        told = where_loaded(replace(claim, weights=weights, why=why), pair)
-    if told is claim:
-        return look
-    faults = look.faults
-    if faults is not None:  # which tell that place as well
-        claims = (replace(each, source=told.source) if each.source == claim.source else each for each in faults.claims)
-        faults = faults._replace(claims=tuple(claims))
-    return replace(look, claim=told, faults=faults)
+        return where_loaded(replace(claim, weights=weights, why=why), pair)
+    return claim
 
 
 def _are_right(given: Sequence[int], pair: ForwardPair) -> bool:
