@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import AGREE, LADDER, ROUNDING, SAME
@@ -52,6 +53,11 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     names = [pair.back.partners.get(reference.parameter(made), ()) for made in takes]
     is_placed = any(names)
     made = [(each, there) for there, alike in zip(takes, taken, strict=True) for each in alike if _is_made(port, each)]
+    if len(takes) > 1 and len({reference.computed(reference.values[each]).index for each in takes}) == 1:
+        parts = (port.values[each] for alike in taken for each in alike)
+        part = next((each for each in parts if _is_cut(each, port.computed(each))), None)
+        if part is not None:  # ``(x[:, 0] + x[:, 1]) / 2``, of which one part is taken
+            return Gap(port.call_of(part), part)
     last = port.values[max(made)[0]] if made else None
     beside = last if last is not None and (first is None or _is_after(pair, step, last, max(made)[1])) else first
     if beside is None:  # the weights that it takes place it, if it takes any
@@ -59,6 +65,7 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
         owner = max(owners, key=port.depth) if is_placed else port.root
         return Gap(owner, _next_in(owner, pair, step))
     uses = [reference.call_of(use) for use in reference.uses(step.index)]
+    left = _left_behind(pair, step, *max(made)) if made else ()
     is_before = not uses or not all(reference.is_within(step.call, call) for call in uses)  # before a call is given it
     having = [
         call
@@ -76,6 +83,7 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
             or port.is_within(last.call, call)
             or not port.is_given(call, last.index)
         )
+        and call not in left
     ]
     call = max(having, key=port.depth, default=port.with_code(beside.call)[0])
     if last is None or port.is_within(beside.call, call):
@@ -85,6 +93,18 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
             depth -= 1
         return Gap(call, read or beside, depth)
     return Gap(call, last)
+
+
+def _left_behind(pair: ForwardPair, step: Value, own: int, there: int) -> list[Call]:
+    """Return the calls of the port that have returned what a missing step takes: as many as the reference has left.
+
+    ``scale * self.convolutions(x)`` belongs where these are called, and not at their last line.
+    """
+    reference, port = pair.reference, pair.port
+    around = reference.around(reference.values[there].call)
+    count = sum(reference.returns(call, there) and not reference.is_within(step.call, call) for call in around)
+    returned = (call for call in port.around(port.values[own].call) if call.parent is not None)
+    return list(islice((call for call in returned if port.returns(call, own)), count))
 
 
 def is_of_helper(side: Side, value: Value, depth: int) -> bool:

@@ -21,6 +21,7 @@ from pytest_tfdebug.parity.find.blame_values import (
 )
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
+from pytest_tfdebug.parity.find.unknown_weights import told_with_unknown_weights
 from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer, where_loaded
 from pytest_tfdebug.parity.find.where_chosen import (
     at_lines,
@@ -46,6 +47,7 @@ from pytest_tfdebug.parity.text.handed_on import (
     guard_of,
 )
 from pytest_tfdebug.parity.text.loading import loop_around
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.values import distance
 
 if TYPE_CHECKING:
@@ -59,9 +61,11 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.proof.prove import Proof, Searched, Trial
     from pytest_tfdebug.parity.proof.search import Mend
     from pytest_tfdebug.parity.proof.value_graph import Side
-    from pytest_tfdebug.records import Call, SearchEnd, SourceRange
+    from pytest_tfdebug.records import Call, SearchEnd
     from pytest_tfdebug.values import Value
 
+#: As many lines are shown where parts are told apart, and used a little further down.
+_SHORT = 4
 #: What puts elements into another order.
 _PUTTING_IN_ORDER = frozenset({"permute", "transpose", "roll", "flip", "index", "index_select", "gather"})
 #: What changes the order of axes: where a call does this with what it is given, the order is its own.
@@ -111,8 +115,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     changes = tuple(changes_of(places, is_reverse=proof.is_reverse))
     loaded = [] if proof.is_reverse else [mend for place in places for mend in place.mends if not mend.places]
     if proof.is_reverse:
-        begun = look.finding.values[:1] if look.finding is not None else []
-        found = [_of_reference(named, places, proof, pair, begun)]
+        found = [_of_reference(look, named, pair, places, proof)]
     elif loaded:
         found = [_of_weights(named, loaded, proof, pair, told)]
     elif named.kind == "weights" and _is_of_weights(named, places):
@@ -214,6 +217,20 @@ def _is_order_from_here(place: ProofPlace, proof: Proof, pair: ForwardPair) -> b
     return True
 
 
+def _with_uses(lines: SourceRange | None, mend: Mend, proof: Proof) -> SourceRange | None:
+    """Return lines that tell parts apart with those behind them that use these first: one of both takes them wrongly.
+
+    ``same, different = both.split(1, -1)``, and on the next line ``torch.where(other, same, different)``.
+    """
+    side = proof.forward.side
+    if lines is None or mend.change.kind != "parts" or proof.is_reverse:
+        return lines
+    uses = (use for out in proof.forward.outs_of(mend.places[0]) for use in side.uses(out))
+    told = (line_of(side, use, side.call_of(use)) for use in uses)
+    last = max((line.line for line in told if line is not None and line.file == lines.file), default=lines.last)
+    return SourceRange(lines.file, lines.first, max(last, lines.last)) if last - lines.first < _SHORT else lines
+
+
 def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Claim:
     """Return who is to blame where other weights mend a forward: these, unless the code may take one for another."""
     first, is_alone = loaded[0], len(loaded) == len(proof.mends)
@@ -232,6 +249,8 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
     is_known = all(map(pair.weights.partners.get, finding.weights))
     if first.change.kind == "weights" and is_known and not pair.weights.transposed.issuperset(finding.weights):
         partners = pair.weights.partners[finding.weights[0]]
+        if all(map(pair.is_held_as_theirs, finding.weights)) and named.source is not None:
+            return replace(named, evidence=Evidence.ORDER_OF_WEIGHT)
         if len(finding.weights) == len(partners) == 1:
             held = f"{finding.weights[0]!r} holds the numbers of {partners[0]!r}"
             claim = replace(claim, why=f"{held}, possibly in another order than this code expects.")
@@ -308,7 +327,7 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair, begun: Sequence[Valu
     mend, port, reference = proof.mends[0], pair.port, pair.reference
     if not mend.places or named.source is None:
         return named
-    first = None if mend.reached is None else port.values[mend.reached]
+    first = _reached_in(port, mend)
     changed = reference.values[proof.forward.outs_of(mend.places[0])[0]]
     fault: Fault = "proved"
     depth = 0  # which of the first value's lines is meant
@@ -341,8 +360,18 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair, begun: Sequence[Valu
         call = port.call_of(first)
     shown = [] if first is None else [first]
     found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth), pair)
-    at, is_caller = found.source, str(named.source) in map(str, found.callers)
-    return named if is_caller or (at is not None and named.source.holds(at.file, at.first)) else found
+    tables = (made_as_buffer(port.values[made], port) for value in shown for made in value.producers)
+    at, callers = found.source, map(str, found.callers)
+    is_named = str(named.source) in callers or named.source in tables  # what is given a wrong table is right
+    return named if is_named or (at is not None and named.source.holds(at.file, at.first)) else found
+
+
+def _reached_in(port: Side, mend: Mend) -> Value | None:
+    """Return the first value of the port that comes of a change: of a bias the product that lacks it, and no view."""
+    if mend.reached is None:
+        return None
+    first = port.values[mend.reached]
+    return port.computed(first) if mend.change.kind == "bias" else first
 
 
 def _where_made(value: Value, named: Claim, pair: ForwardPair) -> Claim:
@@ -426,6 +455,7 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
         made = made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
         used = _lines(side, finding.values[0], finding.call, finding.depth)
         lines = made or set_at(side, mend.change, finding) or _with_guard(used, mend, proof) or used
+        lines = _with_uses(lines, mend, proof)
         changed = _step_of(proof, mend) if mend.places else None
         around = None if changed is None else _call_to_blame(side, mend.change, changed)
         at = None if changed is None or around is None else made or _lines(side, changed, around, finding.depth)
@@ -447,7 +477,7 @@ def _lines(side: Side, value: Value, call: Call, depth: int) -> SourceRange | No
 
 
 def _of_reference(
-    named: Claim, places: Sequence[ProofPlace], proof: Proof, pair: ForwardPair, begun: Sequence[Value]
+    look: Explained, named: Claim, pair: ForwardPair, places: Sequence[ProofPlace], proof: Proof
 ) -> Claim:
     """Return a claim with the lines of the reference that are proved to be done otherwise in the port.
 
@@ -467,6 +497,7 @@ def _of_reference(
         laid = _of_laid_out(named, (operand,) if operand else _put_together_with(proof, pair), pair)
     if laid is not None:
         return laid
+    begun = look.finding.values[:1] if look.finding is not None else []
     here, place = _in_port(named, proof, pair, begun), places[0]
     path, is_line = place.finding.call.path, str(place.lines) == str(here.reference)
     is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
@@ -477,6 +508,8 @@ def _of_reference(
     if change.kind == "number":
         calls = (call for call in pair.port.calls.values() if call.path == here.path)
         here = next((found for each in calls if (found := where_made_with(here, each, pair.port))), here)
+    if here is named and not is_known and look.finding is not None:
+        here = told_with_unknown_weights(named, look.finding, pair)
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
 
@@ -564,7 +597,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     if change.kind == "scaled" and unknown:  # as well as the step its weight may lack the factor
         return Finding("weights", side.call_of(value), [value], None, None, tuple(unknown))
     name = side.parameter(change.operand) if change.operand is not None and change.other is None else ""
-    if name and name not in known:
+    if name and (name not in known or (change.kind in REORDERING and not proof.is_reverse)):
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
     copy = _copy_to_blame(side, change)
     blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(side, change, value))
@@ -572,7 +605,8 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     if proof.is_reverse or mend.reached is None or pair is None:
         return Finding("proved", call, [blamed], None, None, depth=depth)
     reached = pair.reference.values[mend.reached]
-    if change.kind in LENGTHENED and kind_of(reached) != kind_of(value) and side.weighted[value.index]:
+    is_right = not set(reached.producers).isdisjoint(pair.matches.within(value.index, AGREE))
+    if change.kind in LENGTHENED and (is_right or kind_of(reached) != kind_of(value)) and side.weighted[value.index]:
         first = next(side.uses(value.index), value)
         call, beside, depth = place_of_missing(pair, reached, first, AGREE)
         around = call_of_missing(pair, reached, AGREE)

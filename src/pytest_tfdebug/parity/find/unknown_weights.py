@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.find.values import made_as_buffer, told_use, where_loaded
+from pytest_tfdebug.parity.find.values import line_of, lines_of, made_as_buffer, told_use, where_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.counterparts import Finding
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import SourceRange
     from pytest_tfdebug.values import Value
 
@@ -32,7 +33,7 @@ def told_with_unknown_weights(claim: Claim, finding: Finding, pair: ForwardPair)
     if port.parameter(value.index):  # a view of it
         value = next(port.uses(value.index), value)
     given = [made for made in value.producers if not port.parameter(made)]
-    made, weights = _table_of(given, pair), _odd_weights(value, pair)
+    made, weights = _table_of(value, given, pair), _odd_weights(value, pair)
     if made is not None and finding.fault in ("unknown", "replaced", "left-out"):
         why = f"{claim.why} {told_use(claim)}".strip()
         return replace(claim, source=made, why=why, function="", callers=())
@@ -59,14 +60,35 @@ def _odd_weights(value: Value, pair: ForwardPair) -> tuple[str, ...]:
     return tuple(name for name in own if name in names and (name in odd or is_in_another_form(name)))
 
 
-def _table_of(given: Sequence[int], pair: ForwardPair) -> SourceRange | None:
-    """Return where the one table is made that a step takes, if it is not the reference's and all else is."""
-    made = {index: made_as_buffer(pair.port.values[index], pair.port) for index in given}
-    tables = [index for index, at in made.items() if at is not None and not _is_known(index, pair)]
-    others = [index for index in given if index not in tables]
-    is_alone = len(tables) == 1 and bool(others) and _are_right(others, pair)
-    return made[tables[0]] if is_alone else None
+def _table_of(value: Value, given: Sequence[int], pair: ForwardPair) -> SourceRange | None:
+    """Return where the one table or mask is made that a step takes, if it is not the reference's and all else is.
+
+    Of a mask with the reference's numbers it counts whether these are known to lie in the same order.
+    """
+    made = {index: _made_before(index, value, pair.port) for index in given}
+    for is_right in (_is_known, _is_known_in_order):
+        tables = [index for index, at in made.items() if at is not None and not is_right(index, pair)]
+        others = [index for index in given if index not in tables]
+        if len(tables) == 1 and others and _are_right(others, pair):
+            return made[tables[0]]
+    return None
+
+
+def _made_before(index: int, user: Value, port: Side) -> SourceRange | None:
+    """Return where a table of a constructor, or what is computed from no weights, is made before a step takes it."""
+    value = port.values[index]
+    made = made_as_buffer(value, port)
+    if made is not None or port.weighted[index]:
+        return made
+    while value.lines[:1] == user.lines[:1] and len(value.producers) == 1:
+        value = port.values[value.producers[0]]
+    line = line_of(port, value, port.call_of(value)) if value.operator and value.lines[:1] != user.lines[:1] else None
+    return None if line is None else lines_of(line)
 
 
 def _is_known(index: int, pair: ForwardPair) -> bool:
     return bool(pair.matches.within(index, AGREE)) and pair.lies_right(index) is not False
+
+
+def _is_known_in_order(index: int, pair: ForwardPair) -> bool:
+    return bool(pair.matches.within(index, AGREE)) and pair.lies_right(index) is True

@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.parity.proof.weights import look_into
 from pytest_tfdebug.parity.text.handed_on import chosen_before
-from pytest_tfdebug.parity.text.loading import loaded_at, loop_around
+from pytest_tfdebug.parity.text.loading import behind_loop, loaded_at, loop_around
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -185,6 +185,8 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     if finding.fault == "operand" and finding.values and len(finding.values[0].lines) > finding.depth:
         chosen = chosen_before(finding.values[0].lines[finding.depth], pair.port.lines_that_ran)
         source = chosen or source
+    if finding.fault == "left-out" and source is not None and _is_last_there(finding, source, pair.port):
+        source = behind_loop(source) or source
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
     made = made_as_buffer(finding.values[0], pair.port) if finding.values else None
@@ -209,6 +211,25 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         callers=callers,
     )
     return where_loaded(claim, pair)
+
+
+def _is_last_there(finding: Finding, lines: SourceRange, side: Side) -> bool:
+    """Tell whether lines ran several times, and a step is lacking after the last: behind the loop around them."""
+    if not finding.values:
+        return False
+    value = finding.values[0]
+    sites = ((call, site) for call in side.calls.values() for site in (call.site, call.inner_site) if site is not None)
+    calls = [call for call, site in sites if lines.holds(site.file, site.line) and call.class_name]
+    inside = [call for call in calls if side.is_within(value.call, call)]
+    if inside:
+        alike = [call for call in calls if call.class_name == inside[-1].class_name]
+        return len(alike) > 1 and alike[-1] is inside[-1]
+    alike_values = [
+        each
+        for each in side.values
+        if each.operator == value.operator and any(lines.holds(line.file, line.line) for line in each.lines)
+    ]
+    return len(alike_values) > 1 and alike_values[-1] is value
 
 
 def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:

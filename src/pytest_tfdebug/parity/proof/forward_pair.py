@@ -200,6 +200,11 @@ class ForwardPair:
         alike = [each for each in theirs if sorted(axes_of(each)) == sorted(axes_of(own.print))]
         return any(not reordered_axes(own.print, each) for each in alike) if alike and own.tells else None
 
+    def is_held_as_theirs(self, name: str) -> bool:
+        """Tell whether a parameter of the port holds just what one of the reference's does, in its shape and order."""
+        mine, theirs = self.port.table.parameters, self.reference.table.parameters
+        return any(is_same_weight(mine[name], theirs[each]) for each in self.weights.partners.get(name, ()))
+
     def computed_weights(self, tolerance: float) -> set[str]:
         """Return the names of the reference's parameters whose numbers a value of the port has."""
         used = (value for value in self.reference.values if value.origin == "parameter")

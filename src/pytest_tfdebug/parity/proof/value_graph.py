@@ -209,6 +209,11 @@ class Side:
         shown = {index, self.computed(self.values[index]).index, *bases}
         return not shown.isdisjoint(each for _, each in self.table.inputs.get(call.index, ()))
 
+    def returns(self, call: Call, index: int) -> bool:
+        """Tell whether a call returned a value that was computed in it, or a view of that."""
+        returned = {self.computed(self.values[each]).index for _, each in self.table.outputs.get(call.index, ())}
+        return self.is_within(self.values[index].call, call) and self.computed(self.values[index]).index in returned
+
     def has(self, call: Call, index: int) -> bool:
         """Tell whether a call made a value, or was given it."""
         return self.is_within(self.values[index].call, call) or self.is_given(call, index)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.module_path import holder
@@ -110,6 +111,18 @@ def loop_around(lines: SourceRange) -> SourceRange | None:
     around = [node for node in loops if node.lineno <= lines.first and lines.last <= (node.end_lineno or 0)]
     head = min((node.lineno for node in around), default=None)
     return None if head is None else SourceRange(lines.file, head, head)
+
+
+def behind_loop(lines: SourceRange) -> SourceRange | None:
+    """Return the first line of what follows the innermost loop around some lines; None where nothing does."""
+    inside = function_around(lines)
+    for node in ast.walk(inside[2]) if inside is not None else ():
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            for loop, behind in pairwise(body if isinstance(body, list) else []):
+                end = loop.end_lineno or 0
+                if isinstance(loop, ast.For) and loop.lineno < lines.first <= lines.last <= end:
+                    return SourceRange(lines.file, behind.lineno, behind.end_lineno or behind.lineno)
+    return None
 
 
 def _best(
