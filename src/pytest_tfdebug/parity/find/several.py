@@ -19,7 +19,7 @@ from pytest_tfdebug.parity.proof.several import find_fronts
 from pytest_tfdebug.parity.settle import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator
+    from collections.abc import Collection, Hashable, Iterator, Sequence
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
@@ -94,12 +94,21 @@ def faults_of(fronts: Fronts) -> Faults:
     found: dict[Hashable, Claim] = {}
     for claim in filter(None, map(_shown, fronts.found)):
         found.setdefault(_in_every_layer(claim), claim)
-    claims = list(found.values())
-    past = [claim for claim in claims if not claim.proved]
+    past = [claim for claim in found.values() if not claim.proved]
+    claims = list(_once_for_each_place([*found.values()]))
     # else what mends one was tried with values of the reference behind it
     is_proved = fronts.is_mended or (fronts.end == "agrees" and not past)
     told = tuple(replace(each, proved=_together(each, len(claims) - 1) if is_proved else "") for each in claims)
     return Faults(told, _summary(fronts, len(told), past), fronts.mended)
+
+
+def _once_for_each_place(claims: Sequence[Claim]) -> Iterator[Claim]:
+    """Yield claims; where changes mend lines in some layers, what nothing mends there in others is no other fault."""
+    by_place: dict[str, list[Claim]] = {}
+    for claim in claims:
+        by_place.setdefault(_place(claim), []).append(claim)
+    for alike in by_place.values():
+        yield from [claim for claim in alike if claim.proved] or alike
 
 
 def _in_every_layer(claim: Claim) -> Hashable:
@@ -108,8 +117,11 @@ def _in_every_layer(claim: Claim) -> Hashable:
     What nothing mends is told once for its lines: in the first layer a step is another one there, in the last it is
     one too many.
     """
-    place = claim.path if claim.source is None else str(claim.source)
-    return place, claim.wrong if claim.proved else "", tuple((each.old, each.new) for each in claim.changes)
+    return _place(claim), claim.wrong if claim.proved else "", tuple((each.old, each.new) for each in claim.changes)
+
+
+def _place(claim: Claim) -> str:
+    return claim.path if claim.source is None else str(claim.source)
 
 
 def _shown(front: Front) -> Claim | None:
