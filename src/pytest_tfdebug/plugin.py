@@ -105,6 +105,15 @@ def pytest_collection_modifyitems(
     return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Note how the modules of a test that checks goldens are made."""
+    if "tf_golden" not in getattr(item, "fixturenames", ()):
+        return (yield)
+    with import_module("pytest_tfdebug.tracing.record.constructed").noted():
+        return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remember the running test, for ``pytest_tfdebug.golden()``."""

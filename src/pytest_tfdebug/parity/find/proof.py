@@ -129,7 +129,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
             evidence = Evidence.PROVED_WEIGHTS
         elif evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
             evidence = Evidence.HANDED_ON
-        found = [replace(_claim_at(each, pair), evidence=evidence) for each in wrong]
+        found = [replace(_claim_at(each, look, pair), evidence=evidence) for each in wrong]
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         found = [replace(named, evidence=Evidence.MAKES_UP)]
@@ -153,7 +153,7 @@ def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]
     return sorted(places, key=lambda place: is_named and place.finding.fault == "left-out" and not is_there(place))
 
 
-def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
+def _claim_at(place: ProofPlace, look: Explained, pair: ForwardPair) -> Claim:
     claim, change = at_lines(claim_of(place.finding, pair), place.lines), place.mends[0].change
     if change.kind == MADE:
         return replace(claim, wrong="is made otherwise than the reference's")
@@ -163,11 +163,24 @@ def _claim_at(place: ProofPlace, pair: ForwardPair) -> Claim:
     if change.kind == "function":
         return where_function_set(claim, place, pair.port)
     if change.kind in (*REORDERING, "form") and change.operand is not None:
-        made = where_begun(pair.port.values[change.operand], pair.port)
+        made = _table_begun(change.operand, len(place.mends[0].places), look, pair)
         return claim if made is None else moved_to(made, claim)
     if change.kind != "number":
         return claim
     return where_made_with(claim, place.finding.call, pair.port) or where_set(claim, place, pair.port)
+
+
+def _table_begun(operand: int, uses: int, look: Explained, pair: ForwardPair) -> SourceRange | None:
+    """Return where a table is made that a change reads in another order: where values name it, if they do.
+
+    If not all of its uses are to be changed, it is not made wrongly.
+    """
+    port = pair.port
+    named = look.finding.values[:1] if look.finding is not None else []
+    before = port.ancestors(operand)
+    if look.claim is not None and any(each.index in before and not port.weighted[each.index] for each in named):
+        return look.claim.source
+    return where_begun(port.computed(port.values[operand]), uses, port)
 
 
 def _is_chosen(place: ProofPlace, side: Side) -> bool:
@@ -360,10 +373,16 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair, begun: Sequence[Valu
         call = port.call_of(first)
     shown = [] if first is None else [first]
     found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth), pair)
-    tables = (made_as_buffer(port.values[made], port) for value in shown for made in value.producers)
     at, callers = found.source, map(str, found.callers)
-    is_named = str(named.source) in callers or named.source in tables  # what is given a wrong table is right
+    is_named = str(named.source) in callers or any(_is_given_table(value, begun, named, port) for value in shown)
     return named if is_named or (at is not None and named.source.holds(at.file, at.first)) else found
+
+
+def _is_given_table(value: Value, begun: Sequence[Value], named: Claim, port: Side) -> bool:
+    """Tell whether a value takes what is named, a table that is wrong: what is given one is right."""
+    is_buffer = any(made_as_buffer(port.values[made], port) == named.source for made in value.producers)
+    before = port.ancestors(value.index)
+    return is_buffer or any(each.index in before and not port.weighted[each.index] for each in begun)
 
 
 def _reached_in(port: Side, mend: Mend) -> Value | None:

@@ -42,15 +42,18 @@ def moved_to(place: SourceRange, claim: Claim) -> Claim:
     return replace(claim, source=place, why=f"{used} {claim.why}".strip(), function="", callers=())
 
 
-def where_begun(operand: Value, side: Side) -> SourceRange | None:
-    """Return where an operand begins that is made of no input: a table of a constructor, or positions for one step."""
+def where_begun(operand: Value, uses: int, side: Side) -> SourceRange | None:
+    """Return where an operand begins that is made of no input: a table of a constructor, or positions.
+
+    If some of its uses are right, it is not made wrongly.
+    """
     made = made_as_buffer(operand, side)
     if made is not None:
         return made
     origins = {side.values[each].origin for each in side.ancestors(operand.index)}
     is_begun = operand.operator and operand.lines and origins.isdisjoint({"input", "parameter", "buffer"})
-    is_for_one = len(side.users.get(operand.index, ())) == 1
-    return lines_of(operand.lines[0]) if is_begun and is_for_one else None
+    is_for_these = len(side.users.get(operand.index, ())) <= uses
+    return lines_of(operand.lines[0]) if is_begun and is_for_these else None
 
 
 def where_made_with(claim: Claim, call: Call, side: Side) -> Claim | None:

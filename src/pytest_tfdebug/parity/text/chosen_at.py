@@ -11,7 +11,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.module_path import holder, last_part
-from pytest_tfdebug.parity.text.handed_on import argument_of, chosen_before, is_equal, parameters_of
+from pytest_tfdebug.parity.text.handed_on import argument_of, chosen_before, is_equal, is_literal, parameters_of
 from pytest_tfdebug.parity.text.text_differences import called_name, function_around, source_file
 from pytest_tfdebug.records import SourceRange
 
@@ -96,11 +96,13 @@ def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]])
         for node in nodes
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and id(node) not in within
     )
+    known = [each for each in handed if each is not None]
+    written = [each for each in known if any(is_literal(part, text) for part in ast.walk(each))]
     found = {
         each.lineno: SourceRange(file.path, each.lineno, each.end_lineno or each.lineno)
-        for each in handed
+        for each in written or known
         # a name that is followed no further, or what a call makes, may be a tensor
-        if each is not None and not isinstance(each, (ast.Name, ast.Attribute, ast.Call))
+        if not isinstance(each, (ast.Name, ast.Attribute, *(() if written else (ast.Call,))))
     }
     found = {line: place for line, place in found.items() if not any(place.holds(*each) for each in ran)}
     return next(iter(found.values())) if len(found) == 1 else None

@@ -46,7 +46,7 @@ def set_before(old: str, line: Line, ran: Collection[tuple[str, int]]) -> Source
         ran: The lines that have run operators, with their files: what these give is no number.
     """
     setting = _Setting.of(line, ran)
-    if setting is None or any(_is_literal(node, old) for node in ast.walk(setting.at)):
+    if setting is None or any(is_literal(node, old) for node in ast.walk(setting.at)):
         return None
     numbers = {name: each for name, each in setting.before.items() if not setting.has_run(each)}
     used = [node.id for node in _handed(setting.at, numbers.keys()) if setting.is_used_here_alone(node.id)]
@@ -92,7 +92,7 @@ def chooses(lines: SourceRange, text: str, attributes: Mapping[str, str] = Mappi
         return True  # nothing is known of it
     held = {f"self.{name}" for name, value in attributes.items() if is_equal(value, text)}
     return any(
-        _is_arithmetic(part) or _is_literal(part, text) or (held and ast.unparse(part) in held)
+        _is_arithmetic(part) or is_literal(part, text) or (held and ast.unparse(part) in held)
         for node in _statements(file.tree)
         if node.lineno <= lines.last and lines.first <= (node.end_lineno or 0)
         for part in ast.walk(node)
@@ -208,10 +208,10 @@ def _holds(block: ast.stmt, node: ast.stmt) -> bool:
 
 def _may_be(node: ast.AST, text: str) -> bool:
     """Tell whether an expression may give a number: one that is written out gives no other."""
-    return _is_literal(node, text) or not isinstance(node, ast.Constant)
+    return is_literal(node, text) or not isinstance(node, ast.Constant)
 
 
-def _is_literal(node: ast.AST, text: str) -> bool:
+def is_literal(node: ast.AST, text: str) -> bool:
     """Tell whether a part of a statement is a number, or a list, that is given as text."""
     try:
         one, other = ast.literal_eval(node), ast.literal_eval(text)
@@ -225,7 +225,7 @@ def _read_by(node: ast.AST) -> set[str]:
 
 
 def _handed(at: ast.stmt, numbers: Collection[str]) -> Iterator[ast.Name]:
-    """Yield where a statement hands one of some numbers to an operator as it is: no arithmetic is made of it."""
+    """Yield where a statement hands one of some numbers, or its negative, to an operator: no other arithmetic."""
 
     def is_number(node: ast.AST) -> bool:
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
@@ -235,6 +235,7 @@ def _handed(at: ast.stmt, numbers: Collection[str]) -> Iterator[ast.Name]:
         id(side)
         for node in ast.walk(at)
         if isinstance(node, (ast.BinOp, ast.UnaryOp)) and is_number(node)
+        if not isinstance(getattr(node, "operand", None), ast.Name)
         for side in ast.walk(node)
     }
     for node in ast.walk(at):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import ExitStack, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
@@ -29,10 +30,11 @@ from pytest_tfdebug.tracing.values.widening import NO_CASTS, Casts
 from pytest_tfdebug.values import Fingerprint, Line, Origin, Value, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
     from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.values.constructors import Table
     from pytest_tfdebug.tracing.values.edited import Edited
 
 #: In-place operators that leave nothing of what was there.
@@ -76,9 +78,12 @@ class _Operators(OperatorMode):
         casts: Casts,
         *,
         edited: Edited | None,
+        tables: Mapping[int, Table],
     ) -> None:
         super().__init__()
         self._progress, self._tape, self._casts, self._edited = progress, tape, casts, edited
+        self._tables = dict(tables)
+        self._lines_of_step: tuple[Line, ...] | None = None  # of a step that is made again for a table
         self._table = table
         self._memories: dict[int, _Memory] = {}
         self._stack: list[tuple[Call, frozenset[int]]] = []
@@ -216,6 +221,9 @@ class _Operators(OperatorMode):
     def _read(self, tensor: torch.Tensor, origin: tuple[Origin, str] | None = None) -> int:
         memory = self._memory(tensor)
         geometry = geometry_of(tensor)
+        table = None if memory.writers else self._tables.pop(storage_id(tensor), None)
+        if table is not None:
+            self._compute(table)
         if not memory.writers:
             kind, name = origin or self._own.get(storage_id(tensor), ("constant", ""))
             memory.shown[geometry] = self._add(tensor, kind, _Made("", (), ()), name)
@@ -229,6 +237,23 @@ class _Operators(OperatorMode):
                 self._tape.views(memory.shown[geometry], tensor)
         return memory.shown[geometry]
 
+    def _compute(self, table: Table) -> None:
+        """Note what a constructor computed a table by, as if that were done here."""
+
+        def on(func: Any, args: Any, kwargs: Any, lines: tuple[Line, ...]) -> Any:  # noqa: ANN401
+            self._lines_of_step = lines
+            return self.on(func, args, kwargs)
+
+        try:
+            index = self._read(table.run(on))
+        finally:
+            self._lines_of_step = None
+        memory = self._memory(table.held)
+        memory.shown[geometry_of(table.held)] = index
+        memory.writers.append(index)
+        if self._tape is not None:
+            self._tape.has(index, table.held)
+
     def _memory(self, tensor: torch.Tensor) -> _Memory:
         address = storage_id(tensor)
         memory = self._memories.get(address)
@@ -238,6 +263,8 @@ class _Operators(OperatorMode):
 
     def _lines(self) -> tuple[Line, ...]:
         """Return the lines under way, innermost first, up to the forward of the nearest module that has source."""
+        if self._lines_of_step is not None:
+            return self._lines_of_step
         codes = self._stack[-1][1] if self._stack else frozenset()
         found: list[Line] = []
         end = 0
@@ -328,14 +355,15 @@ def values_of(  # noqa: PLR0913 - how a forward is run, and what is made of it
     tape: Tape | None = None,
     casts: Casts = NO_CASTS,
     edited: Edited | None = None,
+    tables: Mapping[int, Table] = MappingProxyType({}),
 ) -> Values:
     """Run a model's method and return the operators that ran.
 
     Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
-    With ``edited`` some operators are done otherwise.
+    With ``edited`` some operators are done otherwise; ``tables`` are computed as constructors do it.
     """
     table = Values()
-    operators = _Operators(model, table, progress, tape, casts, edited=edited)
+    operators = _Operators(model, table, progress, tape, casts, edited=edited, tables=tables)
     if tape is not None:
         tape.casts = casts
     with ExitStack() as stack:

@@ -15,6 +15,7 @@ from pytest_tfdebug.tracing.record.leaves import replaced, walk
 from pytest_tfdebug.tracing.record.modules import named_tensors, uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import kept, preserved
+from pytest_tfdebug.tracing.values.constructors import tables_of
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.tracing.values.widening import computing, to_float32, widened
@@ -161,11 +162,11 @@ class Rerun:
     ) -> Values:
         if tape is not None:
             tape.clear()
-        wider = self.wider or to_float32(self.model)
+        wider, tables = self.wider or to_float32(self.model), tables_of(self.model)
         with widened(self.model, self.inputs(), wider) as ((args, kwargs), casts):
             self.seed()
             run = partial(values_of, self.model, self.method, args, kwargs, progress)
-            values = run(is_written_out=is_written_out, tape=tape, casts=casts, edited=edited)
+            values = run(is_written_out=is_written_out, tape=tape, casts=casts, edited=edited, tables=tables)
         values.is_widened = bool(wider)
         return values
 
