@@ -69,6 +69,7 @@ from edits import disguised, head, is_narrow, without_names
 from injections import Inject, edit, reload, set_to
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug import ParityReport, compare, trace
+from pytest_tfdebug.constructed import noted
 from pytest_tfdebug.goldens.golden_file import load, save
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
@@ -392,16 +393,17 @@ def main() -> None:
     options = parser.parse_args()
     command.quiet()
     command.only_work_counts()
-    if options.together:
-        of_several(options)
-    elif options.ports:
-        of_ports(options)
-    elif options.half:
-        of_half(options)
-    elif options.own:
-        of_own(options)
-    else:
-        (of_controls if options.controls else of_catalogue)(options.only or [*ARCHITECTURES])
+    with noted():  # as the modules of a test are made
+        if options.together:
+            of_several(options)
+        elif options.ports:
+            of_ports(options)
+        elif options.half:
+            of_half(options)
+        elif options.own:
+            of_own(options)
+        else:
+            (of_controls if options.controls else of_catalogue)(options.only or [*ARCHITECTURES])
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from as_checked import checked
 from cases import Case
 
 from pytest_tfdebug import ParityReport
+from pytest_tfdebug.constructed import noted
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 
 _FRESH = command.ROOT / "fixtures" / "fresh"
@@ -201,6 +202,11 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print each report that names none of the lines")
     options = parser.parse_args()
     command.only_work_counts()
+    with noted():  # as the modules of a test are made
+        _look(options)
+
+
+def _look(options: argparse.Namespace) -> None:
     dtype = torch.bfloat16 if options.half else torch.float32
     table = command.Table("fresh", *(_TOGETHER if options.together else _COLUMNS))
     for folder in sorted(each for each in options.ports.iterdir() if (each / "mistakes.json").exists()):

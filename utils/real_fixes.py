@@ -45,6 +45,7 @@ from disguise import disguised
 from edits import head, is_narrow
 from fixes import FIXES
 from fixes.fix import Fix
+from pytest_tfdebug.constructed import noted
 from pytest_tfdebug.records import Culprit, SourceRange
 
 _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
@@ -198,7 +199,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     table = command.Table("fix", "bugs", *_VERDICTS, "proved", "s each")
-    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as fresh:  # two packages of one name each
+    # two packages of one name each; modules are made as those of a test are
+    with noted(), multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as fresh:
         for place, fix in enumerate(FIXES):
             if options.only and fix.commit not in options.only and fix.repository not in options.only:
                 continue

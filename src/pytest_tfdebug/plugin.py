@@ -110,7 +110,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Note how the modules of a test that checks goldens are made."""
     if "tf_golden" not in getattr(item, "fixturenames", ()):
         return (yield)
-    with import_module("pytest_tfdebug.tracing.record.constructed").noted():
+    with import_module("pytest_tfdebug.constructed").noted():
         return (yield)
 
 

@@ -65,7 +65,7 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
         owner = max(owners, key=port.depth) if is_placed else port.root
         return Gap(owner, _next_in(owner, pair, step))
     uses = [reference.call_of(use) for use in reference.uses(step.index)]
-    left = _left_behind(pair, step, *max(made)) if made else ()
+    left = _left_behind(pair, step, [own for own, there in made if there == max(made)[1]], max(made)[1]) if made else ()
     is_before = not uses or not all(reference.is_within(step.call, call) for call in uses)  # before a call is given it
     having = [
         call
@@ -95,12 +95,12 @@ def place_of_missing(pair: ForwardPair, step: Value, first: Value | None, tolera
     return Gap(call, last)
 
 
-def _left_behind(pair: ForwardPair, step: Value, own: int, there: int) -> list[Call]:
+def _left_behind(pair: ForwardPair, step: Value, alike: Sequence[int], there: int) -> list[Call]:
     """Return the calls of the port that have returned what a missing step takes: as many as the reference has left.
 
     ``scale * self.convolutions(x)`` belongs where these are called, and not at their last line.
     """
-    reference, port = pair.reference, pair.port
+    reference, port, own = pair.reference, pair.port, min(alike)
     around = reference.around(reference.values[there].call)
     count = sum(reference.returns(call, there) and not reference.is_within(step.call, call) for call in around)
     returned = (call for call in port.around(port.values[own].call) if call.parent is not None)

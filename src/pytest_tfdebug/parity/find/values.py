@@ -185,7 +185,7 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     if finding.fault == "operand" and finding.values and len(finding.values[0].lines) > finding.depth:
         chosen = chosen_before(finding.values[0].lines[finding.depth], pair.port.lines_that_ran)
         source = chosen or source
-    if finding.fault == "left-out" and source is not None and _is_last_there(finding, source, pair.port):
+    if finding.fault == "left-out" and source is not None and _is_last_there(finding, source, pair):
         source = behind_loop(source) or source
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
@@ -213,9 +213,10 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     return where_loaded(claim, pair)
 
 
-def _is_last_there(finding: Finding, lines: SourceRange, side: Side) -> bool:
-    """Tell whether lines ran several times, and a step is lacking after the last: behind the loop around them."""
-    if not finding.values:
+def _is_last_there(finding: Finding, lines: SourceRange, pair: ForwardPair) -> bool:
+    """Tell whether lines ran several times, and a step that the reference does once is lacking after the last."""
+    side, step = pair.port, finding.reference
+    if not finding.values or step is None or sum(each.lines == step.lines for each in pair.reference.values) > 1:
         return False
     value = finding.values[0]
     sites = ((call, site) for call in side.calls.values() for site in (call.site, call.inner_site) if site is not None)

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils._pytree import tree_leaves
 
+from pytest_tfdebug.constructed import arguments_of
 from pytest_tfdebug.generators import put_back, states
 from pytest_tfdebug.tensors import is_plain, storage_id
-from pytest_tfdebug.tracing.record.constructed import arguments_of
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
 from pytest_tfdebug.tracing.values.tape import geometry_of, mapped
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 _MOST_ELEMENTS, _MOST_STEPS = 100_000_000, 400
 
 
-class Made(NamedTuple):
+class RanBefore(NamedTuple):
     """An operator that ran in a constructor."""
 
     func: Any
@@ -46,12 +46,12 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class ConstructedTable:
     """A tensor that a constructor made, and how."""
 
     held: torch.Tensor  # the one that the model holds
     made: torch.Tensor  # the same, made again
-    steps: tuple[Made, ...]
+    steps: tuple[RanBefore, ...]
 
     def run(self, on: Any) -> torch.Tensor:  # noqa: ANN401 - a function of an operator and its lines
         """Make it once more, and return it; ``on(func, args, kwargs, lines)`` runs an operator."""
@@ -67,17 +67,17 @@ class Table:
         return known[_key(self.made)]
 
 
-_made: WeakKeyDictionary[torch.nn.Module, tuple[Table, ...]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[torch.nn.Module, tuple[ConstructedTable, ...]] = WeakKeyDictionary()
 
 
-def tables_of(model: torch.nn.Module) -> dict[int, Table]:
+def tables_of(model: torch.nn.Module) -> dict[int, ConstructedTable]:
     """Return how the tensors were made that constructors of a model gave to it, by the ``id`` of their storages."""
     if model not in _made:
         _made[model] = tuple(_tables(model))
     return {storage_id(table.held): table for table in _made[model] if torch.equal(table.held, table.made)}
 
 
-def _tables(model: torch.nn.Module) -> Iterator[Table]:
+def _tables(model: torch.nn.Module) -> Iterator[ConstructedTable]:
     for module in model.modules():
         held = {name: each for name, each in module.named_buffers(recurse=False) if is_plain(each)}
         held |= {name: each for name, each in vars(module).items() if isinstance(each, torch.Tensor)}
@@ -93,7 +93,7 @@ def _tables(model: torch.nn.Module) -> Iterator[Table]:
 
 def _made_again(
     module: torch.nn.Module, held: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[Table]:
+) -> Iterator[ConstructedTable]:
     ran, random = _Constructor(), states()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
@@ -107,12 +107,12 @@ def _made_again(
             continue
         steps = _steps_to(made, ran.steps)
         if 0 < len(steps) <= _MOST_STEPS and torch.equal(made, tensor):
-            yield Table(tensor.detach(), made, steps)
+            yield ConstructedTable(tensor.detach(), made, steps)
 
 
-def _steps_to(made: torch.Tensor, ran: list[Made]) -> tuple[Made, ...]:
+def _steps_to(made: torch.Tensor, ran: list[RanBefore]) -> tuple[RanBefore, ...]:
     """Return the operators that a tensor was computed by, in their order; none if one of them draws random numbers."""
-    needed, found = {storage_id(made)}, list[Made]()
+    needed, found = {storage_id(made)}, list[RanBefore]()
     for step in reversed(ran):
         if needed.isdisjoint(map(storage_id, step.results)):
             continue
@@ -128,14 +128,14 @@ class _Constructor(OperatorMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps: list[Made] = []
+        self.steps: list[RanBefore] = []
 
     def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         """Run an operator, and note it."""
         result = func(*args, **kwargs)
         results = _tensors(result)
         if all(map(is_plain, results)):
-            self.steps.append(Made(func, args, kwargs, results, _lines()))
+            self.steps.append(RanBefore(func, args, kwargs, results, _lines()))
         return result
 
 

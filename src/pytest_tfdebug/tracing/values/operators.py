@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.values.constructors import Table
+    from pytest_tfdebug.tracing.values.constructors import ConstructedTable
     from pytest_tfdebug.tracing.values.edited import Edited
 
 #: In-place operators that leave nothing of what was there.
@@ -78,7 +78,7 @@ class _Operators(OperatorMode):
         casts: Casts,
         *,
         edited: Edited | None,
-        tables: Mapping[int, Table],
+        tables: Mapping[int, ConstructedTable],
     ) -> None:
         super().__init__()
         self._progress, self._tape, self._casts, self._edited = progress, tape, casts, edited
@@ -237,7 +237,7 @@ class _Operators(OperatorMode):
                 self._tape.views(memory.shown[geometry], tensor)
         return memory.shown[geometry]
 
-    def _compute(self, table: Table) -> None:
+    def _compute(self, table: ConstructedTable) -> None:
         """Note what a constructor computed a table by, as if that were done here."""
 
         def on(func: Any, args: Any, kwargs: Any, lines: tuple[Line, ...]) -> Any:  # noqa: ANN401
@@ -355,7 +355,7 @@ def values_of(  # noqa: PLR0913 - how a forward is run, and what is made of it
     tape: Tape | None = None,
     casts: Casts = NO_CASTS,
     edited: Edited | None = None,
-    tables: Mapping[int, Table] = MappingProxyType({}),
+    tables: Mapping[int, ConstructedTable] = MappingProxyType({}),
 ) -> Values:
     """Run a model's method and return the operators that ran.
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-import torch
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+    import torch
 
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _noted: WeakKeyDictionary[torch.nn.Module, _Arguments] = WeakKeyDictionary()
@@ -25,6 +25,8 @@ _VAR_ARGS, _VAR_KEYWORDS = 0x04, 0x08
 @contextmanager
 def noted() -> Iterator[None]:
     """Note with which arguments each module is made in a block, but for those that are given modules or tensors."""
+    import torch
+
     original = torch.nn.Module.__init__
 
     @wraps(original)
@@ -70,6 +72,8 @@ def _is_constructor(module: torch.nn.Module, frame: FrameType) -> bool:
 
 
 def _holds_tensors(given: Any) -> bool:  # noqa: ANN401 - any argument
+    import torch
+
     if isinstance(given, dict):
         given = [*given.values()]
     if isinstance(given, (list, tuple)):
