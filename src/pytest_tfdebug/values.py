@@ -288,6 +288,8 @@ class Values:
     floors: dict[str, list[float]] = field(default_factory=dict)
     # what each module holds that is no tensor, as text, by module path (empty for the root) and name
     attributes: dict[str, dict[str, str]] = field(default_factory=dict)
+    # value that a constructor computed -> path and class of its module
+    constructed: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def results(self) -> list[tuple[str, int]]:

@@ -196,11 +196,13 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         if buffer is not None and source is not None and not pair.matches.within(buffer.index, AGREE):
             why = f"It is read at {PurePath(source.file).name}:{source.first}."
             source, function, callers = made, "", ()
+    constructed = actual.constructed.get(finding.values[0].index) if finding.values else None
+    path, class_name = constructed or (call.path, call.class_name)
     claim = Claim(
-        call.path,
-        _kind(finding, call, actual),
+        path,
+        "module" if constructed else _kind(finding, call, actual),
         _evidence(finding, pair),
-        call.class_name,
+        class_name,
         why,
         wrong,
         source,
@@ -216,7 +218,10 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
 def _is_last_there(finding: Finding, lines: SourceRange, pair: ForwardPair) -> bool:
     """Tell whether lines ran several times, and a step that the reference does once is lacking after the last."""
     side, step = pair.port, finding.reference
-    if not finding.values or step is None or sum(each.lines == step.lines for each in pair.reference.values) > 1:
+    if not finding.values or step is None:
+        return False
+    there = (each for each in pair.reference.values if (each.operator, each.lines) == (step.operator, step.lines))
+    if len({each.producers for each in there}) > 1:
         return False
     value = finding.values[0]
     sites = ((call, site) for call in side.calls.values() for site in (call.site, call.inner_site) if site is not None)

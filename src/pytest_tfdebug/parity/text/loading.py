@@ -146,10 +146,26 @@ def _named(file: SourceFile, ran: Collection[int]) -> Iterator[tuple[str, int]]:
         if _BEGINNING.search(path) or not {*ran}.isdisjoint(lines):
             continue
         left_out, aliases = _read_alone(function), _aliases(function)
+        used_at = dict(_used_at(function, aliases))
         for node in ast.walk(function):
             text = "" if id(node) in left_out else _text_of(node, aliases)
             if text:
-                yield text, node.lineno  # type: ignore[attr-defined] # what has a text has a line
+                line: int = node.lineno  # type: ignore[attr-defined] # what has a text has a line
+                yield text, used_at.get(line, line)
+
+
+def _used_at(function: ast.AST, aliases: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield the line that binds a name to a part of something, and the one line that uses it: nothing is wrong before.
+
+    ``kernel = state["conv.weight"]``, and ``"matrix": kernel.flatten(1)`` of what it returns.
+    """
+    loads: dict[str, list[int]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            loads.setdefault(node.id, []).append(node.lineno)
+    for target, value in bindings_of(function):
+        if isinstance(target, ast.Name) and target.id in aliases and len(loads.get(target.id, ())) == 1:
+            yield value.lineno, loads[target.id][0]
 
 
 def _read_alone(function: ast.AST) -> set[int]:

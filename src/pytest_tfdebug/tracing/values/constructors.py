@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 #: A module with more parameters is not made again for its tables, and a table of more steps is taken as it is.
 _MOST_ELEMENTS, _MOST_STEPS = 100_000_000, 400
+#: What a model may have been put into since it was made.
+_LOW = (torch.bfloat16, torch.float16)
 
 
 class RanBefore(NamedTuple):
@@ -46,11 +48,12 @@ class RanBefore(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ConstructedTable:
-    """A tensor that a constructor made, and how."""
+class Recipe:
+    """How a constructor made a tensor."""
 
-    held: torch.Tensor  # the one that the model holds
-    made: torch.Tensor  # the same, made again
+    path: str  # of the module
+    class_name: str
+    made: torch.Tensor  # the tensor, made again
     steps: tuple[RanBefore, ...]
 
     def run(self, on: Any) -> torch.Tensor:  # noqa: ANN401 - a function of an operator and its lines
@@ -67,47 +70,66 @@ class ConstructedTable:
         return known[_key(self.made)]
 
 
-_made: WeakKeyDictionary[torch.nn.Module, tuple[ConstructedTable, ...]] = WeakKeyDictionary()
+class ConstructedTable(NamedTuple):
+    """A tensor of a model that a constructor made."""
+
+    held: torch.Tensor  # the one that the model has
+    recipe: Recipe
+    rounded_to: torch.dtype | None  # in what precision it was made to be since
+
+
+#: Of each module of a model, by the name of the tensor.
+_recipes: WeakKeyDictionary[torch.nn.Module, dict[str, Recipe]] = WeakKeyDictionary()
 
 
 def tables_of(model: torch.nn.Module) -> dict[int, ConstructedTable]:
     """Return how the tensors were made that constructors of a model gave to it, by the ``id`` of their storages."""
-    if model not in _made:
-        _made[model] = tuple(_tables(model))
-    return {storage_id(table.held): table for table in _made[model] if torch.equal(table.held, table.made)}
+    found: dict[int, ConstructedTable] = {}
+    for path, module in model.named_modules():
+        if module not in _recipes:
+            _recipes[module] = dict(_made_again(path, module))
+        for name, recipe in _recipes[module].items():
+            table = _as_held(getattr(module, name, None), recipe)
+            if table is not None:
+                found[storage_id(table.held)] = table
+    return found
 
 
-def _tables(model: torch.nn.Module) -> Iterator[ConstructedTable]:
-    for module in model.modules():
-        held = {name: each for name, each in module.named_buffers(recurse=False) if is_plain(each)}
-        held |= {name: each for name, each in vars(module).items() if isinstance(each, torch.Tensor)}
-        given = arguments_of(module) if held else None
-        size = sum(each.numel() for each in module.parameters())
-        if given is None or size > _MOST_ELEMENTS:
-            continue
-        try:
-            yield from _made_again(module, held, *given)
-        except Exception:  # a constructor that cannot run twice costs no report
-            logger.debug("a constructor could not be run once more", exc_info=True)
+def _as_held(held: object, recipe: Recipe) -> ConstructedTable | None:
+    """Return the table that a model has, as it was made or rounded since; None for what was changed otherwise."""
+    made = recipe.made
+    if not isinstance(held, torch.Tensor) or held.shape != made.shape or held.device != made.device:
+        return None
+    if held.dtype == made.dtype and torch.equal(held, made):
+        return ConstructedTable(held.detach(), recipe, None)
+    is_rounded = held.is_floating_point() and made.is_floating_point()
+    for low in (held.dtype, *_LOW) if is_rounded else ():
+        if torch.equal(made.to(low).to(held.dtype), held):
+            return ConstructedTable(held.detach(), recipe, low)
+    return None
 
 
-def _made_again(
-    module: torch.nn.Module, held: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[ConstructedTable]:
-    ran, random = _Constructor(), states()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        try:
-            with ran:
-                again = type(module)(*args, **kwargs)
-        finally:
-            put_back(random)
-    for name, tensor in held.items():
+def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recipe]]:
+    """Yield how the tensors were made that a module has by itself, by their names, where its constructor tells."""
+    names = [name for name, each in module.named_buffers(recurse=False) if is_plain(each)]
+    names += [name for name, each in vars(module).items() if isinstance(each, torch.Tensor)]
+    given = arguments_of(module) if names else None
+    if given is None or sum(each.numel() for each in module.parameters()) > _MOST_ELEMENTS:
+        return
+    ran, random, (args, kwargs) = _Constructor(), states(), given
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), ran:
+            again = type(module)(*args, **kwargs)
+    except Exception:  # a constructor that cannot run twice costs no report
+        logger.debug("a constructor could not be run once more", exc_info=True)
+        return
+    finally:
+        put_back(random)
+    for name in names:
         made = getattr(again, name, None)
-        if not isinstance(made, torch.Tensor) or (made.dtype, made.device) != (tensor.dtype, tensor.device):
-            continue
-        steps = _steps_to(made, ran.steps)
-        if 0 < len(steps) <= _MOST_STEPS and torch.equal(made, tensor):
-            yield ConstructedTable(tensor.detach(), made, steps)
+        steps = _steps_to(made, ran.steps) if isinstance(made, torch.Tensor) and is_plain(made) else ()
+        if isinstance(made, torch.Tensor) and 0 < len(steps) <= _MOST_STEPS:
+            yield name, Recipe(path, type(module).__name__, made, steps)
 
 
 def _steps_to(made: torch.Tensor, ran: list[RanBefore]) -> tuple[RanBefore, ...]:

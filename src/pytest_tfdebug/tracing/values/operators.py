@@ -244,15 +244,27 @@ class _Operators(OperatorMode):
             self._lines_of_step = lines
             return self.on(func, args, kwargs)
 
+        first = len(self._table.values)
         try:
-            index = self._read(table.run(on))
+            index = self._read(table.recipe.run(on))
         finally:
             self._lines_of_step = None
+        if table.rounded_to is not None:
+            index = self._rounded(index, table.held, table.rounded_to)
+        made = range(first, len(self._table.values))
+        self._table.constructed |= dict.fromkeys(made, (table.recipe.path, table.recipe.class_name))
         memory = self._memory(table.held)
         memory.shown[geometry_of(table.held)] = index
         memory.writers.append(index)
         if self._tape is not None:
             self._tape.has(index, table.held)
+
+    def _rounded(self, index: int, held: torch.Tensor, low: torch.dtype) -> int:
+        """Note that a model was put into another precision since a value was computed."""
+        found = self._add(held, "operator", _Made("_to_copy", (index,), self._table.values[index].lines))
+        if self._tape is not None:
+            self._tape.rounds(index, found, low, held.dtype)
+        return found
 
     def _memory(self, tensor: torch.Tensor) -> _Memory:
         address = storage_id(tensor)

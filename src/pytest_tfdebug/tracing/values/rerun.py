@@ -162,11 +162,13 @@ class Rerun:
     ) -> Values:
         if tape is not None:
             tape.clear()
-        wider, tables = self.wider or to_float32(self.model), tables_of(self.model)
+        wider = self.wider or to_float32(self.model)
         with widened(self.model, self.inputs(), wider) as ((args, kwargs), casts):
             self.seed()
             run = partial(values_of, self.model, self.method, args, kwargs, progress)
-            values = run(is_written_out=is_written_out, tape=tape, casts=casts, edited=edited, tables=tables)
+            values = run(
+                is_written_out=is_written_out, tape=tape, casts=casts, edited=edited, tables=tables_of(self.model)
+            )
         values.is_widened = bool(wider)
         return values
 

@@ -145,6 +145,10 @@ class Tape:
                 run = partial(_on_copies, run)
             self._add(Step(name, run, *given, tuple(outs), func))
 
+    def rounds(self, index: int, out: int, low: torch.dtype, dtype: torch.dtype) -> None:
+        """Note a value that is another one in a lower precision, whatever this forward computes in."""
+        self._add(Step("_to_copy", partial(_in_precision, low, dtype), (Ref(index),), {}, (out,)))
+
     def will_write(self, tensors: Sequence[torch.Tensor]) -> dict[int, Target]:
         """Note that an operator is about to write to some tensors; return what stands for them, by their ids."""
         if self.is_full:
@@ -218,6 +222,10 @@ class Tape:
         if not self.is_full:
             self.maker |= {out: len(self.steps) for out in step.outs if out is not None}
             self.steps.append(step)
+
+
+def _in_precision(low: torch.dtype, dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(low).to(dtype)
 
 
 def _is_whole(given: object) -> bool:
