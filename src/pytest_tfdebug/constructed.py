@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import contextmanager
 from functools import wraps
@@ -41,8 +42,20 @@ def noted() -> Iterator[None]:
 
 
 def arguments_of(module: torch.nn.Module) -> _Arguments | None:
-    """Return with which arguments a module was made; None where that was not noted."""
-    return _noted.get(module)
+    """Return with which arguments a module was made; None where that is not known.
+
+    Where it was not noted, it is what the module holds under the names of its constructor's parameters.
+    """
+    noted_of = _noted.get(module)
+    if noted_of is not None:
+        return noted_of
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    taken = [each for each in inspect.signature(type(module)).parameters.values() if each.kind not in kinds]
+    if any(each.default is each.empty and not hasattr(module, each.name) for each in taken):
+        return None
+    given = {each.name: getattr(module, each.name) for each in taken if hasattr(module, each.name)}
+    given.pop("device", None)
+    return None if any(map(_holds_tensors, given.values())) else ((), given)
 
 
 def _given(module: torch.nn.Module, frame: FrameType | None) -> _Arguments | None:

@@ -96,7 +96,8 @@ def compare_with(
     args, kwargs = again.inputs()
     low = _HeldModel(golden_file, model, replace(called, args=args, kwargs=kwargs), settings, None, tell)
     compared = low.outputs().finish()  # first: it may raise
-    looked = _HeldModel(replace(golden_file, trace=trace.wide), model, wide, settings, None, tell, wider)
+    golden_in_float32 = replace(golden_file, trace=trace.wide)
+    looked = _HeldModel(golden_in_float32, model, wide, settings, None, tell, wider)
     found = looked.filled_alike(looked.checked())
 
     def as_it_is() -> ParityReport:
@@ -107,7 +108,15 @@ def compare_with(
         own, how = replace(called, args=args, kwargs=kwargs), replace(settings, is_explained=is_explained)
         return compare_with(replace(golden_file, trace=other), model, own, how, group=group, tell=tell)
 
-    return hold_in_half(found, compared, trace, again, reference, as_it_is=as_it_is, held_to=held_to)
+    def holds_alone() -> ParityReport:
+        args, kwargs = again.inputs()
+        called_anew = replace(wide, args=args, kwargs=kwargs)
+        anew = _HeldModel(golden_in_float32, model, called_anew, settings, None, tell, wider)
+        return anew.filled_alike(anew.checked())
+
+    return hold_in_half(
+        found, compared, trace, again, reference, as_it_is=as_it_is, holds_alone=holds_alone, held_to=held_to
+    )
 
 
 def _in_float32(forward: Rerun) -> Rerun:

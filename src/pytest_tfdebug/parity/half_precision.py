@@ -48,6 +48,7 @@ def hold_in_half(
     *,
     as_it_is: Callable[[], ParityReport],
     held_to: Callable[[Trace, bool], ParityReport],
+    holds_alone: Callable[[], ParityReport] | None = None,
 ) -> ParityReport:
     """Return the report of a port in half precision, which was held in float32.
 
@@ -60,6 +61,7 @@ def hold_in_half(
         as_it_is: Holds the port as it is, with all that is said of it.
         held_to: Holds the port to another forward of the reference, in float32 and as it is; explains what differs or
             not.
+        holds_alone: Holds it in float32 alone once more, with what it holds now.
     """
     low = AsItIs(compared, expected.wide, halves_of(expected), to_float32, "float32", port, reference)
     if found.ok:
@@ -73,6 +75,9 @@ def hold_in_half(
         if isinstance(port, Rerun) and rounded_tables(port.model):
             with as_made(port.model) as tables:
                 held = _with_tables_as_made(expected, port, again, held_to) if tables else None
+                if tables and not rounded_tables(again.model) and holds_alone is not None:
+                    found = holds_alone()  # the reference makes them in its forward, in float32
+                    held = found if found.ok else None
             if held is not None and held.ok:  # it runs with the rounded ones
                 rounded = low.hold(held)
                 return held if rounded is None else rounded

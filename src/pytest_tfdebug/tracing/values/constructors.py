@@ -21,7 +21,7 @@ from pytest_tfdebug.constructed import arguments_of
 from pytest_tfdebug.generators import put_back, states
 from pytest_tfdebug.tensors import is_plain, storage_id
 from pytest_tfdebug.tracing.record.sites import is_library
-from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode, unseen
 from pytest_tfdebug.tracing.values.tape import geometry_of, mapped
 from pytest_tfdebug.values import Line
 
@@ -89,7 +89,8 @@ def tables_of(model: torch.nn.Module) -> dict[int, ConstructedTable]:
         if module not in _recipes:
             _recipes[module] = dict(_made_again(path, module))
         for name, recipe in _recipes[module].items():
-            table = _as_held(getattr(module, name, None), recipe)
+            with unseen():  # of a forward in wider dtypes
+                table = _as_held(getattr(module, name, None), recipe)
             if table is not None:
                 found[storage_id(table.held)] = table
     return found

@@ -6,12 +6,12 @@ it is built or loaded with ``dtype=``. A port that makes its own in float32 is r
 
 from __future__ import annotations
 
-import inspect
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.constructed import arguments_of
 from pytest_tfdebug.module_path import under
 from pytest_tfdebug.tracing.record.state import random_state_kept
 from pytest_tfdebug.tracing.values.widening import HALF
@@ -37,7 +37,7 @@ def rounded_tables(model: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, s
 def as_made(model: torch.nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """Hold rounded tables as their modules make them in a block, and yield these by path.
 
-    A module is made once more of what it holds under the names of its constructor's parameters, or else the model is.
+    A module is made once more with what it was made with, or else the model is.
     What it makes counts if rounding that gives the table, bit for bit.
     """
     made: dict[str, torch.Tensor] = {}
@@ -66,18 +66,15 @@ def _unrounded(other: object, held: torch.Tensor) -> torch.Tensor | None:
 
 
 def _made_anew(module: torch.nn.Module) -> torch.nn.Module | None:
-    """Make a module once more; None where it does not hold what its constructor takes, or is large."""
+    """Make a module once more; None where it is not known with what it was made, or is large."""
     if sum(each.numel() for each in module.parameters()) > _LARGE:
         return None
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float32)
         with random_state_kept(), torch.device("cpu"):
-            taken = inspect.signature(type(module)).parameters.values()
-            kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-            plain = [each for each in taken if each.kind not in kinds and each.name != "device"]
-            given = {each.name: getattr(module, each.name) for each in plain if hasattr(module, each.name)}
-            return type(module)(**given)
+            given = arguments_of(module)
+            return None if given is None else type(module)(*given[0], **given[1])
     except Exception:  # noqa: BLE001 - whatever a constructor minds
         return None
     finally:

@@ -17,6 +17,7 @@ from torch.utils._pytree import SequenceKey, tree_flatten_with_path, tree_map
 
 from pytest_tfdebug.tensors import storage_bytes, storage_id
 from pytest_tfdebug.tracing.values.index_range import chooses, has_index, is_index, is_told, out_of_range
+from pytest_tfdebug.tracing.values.operator_mode import unseen
 from pytest_tfdebug.tracing.values.widening import NO_CASTS
 
 if TYPE_CHECKING:
@@ -225,7 +226,8 @@ class Tape:
 
 
 def _in_precision(low: torch.dtype, dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(low).to(dtype)
+    with unseen():  # in a forward in wider dtypes the lower one would be another
+        return tensor.to(low).to(dtype)
 
 
 def _is_whole(given: object) -> bool:
