@@ -51,9 +51,12 @@ def port_in_half(reference, table="own"):
 class HeldTable(torch.nn.Module):
     """Holds cosines and sines for all positions as buffers, which a cast of the model rounds."""
 
+    maker = OwnTable
+
     def __init__(self):
         super().__init__()
-        for name, table in zip(("cosines", "sines"), OwnTable()(torch.empty(0), torch.arange(32)[None]), strict=True):
+        made = self.maker()(torch.empty(0), torch.arange(32)[None])
+        for name, table in zip(("cosines", "sines"), made, strict=True):
             self.register_buffer(name, table, persistent=False)
 
     def forward(self, x, position_ids):
@@ -79,7 +82,7 @@ def test_it(tf_golden):
 """
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ["own", "kept", "held"])
 def test_port_that_makes_its_own_table_passes_with_a_warning(pytester, table):
     pytester.makepyfile(test_it=CHECKED.format(table=table, change=""))
 
@@ -89,7 +92,7 @@ def test_port_that_makes_its_own_table_passes_with_a_warning(pytester, table):
     assert TOLD in " ".join(result.stdout.str().split())
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ["own", "kept", "held"])
 def test_fault_of_such_a_port_is_named_and_not_its_table(pytester, table):
     change = "port.model.layers[1].mlp.act_fn = torch.nn.GELU()"
     pytester.makepyfile(test_it=CHECKED.format(table=table, change=change))
@@ -98,6 +101,47 @@ def test_fault_of_such_a_port_is_named_and_not_its_table(pytester, table):
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E *in model.layers.1.mlp.act_fn (GELU): *", f"  Note: {TOLD[:60]}*"])
+
+
+class Wrong(OwnTable):
+    """Turns the last angles by half as much."""
+
+    def forward(self, x, position_ids):
+        speeds = 1.0 / 5000.0 ** (torch.arange(0, 16, 2).float() / 16)
+        angles = position_ids[..., None].float() * speeds
+        angles = torch.cat((angles, angles), -1)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+class HoldsWrong(HeldTable):
+    maker = Wrong
+
+
+TABLES["wrong"] = HoldsWrong
+HOLDS = """
+import torch
+from test_rounded_tables import IDS, port_in_half, reference_in_half
+
+def test_it(tf_golden):
+    reference = port_in_half(reference_in_half(), "own")
+    port = port_in_half(reference_in_half(), {table!r})
+    tf_golden.check(port, reference=reference, input_ids=IDS)
+"""
+
+
+def test_a_port_with_a_rounded_table_is_right_where_the_reference_makes_its_own_in_each_forward(pytester):
+    pytester.makepyfile(test_it=HOLDS.format(table="held"))
+
+    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+
+
+def test_a_wrong_table_that_was_rounded_is_told(pytester):
+    pytester.makepyfile(test_it=HOLDS.format(table="wrong"))
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *in model.rotary_emb (HoldsWrong): gives another output for the same inputs"])
 
 
 def test_two_traces_are_held_in_the_same_way():

@@ -67,25 +67,25 @@ def hold_in_half(
     if found.ok:
         held = low.hold(found)
         return as_it_is() if held is None else held
+    again = None if reference is None else reference()
+    if isinstance(port, Rerun) and isinstance(again, Rerun) and not rounded_tables(again.model) and holds_alone:
+        with as_made(port.model) as tables:  # the reference makes them in its forward, in float32
+            found = holds_alone() if tables else found
+        if found.ok:  # it runs with the rounded ones
+            held = low.hold(found)
+            return found if held is None else held
     if _is_same_as_it_is(compared):
         return _same_as_it_is(as_it_is(), found, expected)
-    again = None if reference is None else reference()
-    if isinstance(again, Rerun):
-        held = None
-        if isinstance(port, Rerun) and rounded_tables(port.model):
-            with as_made(port.model) as tables:
-                held = _with_tables_as_made(expected, port, again, held_to) if tables else None
-                if tables and not rounded_tables(again.model) and holds_alone is not None:
-                    found = holds_alone()  # the reference makes them in its forward, in float32
-                    held = found if found.ok else None
-            if held is not None and held.ok:  # it runs with the rounded ones
-                rounded = low.hold(held)
-                return held if rounded is None else rounded
-        if held is None:
-            held = _with_tables_as_made(expected, port, again, held_to)
-        if held is not None:
-            return held
-    return _in_float32_alone(found, expected, again)
+    held = None
+    if isinstance(port, Rerun) and isinstance(again, Rerun) and rounded_tables(port.model):
+        with as_made(port.model) as tables:
+            held = _with_tables_as_made(expected, port, again, held_to) if tables else None
+        if held is not None and held.ok:
+            rounded = low.hold(held)
+            return held if rounded is None else rounded
+    if held is None and isinstance(again, Rerun):
+        held = _with_tables_as_made(expected, port, again, held_to)
+    return _in_float32_alone(found, expected, again) if held is None else held
 
 
 def _with_tables_as_made(
