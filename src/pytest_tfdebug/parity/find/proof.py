@@ -179,7 +179,8 @@ def _table_begun(operand: int, uses: int, look: Explained, pair: ForwardPair) ->
     named = look.finding.values[:1] if look.finding is not None else []
     before = port.ancestors(operand)
     if look.claim is not None and any(each.index in before and not port.weighted[each.index] for each in named):
-        return look.claim.source
+        made = port.computed(named[0])
+        return look.claim.source if made is named[0] or not made.lines else lines_of(made.lines[0])
     return where_begun(port.computed(port.values[operand]), uses, port)
 
 
