@@ -119,3 +119,14 @@ class TestPorts(Promises):
 
 class TestOtherPorts(Promises):
     names = [*PORTS][1::2]
+
+
+@pytest.mark.parametrize("wrong", ["bias missing", "norm without the root", "norm of the wrong weight"])
+def test_a_layer_that_is_a_function_and_wrong_is_not_called_one_too_many(wrong):
+    port = PORTS["plain-t5"]
+    bug = next(each for each in port.bugs if each.name == wrong)
+
+    outcome = judged(port, bug, recorded(port))
+
+    assert "does a step that the reference does not" not in outcome.text
+    assert "x = layer(x, p, bias, self.heads)" not in outcome.text

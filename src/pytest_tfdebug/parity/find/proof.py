@@ -232,7 +232,7 @@ def _is_order_from_here(place: ProofPlace, proof: Proof, pair: ForwardPair) -> b
 
 
 def _with_uses(lines: SourceRange | None, mend: Mend, proof: Proof) -> SourceRange | None:
-    """Return lines that tell parts apart with those behind them that use these first: one of both takes them wrongly.
+    """Return lines that tell parts apart with the one line behind them that uses these: one of both takes them wrongly.
 
     ``same, different = both.split(1, -1)``, and on the next line ``torch.where(other, same, different)``.
     """
@@ -240,9 +240,11 @@ def _with_uses(lines: SourceRange | None, mend: Mend, proof: Proof) -> SourceRan
     if lines is None or mend.change.kind != "parts" or proof.is_reverse:
         return lines
     uses = (use for out in proof.forward.outs_of(mend.places[0]) for use in side.uses(out))
-    told = (line_of(side, use, side.call_of(use)) for use in uses)
-    last = max((line.line for line in told if line is not None and line.file == lines.file), default=lines.last)
-    return SourceRange(lines.file, lines.first, max(last, lines.last)) if last - lines.first < _SHORT else lines
+    found = (line_of(side, use, side.call_of(use)) for use in uses)
+    told = {(line.file, line.line) for line in found if line is not None}
+    file, last = told.pop() if len(told) == 1 else ("", 0)  # of several lines not one alone takes them wrongly
+    is_near = file == lines.file and lines.last < last < lines.first + _SHORT
+    return SourceRange(lines.file, lines.first, last) if is_near else lines
 
 
 def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPair, told: str) -> Claim:
