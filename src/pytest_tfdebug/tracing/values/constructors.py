@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A module with more parameters is not made again for its tables, and a table of more steps is taken as it is.
-_MOST_ELEMENTS, _MOST_STEPS = 100_000_000, 400
+#: Elements of the parameters of a module that is made again for its tables, and of such a table: drawing the former
+#: takes as long as a forward, and each step to a table is kept.
+_MOST_PARAMETERS, _MOST_ELEMENTS = 20_000_000, 1 << 23
+#: Steps to a table, and tables of a model: more are taken as they are.
+_MOST_STEPS, _MOST_TABLES = 400, 64
 #: What a model may have been put into since it was made.
 _LOW = (torch.bfloat16, torch.float16)
 
@@ -93,6 +96,8 @@ def tables_of(model: torch.nn.Module) -> dict[int, ConstructedTable]:
                 table = _as_held(getattr(module, name, None), recipe)
             if table is not None:
                 found[storage_id(table.held)] = table
+        if len(found) >= _MOST_TABLES:
+            break
     return found
 
 
@@ -112,10 +117,10 @@ def _as_held(held: object, recipe: Recipe) -> ConstructedTable | None:
 
 def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recipe]]:
     """Yield how the tensors were made that a module has by itself, by their names, where its constructor tells."""
-    names = [name for name, each in module.named_buffers(recurse=False) if is_plain(each)]
-    names += [name for name, each in vars(module).items() if isinstance(each, torch.Tensor)]
+    held = {**dict(module.named_buffers(recurse=False)), **vars(module)}
+    names = [name for name, each in held.items() if isinstance(each, torch.Tensor) and _may_be_made(each)]
     given = arguments_of(module) if names else None
-    if given is None or sum(each.numel() for each in module.parameters()) > _MOST_ELEMENTS:
+    if given is None or sum(each.numel() for each in module.parameters()) > _MOST_PARAMETERS:
         return
     ran, random, (args, kwargs) = _Constructor(), states(), given
     try:
@@ -130,7 +135,21 @@ def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recip
         made = getattr(again, name, None)
         steps = _steps_to(made, ran.steps) if isinstance(made, torch.Tensor) and is_plain(made) else ()
         if isinstance(made, torch.Tensor) and 0 < len(steps) <= _MOST_STEPS:
-            yield name, Recipe(path, type(module).__name__, made, steps)
+            recipe = Recipe(path, type(module).__name__, made, steps)
+            if _gives_it(recipe):
+                yield name, recipe
+
+
+def _gives_it(recipe: Recipe) -> bool:
+    """Tell whether the steps to a tensor give it: what no operator makes is not among them."""
+    try:
+        return torch.equal(recipe.run(lambda func, args, kwargs, _: func(*args, **kwargs)), recipe.made)
+    except (KeyError, ValueError, RuntimeError, TypeError):
+        return False
+
+
+def _may_be_made(tensor: torch.Tensor) -> bool:
+    return is_plain(tensor) and tensor.numel() <= _MOST_ELEMENTS
 
 
 def _steps_to(made: torch.Tensor, ran: list[RanBefore]) -> tuple[RanBefore, ...]:
