@@ -90,8 +90,20 @@ class TurnedByHalf(nn.Module):
         return self.last(torch.tanh(self.first(x)) * self.table[: x.shape[1]])
 
 
-def test_table_of_a_constructor_is_told_in_the_function_that_makes_it():
+def test_table_of_a_constructor_is_told_at_its_line_of_the_function_that_makes_it():
     culprit = culprit_of(Turned(), TurnedByHalf())
+
+    assert lines_of(culprit) == ["steps = torch.arange(width // 2) / width"]
+    assert not culprit.certain  # another base does the same, at another line
+
+
+class TurnedOnce(TurnedByHalf):
+    def __init__(self, _once):
+        super().__init__()
+
+
+def test_table_of_a_constructor_that_cannot_run_again_is_told_in_the_function_that_makes_it():
+    culprit = culprit_of(Turned(), TurnedOnce(1))
 
     assert "steps = torch.arange(width // 2) / width" in lines_of(culprit)
     assert len(lines_of(culprit)) == 3

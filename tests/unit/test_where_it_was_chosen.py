@@ -128,14 +128,26 @@ class Table(nn.Module):
 
 
 class OtherTable(Table):
-    def __init__(self):
+    def __init__(self, _once=None):
         super().__init__(base=90.0)
 
 
-def test_table_of_a_constructor_is_proved_by_the_references_and_told_with_the_lines_that_make_it():
+class OtherTableOnce(OtherTable):
+    def __init__(self, _once):
+        super().__init__()
+
+
+def test_number_of_a_table_of_a_constructor_is_proved():
     culprit = culprit_of(Table(), OtherTable(), X)
 
-    assert culprit.proved.startswith("with angles as the reference's angles every output agrees")
+    assert culprit.proved.startswith("with divisor 100, as the reference has, instead of 90")
+    assert lines_of(culprit) == ["super().__init__(base=90.0)"]
+
+
+def test_table_of_a_constructor_is_proved_by_the_references_and_told_with_the_lines_that_make_it():
+    culprit = culprit_of(Table(), OtherTableOnce(1), X)
+
+    assert culprit.proved.startswith("with angles as the reference's mul of line")
     assert culprit.wrong == "holds another table than the reference: angles"
     assert lines_of(culprit) == [
         "speeds = torch.sin(torch.arange(16) / base)",

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, SearchEnd
     from pytest_tfdebug.values import Value
 
+#: What numbers of a table are made up for by others of it.
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow", "exp", "log"})
 #: As many lines are shown where parts are told apart, and used a little further down.
 _SHORT = 4
 #: What puts elements into another order.
@@ -122,7 +124,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         found = [named]  # it is not the other side's, whatever else mends
     elif wrong := [place for place in places if _can_be_wrong(place, pair)]:
         is_in_one = len({place.finding.call.path for place in places}) == 1
-        is_telling = all(place.finding.values[0].tells for place in wrong)
+        is_telling = all(place.finding.values[0].tells and _is_told_apart(place, pair.port) for place in wrong)
         is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
         evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
         if any(place.finding.weights for place in wrong):
@@ -165,9 +167,15 @@ def _claim_at(place: ProofPlace, look: Explained, pair: ForwardPair) -> Claim:
     if change.kind in (*REORDERING, "form") and change.operand is not None:
         made = _table_begun(change.operand, len(place.mends[0].places), look, pair)
         return claim if made is None else moved_to(made, claim)
-    if change.kind != "number":
-        return claim
-    return where_made_with(claim, place.finding.call, pair.port) or where_set(claim, place, pair.port)
+    return _number_at(claim, place, look, pair.port) if change.kind == "number" else claim
+
+
+def _number_at(claim: Claim, place: ProofPlace, look: Explained, port: Side) -> Claim:
+    """Return a claim on another number as one on where that is chosen, or where values name the table that it is in."""
+    named = None if _is_told_apart(place, port) else _named_in_table(place.finding.values[0].index, look, port)
+    if named is not None:
+        return moved_to(named, claim)
+    return where_made_with(claim, place.finding.call, port) or where_set(claim, place, port)
 
 
 def _table_begun(operand: int, uses: int, look: Explained, pair: ForwardPair) -> SourceRange | None:
@@ -176,12 +184,27 @@ def _table_begun(operand: int, uses: int, look: Explained, pair: ForwardPair) ->
     If not all of its uses are to be changed, it is not made wrongly.
     """
     port = pair.port
+    named = _named_in_table(operand, look, port)
+    return where_begun(port.computed(port.values[operand]), uses, port) if named is None else named
+
+
+def _named_in_table(index: int, look: Explained, port: Side) -> SourceRange | None:
+    """Return where values name a table, or a part of it, that a value is computed from; None where they do not."""
     named = look.finding.values[:1] if look.finding is not None else []
-    before = port.ancestors(operand)
-    if look.claim is not None and any(each.index in before and not port.weighted[each.index] for each in named):
-        made = port.computed(named[0])
-        return look.claim.source if made is named[0] or not made.lines else lines_of(made.lines[0])
-    return where_begun(port.computed(port.values[operand]), uses, port)
+    before = port.ancestors(index)
+    if look.claim is None or not any(each.index in before and not port.weighted[each.index] for each in named):
+        return None
+    made = port.computed(named[0])
+    return look.claim.source if made is named[0] or not made.lines else lines_of(made.lines[0])
+
+
+def _is_told_apart(place: ProofPlace, port: Side) -> bool:
+    """Tell whether no number of another line does the same: in a table, ``100 ** -x`` is ``10 ** -(2 * x)``.
+
+    One that the reference holds is no such coincidence.
+    """
+    change, value = place.mends[0].change, place.finding.values[0]
+    return change.kind != "number" or change.is_known or port.weighted[value.index] or value.operator not in _ARITHMETIC
 
 
 def _is_chosen(place: ProofPlace, side: Side) -> bool:

@@ -198,6 +198,7 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
             source, function, callers = made, "", ()
     constructed = actual.constructed.get(finding.values[0].index) if finding.values else None
     path, class_name = constructed or (call.path, call.class_name)
+    path = path or pair.port.root.path
     claim = Claim(
         path,
         "module" if constructed else _kind(finding, call, actual),

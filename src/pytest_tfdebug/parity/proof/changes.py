@@ -101,6 +101,7 @@ class Change:
     old: str = ""  # what is changed, as it is written or called
     new: str = ""  # what is there then; empty for nothing, or where the text says it
     more: Mapping[int, Edit] | None = None  # what other steps do then
+    is_known: bool = False  # whether the new number is one that the other side holds
 
     @property
     def edits(self) -> dict[int, Edit]:
@@ -149,13 +150,20 @@ class At(NamedTuple):
         return self.forward.described(self.forward.outs_of(self.place)[0])
 
     def change(
-        self, cost: float, text: str, edit: Edit, kind: str, *key: Hashable, old: str = "", new: str = ""
+        self,
+        cost: float,
+        text: str,
+        edit: Edit,
+        kind: str,
+        *key: Hashable,
+        old: str = "",
+        new: str = "",
+        is_known: bool = False,
     ) -> Change:
         """Return a change of it."""
-        operator = self.step.operator
-        return Change(
-            cost + self.far, text, self.place, edit, kind, (operator, kind, *key), old=old or operator, new=new
-        )
+        operator, cost = self.step.operator, cost + self.far
+        key = (operator, kind, *key)
+        return Change(cost, text, self.place, edit, kind, key, old=old or operator, new=new, is_known=is_known)
 
 
 def changes_at(at: At) -> Iterator[Change]:
@@ -178,7 +186,8 @@ def numbers(at: At) -> Iterator[Change]:
         known = list(at.known.at(at.step.operator, old)) if isinstance(old, float) else []
         for new, told, cost in known:
             text = f"{_name_of(at.step, path, new, name)} {new:.6g}, {told}, instead of {old:.6g}"
-            yield at.change(cost, text, partial(_with, path, new), "number", path, new, old=repr(old), new=repr(new))
+            edit, was = partial(_with, path, new), repr(old)
+            yield at.change(cost, text, edit, "number", path, new, old=was, new=repr(new), is_known=True)
         tried = {each.number for each in known}
         found = (each for each in _grid(old, lengths, at.step.operator) if each not in tried)
         for new in (each for each in found if ends is None or ends[0] <= each < ends[1]):
