@@ -215,3 +215,46 @@ def test_a_constructor_that_cannot_run_twice_costs_nothing():
         model = Counting(is_fit=False)
 
     assert tables_of(model) == {}
+
+
+class Both(nn.Module):
+    """Makes two tables of one."""
+
+    def __init__(self):
+        super().__init__()
+        angle = torch.arange(12).float() * 0.3
+        self.register_buffer("cos", angle.cos(), persistent=False)
+        self.register_buffer("sin", angle.sin(), persistent=False)
+
+    def forward(self, x):
+        return x * self.cos + x.flip(-1) * self.sin
+
+
+def test_what_two_tables_are_made_of_is_one_value():
+    with noted():
+        model = Both()
+    values = pytest_tfdebug.trace(model, torch.randn(2, 12)).again.values()
+
+    assert sum(value.operator == "arange" for value in values.values) == 1
+    assert {value.operator for value in values.values} >= {"cos", "sin"}
+
+
+class Filled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        table = torch.zeros(3, 4)
+        table[:, 0::2] = torch.arange(3.0)[:, None].sin()
+        table[:, 1::2] = torch.arange(3.0)[:, None].cos()
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, x):
+        return x + self.table
+
+
+def test_a_table_that_is_written_in_place_is_computed_too():
+    with noted():
+        model = Filled()
+    values = pytest_tfdebug.trace(model, torch.randn(3, 4)).again.values()
+
+    assert len(tables_of(model)) == 1
+    assert {value.operator for value in values.values} >= {"cos", "sin", "add"}

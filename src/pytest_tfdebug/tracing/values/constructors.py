@@ -59,17 +59,28 @@ class Recipe:
     made: torch.Tensor  # the tensor, made again
     steps: tuple[RanBefore, ...]
 
-    def run(self, on: Any) -> torch.Tensor:  # noqa: ANN401 - a function of an operator and its lines
-        """Make it once more, and return it; ``on(func, args, kwargs, lines)`` runs an operator."""
-        known: dict[Any, torch.Tensor] = {}
+    @property
+    def is_written(self) -> bool:
+        """Whether an operator on the way writes in place."""
+        return any(step.func._schema.is_mutable for step in self.steps)  # noqa: SLF001 - it has no public name
+
+    def run(self, on: Any, known: dict[Any, torch.Tensor]) -> torch.Tensor:  # noqa: ANN401 - a function, as told below
+        """Make it once more, and return it; ``on(func, args, kwargs, lines)`` runs an operator.
+
+        ``known`` is what steps gave, by where it lay, and by the ``id`` of each: what made another table, too, is not
+        done again.
+        """
 
         def new(given: Any) -> Any:  # noqa: ANN401
             return known.get(_key(given), given) if isinstance(given, torch.Tensor) else given
 
         for step in self.steps:
+            if id(step) in known or not step.results:
+                continue
             args, kwargs = mapped((step.args, step.kwargs), new)
             results = _tensors(on(step.func, args, kwargs, step.lines))
             known |= {_key(old): result for old, result in zip(step.results, results, strict=True)}
+            known[id(step)] = results[0]
         return known[_key(self.made)]
 
 
@@ -143,7 +154,7 @@ def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recip
 def _gives_it(recipe: Recipe) -> bool:
     """Tell whether the steps to a tensor give it: what no operator makes is not among them."""
     try:
-        return torch.equal(recipe.run(lambda func, args, kwargs, _: func(*args, **kwargs)), recipe.made)
+        return torch.equal(recipe.run(lambda func, args, kwargs, _: func(*args, **kwargs), {}), recipe.made)
     except (KeyError, ValueError, RuntimeError, TypeError):
         return False
 

@@ -84,6 +84,7 @@ class _Operators(OperatorMode):
         self._progress, self._tape, self._casts, self._edited = progress, tape, casts, edited
         self._tables = dict(tables)
         self._lines_of_step: tuple[Line, ...] | None = None  # of a step that is made again for a table
+        self._made_before: dict[str, dict[Any, torch.Tensor]] = {}  # what such steps gave, by the path of the module
         self._table = table
         self._memories: dict[int, _Memory] = {}
         self._stack: list[tuple[Call, frozenset[int]]] = []
@@ -246,7 +247,8 @@ class _Operators(OperatorMode):
 
         first = len(self._table.values)
         try:
-            index = self._read(table.recipe.run(on))
+            known = {} if table.recipe.is_written else self._made_before.setdefault(table.recipe.path, {})
+            index = self._read(table.recipe.run(on, known))
         finally:
             self._lines_of_step = None
         if table.rounded_to is not None:
