@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from pytest_tfdebug.records import TensorRecord
 
@@ -33,6 +34,11 @@ class Leaf(NamedTuple):
 
     path: str  # how to reach it: ``[0]``, ``.logits``, ``['k']``, ``.layers[1].keys``; empty for the value itself
     tensor: torch.Tensor
+
+
+def tensors_in(values: object) -> list[torch.Tensor]:
+    """Return the tensors in nested arguments, or in what an operator gives, in their order."""
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

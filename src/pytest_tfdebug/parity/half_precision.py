@@ -77,7 +77,7 @@ def hold_in_half(
     if _is_same_as_it_is(compared):
         return _same_as_it_is(as_it_is(), found, expected)
     held = None
-    if isinstance(port, Rerun) and isinstance(again, Rerun) and rounded_tables(port.model):
+    if isinstance(port, Rerun) and isinstance(again, Rerun) and rounded_tables(again.model):
         with as_made(port.model) as tables:
             held = _with_tables_as_made(expected, port, again, held_to) if tables else None
         if held is not None and held.ok:

@@ -19,7 +19,7 @@ from pytest_tfdebug.parity.proof.several import find_fronts
 from pytest_tfdebug.parity.settle import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator
 
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
@@ -95,14 +95,14 @@ def faults_of(fronts: Fronts) -> Faults:
     for claim in filter(None, map(_shown, fronts.found)):
         found.setdefault(_in_every_layer(claim), claim)
     past = [claim for claim in found.values() if not claim.proved]
-    claims = list(_once_for_each_place([*found.values()]))
+    claims = list(_once_for_each_place(found.values()))
     # else what mends one was tried with values of the reference behind it
     is_proved = fronts.is_mended or (fronts.end == "agrees" and not past)
     told = tuple(replace(each, proved=_together(each, len(claims) - 1) if is_proved else "") for each in claims)
     return Faults(told, _summary(fronts, len(told), past), fronts.mended)
 
 
-def _once_for_each_place(claims: Sequence[Claim]) -> Iterator[Claim]:
+def _once_for_each_place(claims: Iterable[Claim]) -> Iterator[Claim]:
     """Yield claims; where changes mend lines in some layers, what nothing mends there in others is no other fault."""
     by_place: dict[str, list[Claim]] = {}
     for claim in claims:

@@ -8,28 +8,23 @@ line like any other: it can be the first that is wrong, and a change of it can b
 
 from __future__ import annotations
 
-import logging
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from pytest_tfdebug.constructed import arguments_of
-from pytest_tfdebug.generators import put_back, states
-from pytest_tfdebug.tensors import is_plain, storage_id
+from pytest_tfdebug.tensors import is_plain, storage_id, tensors_in
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.operator_mode import OperatorMode, unseen
+from pytest_tfdebug.tracing.values.tables import made_anew
 from pytest_tfdebug.tracing.values.tape import geometry_of, mapped
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-
-logger = logging.getLogger(__name__)
 
 #: Elements of the parameters of a module that is made again for its tables, and of such a table: drawing the former
 #: takes as long as a forward, and each step to a table is kept.
@@ -78,7 +73,7 @@ class Recipe:
             if id(step) in known or not step.results:
                 continue
             args, kwargs = mapped((step.args, step.kwargs), new)
-            results = _tensors(on(step.func, args, kwargs, step.lines))
+            results = tensors_in(on(step.func, args, kwargs, step.lines))
             known |= {_key(old): result for old, result in zip(step.results, results, strict=True)}
             known[id(step)] = results[0]
         return known[_key(self.made)]
@@ -130,18 +125,9 @@ def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recip
     """Yield how the tensors were made that a module has by itself, by their names, where its constructor tells."""
     held = {**dict(module.named_buffers(recurse=False)), **vars(module)}
     names = [name for name, each in held.items() if isinstance(each, torch.Tensor) and _may_be_made(each)]
-    given = arguments_of(module) if names else None
-    if given is None or sum(each.numel() for each in module.parameters()) > _MOST_PARAMETERS:
-        return
-    ran, random, (args, kwargs) = _Constructor(), states(), given
-    try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), ran:
-            again = type(module)(*args, **kwargs)
-    except Exception:  # a constructor that cannot run twice costs no report
-        logger.debug("a constructor could not be run once more", exc_info=True)
-        return
-    finally:
-        put_back(random)
+    ran = _Constructor()
+    with torch.no_grad(), ran:
+        again = made_anew(module, _MOST_PARAMETERS) if names else None
     for name in names:
         made = getattr(again, name, None)
         steps = _steps_to(made, ran.steps) if isinstance(made, torch.Tensor) and is_plain(made) else ()
@@ -172,7 +158,7 @@ def _steps_to(made: torch.Tensor, ran: list[RanBefore]) -> tuple[RanBefore, ...]
         if torch.Tag.nondeterministic_seeded in step.func.tags:
             return ()
         found.append(step)
-        needed.update(map(storage_id, _tensors((step.args, step.kwargs))))
+        needed.update(map(storage_id, tensors_in((step.args, step.kwargs))))
     return tuple(reversed(found))
 
 
@@ -186,7 +172,7 @@ class _Constructor(OperatorMode):
     def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         """Run an operator, and note it."""
         result = func(*args, **kwargs)
-        results = _tensors(result)
+        results = tensors_in(result)
         if all(map(is_plain, results)):
             self.steps.append(RanBefore(func, args, kwargs, results, _lines()))
         return result
@@ -201,10 +187,6 @@ def _lines() -> tuple[Line, ...]:
             found.append(Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return tuple(found)
-
-
-def _tensors(values: object) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
 def _key(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -17,9 +17,8 @@ from unittest.mock import patch
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
-from pytest_tfdebug.tensors import Leaf, dtype_name, is_plain, readable, storage_bytes, storage_id
+from pytest_tfdebug.tensors import Leaf, dtype_name, is_plain, readable, storage_bytes, storage_id, tensors_in
 from pytest_tfdebug.tracing.record.leaves import safe
 from pytest_tfdebug.tracing.record.modules import bare, modules_by_path, named_modules, named_tensors
 from pytest_tfdebug.tracing.record.recorder import Recorder
@@ -133,7 +132,7 @@ class _Operators(OperatorMode):
             keeps = name not in _OVERWRITES
             producers = [
                 self._read(tensor)
-                for tensor in _tensors((args, kwargs))
+                for tensor in tensors_in((args, kwargs))
                 if is_plain(tensor) and (keeps or not any(tensor is other for other in written))
             ]
             given = self._given(args, kwargs, written)
@@ -144,7 +143,7 @@ class _Operators(OperatorMode):
             result = self._edited.run(func, self._lines(), path, (args, kwargs))
         if self._tape is not None and torch.Tag.data_dependent_output in func.tags:
             self._tape.read()
-        made = [tensor for tensor in (written or _tensors(result)) if is_plain(tensor)]
+        made = [tensor for tensor in (written or tensors_in(result)) if is_plain(tensor)]
         if made:
             is_random = torch.Tag.nondeterministic_seeded in func.tags and not _is_attention_alone(func, args, kwargs)
             how = _Made(name, tuple(dict.fromkeys(producers)), self._lines(), bool(written), is_random)
@@ -396,10 +395,6 @@ def values_of(  # noqa: PLR0913 - how a forward is run, and what is made of it
     return table
 
 
-def _tensors(values: object) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
-
-
 def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     schema = func._schema  # noqa: SLF001 - it has no public name
     if not schema.is_mutable:
@@ -409,7 +404,7 @@ def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[st
         for place, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    return _tensors(given)
+    return tensors_in(given)
 
 
 def _is_attention_alone(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

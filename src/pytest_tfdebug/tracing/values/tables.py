@@ -45,10 +45,10 @@ def as_made(model: torch.nn.Module) -> Iterator[dict[str, torch.Tensor]]:
         whole: dict[str, torch.Tensor] | None = None
         for path, (module, name) in rounded_tables(model).items():
             held = getattr(module, name)
-            table = _unrounded(getattr(_made_anew(module), name, None), held)
+            table = _unrounded(getattr(_made_in_float32(module), name, None), held)
             if table is None:
                 if whole is None:
-                    anew = _made_anew(model)
+                    anew = _made_in_float32(model)
                     whole = {} if anew is None else dict(anew.named_buffers())
                 table = _unrounded(whole.get(path), held)
             if table is not None:
@@ -65,17 +65,27 @@ def _unrounded(other: object, held: torch.Tensor) -> torch.Tensor | None:
     return table if torch.equal(table.to(held.dtype), held) else None
 
 
-def _made_anew(module: torch.nn.Module) -> torch.nn.Module | None:
-    """Make a module once more; None where it is not known with what it was made, or is large."""
-    if sum(each.numel() for each in module.parameters()) > _LARGE:
-        return None
+def _made_in_float32(module: torch.nn.Module) -> torch.nn.Module | None:
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float32)
-        with random_state_kept(), torch.device("cpu"):
-            given = arguments_of(module)
-            return None if given is None else type(module)(*given[0], **given[1])
-    except Exception:  # noqa: BLE001 - whatever a constructor minds
-        return None
+        with torch.device("cpu"):
+            return made_anew(module, _LARGE)
     finally:
         torch.set_default_dtype(default)
+
+
+def made_anew(module: torch.nn.Module, largest: int) -> torch.nn.Module | None:
+    """Make a module once more; None where it is not known with what it was made, or has more parameters than that.
+
+    A constructor that cannot run twice costs nothing, and none draws the random numbers of others.
+    """
+    given = arguments_of(module)
+    if given is None or sum(each.numel() for each in module.parameters()) > largest:
+        return None
+    args, kwargs = given
+    try:
+        with random_state_kept():
+            return type(module)(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - whatever a constructor minds
+        return None
