@@ -58,16 +58,8 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
 
 
 def _led_by(faults: Faults, look: Explained) -> Explained:
-    """Return what values say with every fault, and the first as the culprit where it is proved.
-
-    If what values say names its lines, the change that mends it together with others is what mends that.
-    """
-    first, claim, found = faults.claims[0], look.claim, replace(look, faults=faults)
-    if first.proved:
-        return replace(found, proofs=(replace(first, narrows=claim),))
-    if claim is None or claim.source != first.source:
-        return found
-    return replace(found, claim=replace(claim, changes=first.changes))
+    """Return what values say with every fault, and the first as the culprit: it was looked at with all the others."""
+    return replace(look, faults=faults, proofs=(replace(faults.claims[0], narrows=look.claim),))
 
 
 def _several(look: Explained, trial: Trial) -> tuple[Faults, Searched | None]:
@@ -129,8 +121,8 @@ def _shown(front: Front) -> Claim | None:
     past, pair = front.past, front.pair
     finding = _of_table(front) if front.is_of_table else None
     finding = finding or _of_values(front)
-    if finding is None:
-        return None
+    if finding is None or (front.is_second and finding.fault == "left-out"):
+        return None  # where a step is lacking, the one before may have got it
     named = replace(claim_of(finding, pair), evidence=Evidence.LED_PAST)
     if front.proof is not None:
         if named.kind == "weights" and not _comes_of(front.proof, named.weights, pair):

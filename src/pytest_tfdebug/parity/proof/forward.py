@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.module_path import starred
+from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import work_of
 from pytest_tfdebug.tracing.values.tape import NotTriedError, Ref, put
+from pytest_tfdebug.values import HUGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
@@ -113,6 +115,16 @@ def is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     if other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
     return torch.equal(one, other.to(one.device))
+
+
+def is_near(tensor: torch.Tensor, target: torch.Tensor) -> bool:
+    """Tell whether a tensor is another one but for rounding, element for element."""
+    if tensor.shape != target.shape or tensor.dtype != target.dtype:
+        return False
+    target = target.to(tensor.device)
+    told = target.abs() < HUGE
+    apart = float((tensor[told] - target[told]).norm())
+    return torch.equal(told, tensor.abs() < HUGE) and apart <= AGREE * float(target[told].norm())
 
 
 #: Values before an operator that it could have been given.

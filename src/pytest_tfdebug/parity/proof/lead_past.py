@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from pytest_tfdebug.module_path import holder
-from pytest_tfdebug.parity.closeness import SAME
-from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
+from pytest_tfdebug.parity.closeness import AGREE, SAME
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, is_near
 from pytest_tfdebug.parity.proof.matching import OpenValues
 from pytest_tfdebug.parity.proof.same_operands import ends_of_regions
 from pytest_tfdebug.parity.proof.value_graph import kind_of
@@ -244,7 +244,7 @@ class Round:
             best: Past | None = self._past_both(other, mine, is_over)
             if best is not None:
                 return best
-            for own in (own for own in mine if self._may_stand_for(other, own)):
+            for own in (own for own in mine if self._are_counterparts(own, other) or self._may_stand_for(other, own)):
                 for laid in self._laid(other, own):
                     if is_over():
                         return best
@@ -327,7 +327,20 @@ class Round:
                 gain = self.gain({}, given, (), _PATIENCE)
                 if gain is not None and not gain.lost and gain.found.get(other) == own:
                     return Past(own, other, given, frozenset(gain.found), ways)
+                if gain is not None and not gain.lost and self._gives_multiple(given, own, other):
+                    return Past(own, other, given, frozenset(gain.found or [other]), ways)
         return None
+
+    def _gives_multiple(self, given: Mapping[int, torch.Tensor], own: int, other: int) -> bool:
+        """Tell whether the port makes a multiple of a value of the reference of what is given: it is scaled later."""
+        made = self.search.forward.replay.run({}, given, lambda index, _: index == own).get(own)
+        if made is None:
+            return False
+        for laid in self._laid(other, own):
+            factor = float((made * laid).sum() / laid.square().sum())
+            if float((made - factor * laid).norm()) <= AGREE * float(made.norm()):
+                return True
+        return False
 
     def _multiplied(self, side: Side, index: int) -> list[int]:
         """Return both operands of a product of what comes of weights; nothing for another value."""
@@ -338,16 +351,36 @@ class Round:
     def _given_both(
         self, mine: Sequence[int], theirs: Sequence[int]
     ) -> Iterator[tuple[dict[int, torch.Tensor], tuple[tuple[int, int], ...]]]:
-        """Yield both operands of a product as given: as they were computed first, then as they are multiplied."""
+        """Yield both operands of a product as given: as they were computed first, then as they are multiplied.
+
+        Of what one side computes in one product with others, and as one of several heads, it is the part between. A
+        scale of one of them is not given with it.
+        """
         port, reference = self.pair.port, self.pair.reference
-        bases = [
-            [side.computed(side.values[each]).index for each in some]
-            for side, some in ((port, mine), (reference, theirs))
+        ways = [
+            list(self._same_elements(_unscaled(port, here), _unscaled(reference, there)))
+            for here, there in zip(mine, theirs, strict=True)
         ]
-        for own, other in ((bases[0], bases[1]), (mine, theirs)):
-            laid = [list(islice(self._laid(there, here), _LAYOUTS)) for here, there in zip(own, other, strict=True)]
+        if all(each and self._is_right(*each[0]) for each in ways):
+            return  # what is wrong lies between: a scale
+        for first, second in itertools.product(*ways):
+            laid = [list(islice(self._laid(there, here), _LAYOUTS)) for here, there in (first, second)]
             for one, two in itertools.product(*laid):
-                yield {own[0]: one, own[1]: two}, tuple(zip(own, other, strict=True))
+                yield {first[0]: one, second[0]: two}, (first, second)
+
+    def _is_right(self, own: int, other: int) -> bool:
+        """Tell whether a value of the port is one of the reference, in one of its layouts."""
+        return any(is_near(self.search.forward.tensor(own), laid) for laid in self._laid(other, own))
+
+    def _same_elements(self, mine: Sequence[Value], theirs: Sequence[Value]) -> Iterator[tuple[int, int]]:
+        """Yield what can be given for what, first and last: of views, and of what they are views of."""
+        pairs = [
+            (own.index, other.index)
+            for own, other in itertools.product(reversed(mine), reversed(theirs))
+            if other.index in self.reference.tensors and own.index in self.search.forward.tape.maker
+            if next(self._laid(other.index, own.index), None) is not None
+        ]
+        yield from dict.fromkeys((*pairs[:1], *pairs[-1:]))
 
     def _may_stand_for(self, other: int, own: int) -> bool:
         """Tell whether a value of the port is not behind one of the reference, by the weights that it comes of.
@@ -415,12 +448,12 @@ class Round:
     def _laid(self, other: int, own: int) -> Iterator[torch.Tensor]:
         """Yield a value of the reference as the port lays out what has the shape of one of its own.
 
-        The layout is that of a value that both have, or any order of its axes; of a table of two equal halves one is
-        enough.
+        The layout is that of a value that both have, or any order of its axes; of what is repeated, as the halves of a
+        table or the heads of a key, one is enough.
         """
         tensor, alike = self.reference.tensors[other], self.search.forward.tensor(own)
-        if tensor.numel() == 2 * alike.numel() and tensor.shape[-1] % 2 == 0 and torch.equal(*tensor.chunk(2, -1)):
-            tensor = tensor.chunk(2, -1)[0]
+        if tensor.numel() > alike.numel() > 0:
+            tensor = _once(tensor, tensor.numel() // alike.numel())
         if tensor.numel() != alike.numel() or tensor.dtype != alike.dtype:
             return
         order = self.orders.get((tensor.shape, alike.shape))
@@ -464,6 +497,30 @@ class Round:
 def _are_partners(names: Collection[str], others: Collection[str], partners: Mapping[str, Collection[str]]) -> bool:
     """Tell whether each of some parameters that has partners has one among others."""
     return all(not partners.get(name) or not set(others).isdisjoint(partners[name]) for name in names)
+
+
+def _unscaled(side: Side, index: int) -> list[Value]:
+    """Return a value, and what it was before it was moved and multiplied by numbers, the last first."""
+    found = [*side.bases(index)]
+    while kind_of(found[-1]) == "scale":
+        of = [each for each in found[-1].producers if side.values[each].print.elements > 1]
+        if len(of) != 1:
+            break
+        found += side.bases(of[0])
+    return found
+
+
+def _once(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """Return one of what a tensor repeats along an axis, one by one or in turn; the tensor if it repeats nothing."""
+    for axis, size in enumerate(tensor.shape):
+        if size % count:
+            continue
+        for shape, among in (((size // count, count), axis + 1), ((count, size // count), axis)):
+            repeated = tensor.reshape(*tensor.shape[:axis], *shape, *tensor.shape[axis + 1 :])
+            first = repeated.narrow(among, 0, 1)
+            if torch.equal(repeated, first.expand_as(repeated)):
+                return first.squeeze(among)
+    return tensor
 
 
 def _layouts(tensor: torch.Tensor, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:

@@ -13,7 +13,7 @@ from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.proof.budget import Budget
 from pytest_tfdebug.parity.proof.changes import LENGTHENED, SHORTENED, together
 from pytest_tfdebug.parity.proof.elsewhere import Ran
-from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, is_same
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, is_near, is_same
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.lead_past import FEWEST, Gain, Round
 from pytest_tfdebug.parity.proof.made_changes import changed_forward
@@ -69,6 +69,7 @@ class Front:
     is_beside: bool = (
         False  # whether that comes of nothing that is wrong before it: another fault is told apart from it
     )
+    is_second: bool = False  # whether it is in another operand of the product that one before it is in
 
 
 @dataclass(frozen=True)
@@ -336,7 +337,7 @@ class _FaultSearch:
 
     def _front(self, at: Round, past: Past | None, proof: Proof | None = None) -> Front:
         first, opened = next(iter(at.search.firsts()), None), at.search.opened.open
-        begin, is_beside = -1 if first is None else first.index, False
+        begin, is_beside = len(at.pair.port.values) if first is None else first.index, False
         if past is not None and past.own in opened:
             before = at.pair.port.ancestors(past.own)
             is_beside = begin not in before or past.is_region
@@ -379,34 +380,37 @@ class _FaultSearch:
         is_known = again or not self._borrowed.isdisjoint(at.pair.port.values[past.own].producers)
         self._led.add(way)
         self._borrowed.update(past.given.keys() - at.search.opened.open)
-        front = self._front(at, past)
-        self._led_at[id(front)] = len(self._made)
+        wrong = _wrong_ways(at, past)
+        several = [past._replace(own=own, other=other) for own, other in wrong] if len(wrong) > 1 else [past]
+        fronts = sorted((self._front(at, each) for each in several), key=lambda front: front.begin)
+        fronts = [replace(each, is_second=each is not fronts[0]) for each in fronts]
+        self._led_at.update((id(front), len(self._made)) for front in fronts)
         self._make((), past.given, dict(past.ways))
-        return [front], is_known
+        return fronts, is_known
 
     def _inside(
         self, at: Round, past: Past, changes: Sequence[Change], is_over: Callable[[], bool]
     ) -> tuple[list[Front], bool]:
-        """Mend each value in whose place one was given by one or two changes that give just that.
+        """Mend values in whose place one was given by one or two changes that give just that.
 
-        Nothing is mended unless all are: of what is left it is not known whether it is one fault or several.
+        What mends none of them is left: it is not known whether that is one fault or several.
         """
-        made: list[Change] = []
-        for own, target in past.given.items():
-            found = changes_giving(at, own, target, changes, is_over)
-            if not found:
-                return [], False
-            made += found
-        keys = {_key(at, change) for change in made}
+        made: dict[Hashable, Change] = {}
+        for own, _ in _wrong_ways(at, past):
+            found = changes_giving(at, own, past.given[own], changes, is_over)
+            made |= {(each.place, *_key(at, each)): each for each in found}
+        if not made:
+            return [], False
+        keys = {_key(at, change) for change in made.values()}
         is_known = keys.issubset(self._accepted)
         self._accepted |= keys
         fronts = []
-        for change in made:
+        for change in made.values():
             mend = Mend(change, tuple(sorted(change.edits)), 1, 0.0, None, (change,))
             outs = at.search.forward.outs_of(change.place) if change.place >= 0 else []
             front = self._front(at, past, Proof(at.search.forward, (mend,), is_reverse=False))
             fronts.append(replace(front, begin=outs[0]) if outs else front)
-        self._make(made, {})
+        self._make([*made.values()], {})
         return fronts, is_known
 
     def _make(
@@ -533,7 +537,13 @@ class _Changes:
         gain = option.gain
         hit = len(self._need.intersection(gain.found))
         is_joined = bool(self._need) and self._joins_behind(option)
-        return not gain.lost and hit >= _SHARE * len(self._need) and (len(gain.found) >= FEWEST or is_joined)
+        is_told = len(gain.found) >= FEWEST or is_joined or self._gives_product(option)
+        return not gain.lost and hit >= _SHARE * len(self._need) and is_told
+
+    def _gives_product(self, option: _Option) -> bool:
+        """Tell whether changes give a product both of whose operands are wrong: that is no coincidence."""
+        past = self._past
+        return past is not None and len(past.ways) > 1 and past.own in map(option.gain.found.get, past.gained)
 
     def _inside_of(self, option: _Option) -> set[int]:
         """Return what changes give of what would be led past, of the same weights; no view of what was there before."""
@@ -601,7 +611,13 @@ def _mend(option: _Option) -> Mend:
     return Mend(first, places, len(option.changes), 0.0, option.reached.value, tuple(option.changes))
 
 
-def _key(at: Round, change: Change) -> Hashable:
+def _wrong_ways(at: Round, past: Past) -> list[tuple[int, int]]:
+    """Return what is given in whose place, but what the port has already."""
+    forward = at.search.forward
+    return [(own, other) for own, other in past.ways if not is_near(forward.tensor(own), past.given[own])]
+
+
+def _key(at: Round, change: Change) -> tuple[Hashable, ...]:
     """Return what a change is, on which line: the same in every layer."""
     lines = at.search.forward.lines_of(change.place)[:1] if change.place >= 0 else ()
     return change.kind, change.key, tuple((line.file, line.line) for line in lines)

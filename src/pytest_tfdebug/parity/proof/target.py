@@ -10,16 +10,15 @@ import heapq
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import torch
-
-from pytest_tfdebug.parity.closeness import AGREE, SAME
+from pytest_tfdebug.parity.closeness import SAME
 from pytest_tfdebug.parity.proof.changes import together
-from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED
+from pytest_tfdebug.parity.proof.forward import NOT_COMPUTED, is_near
 from pytest_tfdebug.parity.proof.matching import OpenValues
-from pytest_tfdebug.values import HUGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import torch
 
     from pytest_tfdebug.parity.proof.changes import Change
     from pytest_tfdebug.parity.proof.lead_past import Round
@@ -43,7 +42,10 @@ def changes_giving(
     Returns:
         The changes; none where no such two give it.
     """
-    region = OpenValues(at.pair.port, at.pair.matches, SAME, [own], known=at.pair.weights.known).open
+    port = at.pair.port
+    region = OpenValues(port, at.pair.matches, SAME, [own], known=at.pair.weights.known).open
+    if not region:  # it is another value of the reference: what it is computed from may be the wrong part
+        region = {own, *(base.index for made in port.values[own].producers for base in port.bases(made))}
     near = [each for each in reversed(changes) if not region.isdisjoint(at.search.changed_by(each))]
     for some in _likeliest_first(near[:_CHANGES]):
         if is_over():
@@ -53,21 +55,11 @@ def changes_giving(
             made = at.search.forward.replay.run(edits, instead, lambda index, _: index == own).get(own)
         except NOT_COMPUTED:
             continue
-        if made is not None and _is_same(made, target):
+        if made is not None and is_near(made, target):
             gain = at.gain(edits, instead)
             if gain is not None and not gain.lost:
                 return some
     return ()
-
-
-def _is_same(tensor: torch.Tensor, target: torch.Tensor) -> bool:
-    """Tell whether a tensor is another one but for rounding, element for element."""
-    if tensor.shape != target.shape or tensor.dtype != target.dtype:
-        return False
-    target = target.to(tensor.device)
-    told = target.abs() < HUGE
-    apart = float((tensor[told] - target[told]).norm())
-    return torch.equal(told, tensor.abs() < HUGE) and apart <= AGREE * float(target[told].norm())
 
 
 def _likeliest_first(changes: Sequence[Change]) -> Iterator[tuple[Change, ...]]:
