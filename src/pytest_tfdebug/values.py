@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from pytest_tfdebug.records import Call
 
@@ -268,6 +268,14 @@ class Value:
         return "float" in self.dtype and not self.print.has_two_numbers
 
 
+class StepBefore(NamedTuple):
+    """An operator that ran before a forward, as a model was made."""
+
+    operator: str  # name of the aten operator
+    lines: tuple[Line, ...]  # that asked for it, innermost first
+    is_moved: bool  # whether it gives the elements that it is given, in another place or number
+
+
 @dataclass
 class Values:
     """The table of a forward's values."""
@@ -290,6 +298,8 @@ class Values:
     attributes: dict[str, dict[str, str]] = field(default_factory=dict)
     # value that a constructor computed -> path and class of its module
     constructed: dict[int, tuple[str, str]] = field(default_factory=dict)
+    # the operators by which each parameter got its numbers, the last first, where that is known
+    conversions: Mapping[str, tuple[StepBefore, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def results(self) -> list[tuple[str, int]]:

@@ -18,11 +18,14 @@ from pytest_tfdebug.goldens.weights import hash_of
 from pytest_tfdebug.module_path import holder, last_part
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE, SAME_WEIGHT
+from pytest_tfdebug.parity.find.converted import converted_at
 from pytest_tfdebug.parity.pair.rename import Rename, renamed_tensors
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
+from pytest_tfdebug.parity.proof.weights import Weights
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import modules_by_path
+from pytest_tfdebug.tracing.values.conversions import Conversions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -136,6 +139,8 @@ class NearWeights:
         file = None if at is None else source_file(at.file)
         if at is not None and file is not None:
             at = next(iter(file.reading_in(last_part(first), at)), at)
+        known = Conversions(model)
+        at = converted_at([*self._wrong], known, known.keys() - self._wrong.keys(), Weights()) or at
         others = len(self._wrong) - 1
         wrong = f"has other weights: {first}" + (f", and {counted(others, 'parameter')} more" if others else "")
         proved = f"with the reference's numbers in {'them' if others else 'it'} every output agrees: the code is right"

@@ -47,6 +47,7 @@ from pytest_tfdebug.parity.text.handed_on import (
     guard_of,
 )
 from pytest_tfdebug.parity.text.loading import loop_around
+from pytest_tfdebug.parity.text.text_differences import function_around
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.values import distance
 
@@ -208,12 +209,28 @@ def _is_told_apart(place: ProofPlace, port: Side) -> bool:
 
 
 def _is_chosen(place: ProofPlace, side: Side) -> bool:
-    """Tell whether the lines of a change choose the number that is changed, and were not given it."""
+    """Tell whether the lines of a change choose the number or the operand that is changed, and were not given it."""
     change, call = place.mends[0].change, place.finding.call
-    if change.kind != "number" or place.lines is None or place.finding.depth:  # a caller that was found has chosen it
+    if place.lines is None or place.finding.depth:  # a caller that was found has chosen it
         return True
+    if change.kind != "number":
+        return _is_at_hand(place.lines, change.other, side)
     held = side.table.attributes.get("" if call.parent is None else call.path, {})
     return chooses(place.lines, change.old, held)
+
+
+def _is_at_hand(lines: SourceRange, operand: int | None, side: Side) -> bool:
+    """Tell whether some lines can name the operand that they should take: their function makes it, or calls what does.
+
+    ``for unify, m in zip(self.unify, maps)`` takes what another function has put into ``maps``.
+    """
+    inside = function_around(lines)
+    if operand is None or inside is None:
+        return True
+    value = side.computed(side.values[operand])
+    first, last = inside[2].lineno, inside[2].end_lineno or 0
+    made = side.places(value, side.around(value.call))
+    return not value.operator or any(each.file == lines.file and first <= each.line <= last for each in made)
 
 
 def _is_of_weights(named: Claim, places: Sequence[ProofPlace]) -> bool:
@@ -540,10 +557,17 @@ def _of_reference(
     if change.kind in REORDERING:
         operand = "" if change.operand is None else pair.reference.parameter(change.operand)
         laid = _of_laid_out(named, (operand,) if operand else _put_together_with(proof, pair), pair)
+    elif change.kind in SHORTENED and proof.mends[0].places:
+        left_out = pair.reference.values[proof.forward.outs_of(proof.mends[0].places[0])[0]]
+        operand = pair.reference.parameter(left_out.index) if left_out.is_moved else ""
+        laid = _of_laid_out(named, (operand,), pair) if operand else None
     if laid is not None:
         return laid
     begun = look.finding.values[:1] if look.finding is not None else []
-    here, place = _in_port(named, proof, pair, begun), places[0]
+    place, meant = places[0], "" if change.operand is None else pair.reference.parameter(change.operand)
+    if named.kind == "weights" and meant and meant not in pair.back.partners:  # the port cannot take what it has not
+        return replace(named, reference=place.lines or named.reference, evidence=Evidence.INFERRED_PROOF)
+    here = _in_port(named, proof, pair, begun)
     path, is_line = place.finding.call.path, str(place.lines) == str(here.reference)
     is_there = here.path == path or path not in pair.port.table.modules or (place.lines is not None and is_line)
     is_alone = len({each.finding.call.path for each in places}) == 1

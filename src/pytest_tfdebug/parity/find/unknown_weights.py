@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.values import line_of, lines_of, made_as_buffer, told_use, where_loaded
+from pytest_tfdebug.parity.proof.value_graph import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,12 +49,26 @@ def _are_right(given: Sequence[int], pair: ForwardPair) -> bool:
 
 
 def _odd_weights(value: Value, pair: ForwardPair) -> tuple[str, ...]:
-    """Return the parameters of a value whose numbers the reference has nowhere, or in another form."""
+    """Return the parameters of a value whose numbers the reference has nowhere, or in another form.
+
+    If it has those of a product, it may be those of the bias that is added next.
+    """
+    found, unknown = _odd_parameters(value, pair), pair.weights.unknown
+    if unknown.isdisjoint(found):
+        for used in pair.port.uses(value.index):
+            added = unknown.intersection(_odd_parameters(used, pair)) if kind_of(used) == "sum" else ()
+            if added:
+                return tuple(added)
+    return found
+
+
+def _odd_parameters(value: Value, pair: ForwardPair) -> tuple[str, ...]:
     weights, own, theirs = pair.weights, pair.port.table.parameters, pair.reference.table.parameters
-    odd = weights.unknown | weights.joined | weights.reordered
+    odd = weights.unknown | {each for each in weights.joined if not weights.is_stacked(each)} | weights.reordered
 
     def is_in_another_form(name: str) -> bool:
-        shapes = {theirs[each][1] for each in weights.partners.get(name, ())}
+        partners = () if weights.is_stacked(name) else weights.partners.get(name, ())
+        shapes = {theirs[each][1] for each in partners}
         return bool(shapes) and shapes.isdisjoint({own[name][1], own[name][1][::-1]})
 
     names = set(filter(None, pair.port.parameters_of(value)))

@@ -14,6 +14,7 @@ from pytest_tfdebug.module_path import last_part
 from pytest_tfdebug.parity.claims import IN_PORT, Claim, Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.find.blame_values import CLEAR, find_fault
+from pytest_tfdebug.parity.find.converted import converted_in
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import held_numbers
 from pytest_tfdebug.parity.proof.weights import look_into
@@ -245,7 +246,10 @@ def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
     expected = tuple(dict.fromkeys(each for name in claim.weights for each in partners.get(name, ())))
     files = {call.source.file for call in port.table.calls if call.source is not None}
     names = {*port.table.parameters, *pair.reference.table.parameters}
-    at = loaded_at(files, claim.weights, expected, port.lines_that_ran, names) if claim.weights else None
+    if not claim.weights:
+        return claim
+    at = converted_in(claim.weights, pair)
+    at = at or loaded_at(files, claim.weights, expected, port.lines_that_ran, names)
     if at is None or claim.source in (at, loop_around(at)):
         return claim
     used = told_use(claim)

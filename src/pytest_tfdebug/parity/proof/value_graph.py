@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.module_path import holder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_tfdebug.records import Call, Site
     from pytest_tfdebug.values import Line, Value, Values
@@ -160,6 +160,18 @@ class Side:
     def parameter(self, index: int) -> str:
         """Return the name of the parameter that a value is a view of; empty for other values."""
         return next((value.name for value in self.bases(index) if value.origin == "parameter"), "")
+
+    def values_of(self, parameter: str) -> Sequence[int]:
+        """Return the values that are a parameter as a whole."""
+        return self._of_parameters.get(parameter, ())
+
+    @cached_property
+    def _of_parameters(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for value in self.values:
+            if value.origin == "parameter":
+                found.setdefault(value.name, []).append(value.index)
+        return found
 
     def parameters_of(self, value: Value) -> list[str]:
         """Return the parameter that each producer of a value is a view of; empty names for other producers."""

@@ -137,6 +137,10 @@ class Weights:
             if holding and len(here) == len(holding):
                 yield other, self.partners[other], here
 
+    def is_stacked(self, name: str) -> bool:
+        """Tell whether a parameter holds those of one name in all layers, one after the other."""
+        return name in self.in_order and len({*map(self._other.starred, self.in_order[name])}) == 1
+
     def is_sure(self, name: str) -> bool:
         """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it.
 
@@ -241,7 +245,8 @@ def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -
     mine = _BySize({name: each for name, (each, _) in own.items() if name not in found.partners}, tolerance)
     single = {partner for partners in found.partners.values() for partner in partners}
     left = {name: each for name, each in other.items() if name not in single}
-    for names, (fingerprint, _) in (*_siblings(other), *_siblings(left)):  # ``w1`` and ``w3`` of ``w1, w2, w3``
+    # ``w1`` and ``w3`` of ``w1, w2, w3``, and what is stacked in all layers
+    for names, (fingerprint, _) in (*_siblings(other), *_siblings(left), *_of_all_layers(other)):
         for name in mine.near(fingerprint):
             if name not in found.partners:
                 found.partners[name] = names
@@ -348,6 +353,18 @@ def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[F
                 for start in range(len(names) - length + 1):
                     some = tuple(names[start : start + length])
                     yield some, (join([parameters[name][0] for name in some]), ())
+
+
+def _of_all_layers(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[Fingerprint, tuple[int, ...]]]]:
+    """Yield the parameters of one name in all layers, joined, and such neighbours: as stacked layers hold them."""
+    layers: dict[str, list[str]] = {}
+    for name in parameters:
+        layers.setdefault(starred(name), []).append(name)
+    stacked: dict[str, tuple[Fingerprint, tuple[int, ...]]] = {
+        key: (join([parameters[name][0] for name in names]), ()) for key, names in layers.items() if len(names) > 1
+    }
+    for some, form in (*(((key,), form) for key, form in stacked.items()), *_siblings(stacked)):
+        yield tuple(name for key in some for name in layers[key]), form
 
 
 #: The number of a layer in a name none of whose parts is one (``h0.attn``).

@@ -62,7 +62,7 @@ def loaded_at(
         for file in filter(None, map(source_file, sorted(files)))
         for text, line in _named(file, {number for path, number in ran if path == file.path})
     ]
-    generic = _generic(names)
+    generic = generic_parts(names)
     mine = _best(named, own[:1], generic)
     theirs = _best([each for each in named if not each[0].startswith("self.")], expected, generic)
     is_cut = len(own) > 1 and len(expected) == 1
@@ -131,9 +131,9 @@ def _best(
     """Return the lines that name any of some parameters with the most parts of its name."""
     best: dict[tuple[str, int], int] = {}
     for name in names:
-        key, parts = _key(name, generic), {*_split(name)}
+        key, parts = telling_part(name, generic), {*_split(name)}
         for text, path, line in named:
-            if key and _key(text, generic) == key:
+            if key and telling_part(text, generic) == key:
                 shared = len(parts.intersection(_split(text)))
                 best[path, line] = max(best.get((path, line), 0), shared)
     return {at for at, shared in best.items() if shared == max(best.values())}
@@ -211,7 +211,7 @@ def _text_of(node: ast.AST, aliases: Mapping[str, str]) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _key(name: str, generic: Collection[str]) -> str:
+def telling_part(name: str, generic: Collection[str]) -> str:
     """Return the last part of a parameter's name that tells it from others."""
     return next((each for each in reversed(_parts(name)) if each not in generic), "")
 
@@ -224,7 +224,7 @@ def _split(name: str) -> list[str]:
     return [each for each in _BETWEEN.split(name) if each]
 
 
-def _generic(names: Collection[str]) -> set[str]:
+def generic_parts(names: Collection[str]) -> set[str]:
     """Return the last parts of names that say nothing: ``g`` of ``n1/g``, ``n2/g`` and ``end/g``."""
     holders: dict[str, set[str]] = {}
     for parts in filter(None, map(_parts, names)):

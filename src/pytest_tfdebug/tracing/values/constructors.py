@@ -19,11 +19,11 @@ from pytest_tfdebug.tensors import is_plain, storage_id, tensors_in
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.operator_mode import OperatorMode, unseen
 from pytest_tfdebug.tracing.values.tables import made_anew
-from pytest_tfdebug.tracing.values.tape import geometry_of, mapped
+from pytest_tfdebug.tracing.values.tape import NotTriedError, geometry_of, mapped
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 #: Elements of the parameters of a module that is made again for its tables, and of such a table: drawing the former
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _MOST_PARAMETERS, _MOST_ELEMENTS = 20_000_000, 1 << 23
 #: Steps to a table, and tables of a model: more are taken as they are.
 _MOST_STEPS, _MOST_TABLES = 400, 64
+#: Operators that are noted, and elements that are kept of what they give: what trains a model is not done again.
+_MOST_RAN, _MOST_KEPT = 100_000, 400_000_000
 #: What a model may have been put into since it was made.
 _LOW = (torch.bfloat16, torch.float16)
 
@@ -125,7 +127,7 @@ def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recip
     """Yield how the tensors were made that a module has by itself, by their names, where its constructor tells."""
     held = {**dict(module.named_buffers(recurse=False)), **vars(module)}
     names = [name for name, each in held.items() if isinstance(each, torch.Tensor) and _may_be_made(each)]
-    ran = _Constructor()
+    ran = OperatorsBefore(_made_again)
     with torch.no_grad(), ran:
         again = made_anew(module, _MOST_PARAMETERS) if names else None
     for name in names:
@@ -162,31 +164,38 @@ def _steps_to(made: torch.Tensor, ran: list[RanBefore]) -> tuple[RanBefore, ...]
     return tuple(reversed(found))
 
 
-class _Constructor(OperatorMode):
-    """Notes each operator of a constructor; what it gave is kept, so that no storage is used twice."""
+class OperatorsBefore(OperatorMode):
+    """Notes each operator of what runs before a forward; what it gave is kept, so that no storage is used twice.
 
-    def __init__(self) -> None:
+    The lines of each go up to a function that runs it all.
+    """
+
+    def __init__(self, outermost: Callable[..., Any]) -> None:
         super().__init__()
         self.steps: list[RanBefore] = []
+        self._kept = 0  # elements
+        self._outermost = outermost.__code__
 
     def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         """Run an operator, and note it."""
         result = func(*args, **kwargs)
         results = tensors_in(result)
         if all(map(is_plain, results)):
-            self.steps.append(RanBefore(func, args, kwargs, results, _lines()))
+            self.steps.append(RanBefore(func, args, kwargs, results, self._lines()))
+            self._kept += sum(each.numel() for each in results)
+        if len(self.steps) > _MOST_RAN or self._kept > _MOST_KEPT:
+            raise NotTriedError("more runs before the forward than can be kept")
         return result
 
-
-def _lines() -> tuple[Line, ...]:
-    """Return the lines under way, innermost first, up to the constructor."""
-    found: list[Line] = []
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to the running frame
-    while frame is not None and frame.f_code is not _made_again.__code__:
-        if not is_library(frame.f_code.co_filename):
-            found.append(Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-    return tuple(found)
+    def _lines(self) -> tuple[Line, ...]:
+        """Return the lines under way, innermost first."""
+        found: list[Line] = []
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to the running frame
+        while frame is not None and frame.f_code is not self._outermost:
+            if not is_library(frame.f_code.co_filename):
+                found.append(Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+        return tuple(found)
 
 
 def _key(tensor: torch.Tensor) -> tuple[Any, ...]:

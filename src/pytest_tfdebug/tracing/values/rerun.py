@@ -16,6 +16,7 @@ from pytest_tfdebug.tracing.record.modules import named_tensors, uncompiled
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of
 from pytest_tfdebug.tracing.record.state import kept, preserved
 from pytest_tfdebug.tracing.values.constructors import tables_of
+from pytest_tfdebug.tracing.values.conversions import Conversions
 from pytest_tfdebug.tracing.values.operators import plain_attributes, values_of
 from pytest_tfdebug.tracing.values.tape import Tape
 from pytest_tfdebug.tracing.values.widening import computing, to_float32, widened
@@ -170,6 +171,7 @@ class Rerun:
                 is_written_out=is_written_out, tape=tape, casts=casts, edited=edited, tables=tables_of(self.model)
             )
         values.is_widened = bool(wider)
+        values.conversions = Conversions(self.model)
         return values
 
 

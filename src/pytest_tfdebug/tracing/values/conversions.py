@@ -1,0 +1,233 @@
+"""By which lines the parameters of a model got their numbers: the functions that made it run once more.
+
+A forward shows nothing of a parameter but its numbers; that a fused one was joined in the wrong order is a fault of the
+code that ran before. Where it is known by which functions a model was made, and one gives it again, with the same
+numbers, that is run once more, and each operator on the way to a parameter is noted with its line. What is looked up in
+a state dict is an operator there, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import sys
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+import torch
+
+from pytest_tfdebug.constructed import makers_of
+from pytest_tfdebug.tensors import is_plain, storage_bytes, storage_id, tensors_in
+from pytest_tfdebug.tracing.record.state import random_state_kept
+from pytest_tfdebug.tracing.values.constructors import OperatorsBefore
+from pytest_tfdebug.tracing.values.tape import Geometry, geometry_of
+from pytest_tfdebug.values import MOVES, StepBefore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
+
+    from pytest_tfdebug.constructed import Maker
+    from pytest_tfdebug.tracing.values.constructors import RanBefore
+
+#: Elements of the parameters of a model that is made again.
+_MOST_PARAMETERS = 20_000_000
+#: Operators that overwrite what was there.
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "uniform_", "normal_"})
+#: Beginnings of names of operators that make numbers of nothing.
+_OF_NOTHING = ("empty", "zeros", "ones", "full", "rand", "new_", "fill_", "zero_", "uniform_", "normal_")
+
+#: What is known of each model that was looked into.
+_known: WeakKeyDictionary[torch.nn.Module, dict[str, tuple[StepBefore, ...]]] = WeakKeyDictionary()
+
+
+class Conversions(Mapping[str, tuple[StepBefore, ...]]):
+    """The operators by which each parameter of a model got its numbers, the last first.
+
+    A parameter of which nothing is known is left out. The functions that made the model run when one is asked for.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+
+    def __getitem__(self, name: str) -> tuple[StepBefore, ...]:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def _all(self) -> dict[str, tuple[StepBefore, ...]]:
+        if self._model not in _known:
+            is_small = sum(each.numel() for each in self._model.parameters()) <= _MOST_PARAMETERS
+            _known[self._model] = _looked_into(self._model) if is_small else {}
+        return _known[self._model]
+
+
+def _looked_into(model: torch.nn.Module) -> dict[str, tuple[StepBefore, ...]]:
+    """Run the functions that made a model, from the innermost outwards as long as they give it again.
+
+    The outermost sees the most: what loads a state dict is called by what converts one.
+    """
+    found: dict[str, tuple[StepBefore, ...]] = {}
+    under_way = _under_way()
+    for maker in makers_of(model):
+        if getattr(inspect.unwrap(maker.function), "__code__", None) in under_way:
+            break  # it has called the check, too
+        ran = OperatorsBefore(_again)
+        made = next((each for each in _modules_in(_again(maker, ran)) if _is_same(each, model)), None)
+        if made is None:
+            break
+        ways = _WaysTo(ran.steps)
+        found = {name: tuple(ways.tensor(parameter)) for name, parameter in made.named_parameters()}
+    return found
+
+
+def _under_way() -> set[CodeType]:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame
+    found: set[CodeType] = set()
+    while frame is not None:
+        found.add(frame.f_code)
+        frame = frame.f_back
+    return found
+
+
+def _again(maker: Maker, ran: OperatorsBefore) -> object:
+    """Call a function as it was called; what it prints, warns of or raises is not for the user."""
+    original = torch.nn.Module.state_dict
+
+    def looked_up(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's signature
+        return _noting(original(self, *args, **kwargs))
+
+    args, kwargs = [_noting(each) for each in maker.args], {name: _noting(each) for name, each in maker.kwargs.items()}
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(random_state_kept())
+            stack.enter_context(redirect_stdout(io.StringIO()))
+            stack.enter_context(redirect_stderr(io.StringIO()))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            stack.enter_context(patch.object(torch.nn.Module, "state_dict", looked_up))
+            stack.enter_context(ran)
+            return maker.function(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - whatever it minds the second time
+        return None
+
+
+class _Noting(OrderedDict[str, Any]):
+    """A state dict; what is looked up in it is an operator, and so has a line."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - what it holds
+        held = super().__getitem__(name)
+        return torch.ops.aten.alias(held) if isinstance(held, torch.Tensor) and is_plain(held) else held
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def pop(self, name: str, *default: Any) -> Any:  # noqa: ANN401
+        held = self.get(name, *default)
+        super().pop(name, *default)
+        return held
+
+    def items(self) -> Any:  # noqa: ANN401
+        return [(name, self[name]) for name in self]
+
+    def values(self) -> Any:  # noqa: ANN401
+        return [self[name] for name in self]
+
+
+def _noting(given: Any) -> Any:  # noqa: ANN401 - any argument
+    is_state = isinstance(given, dict) and any(isinstance(each, torch.Tensor) for each in given.values())
+    return _Noting(given) if is_state else given
+
+
+def _modules_in(given: Any, depth: int = 2) -> Iterator[torch.nn.Module]:  # noqa: ANN401 - whatever a function returns
+    if isinstance(given, torch.nn.Module):
+        yield given
+    elif isinstance(given, dict) and depth:
+        given = [*given.values()]
+    if isinstance(given, (list, tuple)) and depth:
+        for each in given:
+            yield from _modules_in(each, depth - 1)
+
+
+def _is_same(made: torch.nn.Module, model: torch.nn.Module) -> bool:
+    """Tell whether a model holds the same numbers as another one; that may have been put into half since."""
+    mine, theirs = dict(model.named_parameters()), dict(made.named_parameters())
+    if type(made) is not type(model) or mine.keys() != theirs.keys():
+        return False
+    with torch.no_grad():
+        return all(
+            each.shape == theirs[name].shape and torch.equal(theirs[name].to(each.device, each.dtype), each)
+            for name, each in mine.items()
+        )
+
+
+class _WaysTo:
+    """The operators that ran, by what they made and by what they wrote into."""
+
+    def __init__(self, steps: list[RanBefore]) -> None:
+        self._steps = steps
+        self._made: dict[int, int] = {}  # ``id`` of a tensor -> the place of what made it
+        # where a tensor lies -> the last place of what made one there: a parameter is none of its own
+        self._lies: dict[tuple[int, Geometry], int] = {}
+        self._wrote: dict[int, list[int]] = {}  # storage -> the places of what wrote into it
+        for place, step in enumerate(steps):
+            for result in step.results:
+                if _is_written(step):
+                    self._wrote.setdefault(storage_id(result), []).append(place)
+                else:
+                    self._made.setdefault(id(result), place)
+                    self._lies[storage_id(result), geometry_of(result)] = place
+
+    def tensor(self, made: torch.Tensor) -> Iterator[StepBefore]:
+        """Yield the operators on the way to a tensor, the last first, but those that make numbers of nothing."""
+        found, todo = set[int](), [(made, len(self._steps))]
+        while todo:
+            tensor, before = todo.pop()
+            for place in self._before(tensor, before):
+                if place not in found:
+                    found.add(place)
+                    step = self._steps[place]
+                    given = tensors_in((step.args, step.kwargs))
+                    todo += [(each, place) for each in given[_is_written(step) :]]
+        for step in (self._steps[place] for place in sorted(found, reverse=True)):
+            name = step.func.overloadpacket.__name__
+            if step.lines and not name.startswith(_OF_NOTHING):
+                yield StepBefore(name, step.lines, name in MOVES or _is_view(step))
+
+    def _before(self, tensor: torch.Tensor, before: int) -> Iterator[int]:
+        """Yield the places of what gave a tensor its numbers, before one."""
+        for place in reversed(self._wrote.get(storage_id(tensor), ())):
+            if place < before:
+                yield place
+                if self._overwrites_all(self._steps[place]):
+                    return
+        lies = self._lies.get((storage_id(tensor), geometry_of(tensor)), before)
+        place = self._made.get(id(tensor), lies)
+        if place < before:
+            yield place
+
+    def _overwrites_all(self, step: RanBefore) -> bool:
+        is_whole = all(each.numel() * each.element_size() >= storage_bytes(each) for each in step.results)
+        return is_whole and step.func.overloadpacket.__name__ in _OVERWRITES
+
+
+def _is_view(step: RanBefore) -> bool:
+    returned = (each.alias_info for each in step.func._schema.returns)  # noqa: SLF001 - it has no public name
+    return any(each is not None and not each.is_write for each in returned)
+
+
+def _is_written(step: RanBefore) -> bool:
+    return bool(step.func._schema.is_mutable)  # noqa: SLF001 - it has no public name
