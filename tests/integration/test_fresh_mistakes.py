@@ -22,6 +22,13 @@ MISTAKES = [
     ("audio_spectrogram_transformer", "e1", "has other weights: params.patch_w"),  # a lookup, and its use
     ("audio_spectrogram_transformer", "e6", "your port lacks the bias"),
     ("audio_spectrogram_transformer", "e9", "your port lacks the add"),  # one part of two
+    ("bloom", "e9", "'table.0/attn/out/w' was loaded so"),  # a transposition that other matrices have
+    ("bloom", "e10", "has other weights: table.0/mlp/norm/gain"),  # a right function, called for another norm
+    ("convnextv2", "e9", "has other weights: p.stem/matrix"),  # a helper that several loads share
+    ("segformer", "e10", "the code is right"),  # a bias that is computed
+    ("olmoe", "e1", "has other weights: p.w_gate"),  # parts that a cut gives, stacked in all layers
+    ("deberta_v2", "e10", "in each other's place"),  # parts that are named a line before they are joined
+    ("glm", "e9", "No parameter of the reference holds the numbers of 'weights.qkv_bias'"),  # not of its weight
 ]
 TEST = """
 from port import convert
@@ -33,20 +40,23 @@ def test_port(tf_golden):
 """
 
 
-def failure_of(pytester, name, mistake):
-    """Return what a check prints of a port with a mistake, and the lines that a good answer names."""
+def failure_of(pytester, name, *mistakes):
+    """Return what a check prints of a port with mistakes, and the lines that a good answer names."""
     folder = PORTS / name
-    made = next(each for each in json.loads((folder / "mistakes.json").read_text()) if each["id"] == mistake)
+    made = [each for each in json.loads((folder / "mistakes.json").read_text()) if each["id"] in mistakes]
+    text = (folder / "port.py").read_text()
+    for each in made:
+        text = text.replace(each["old"], each["new"])
     pytester.makepyfile(
         test_it=TEST,
         ref=(folder / "ref.py").read_text(),
-        port=(folder / "port.py").read_text().replace(made["old"], made["new"]),
+        port=text,
     )
     result = pytester.runpytest_subprocess("--tf-golden=update", "-q", "-o", "tf_explain_seconds=20")
     result.assert_outcomes(failed=1)
     text = result.stdout.str()
     shown = text.partition("here, ")[2].partition("reference, ")[0]
-    return text, [line for line in made["lines"] if line in shown]
+    return text, [line for each in made for line in each["lines"] if line in shown]
 
 
 @pytest.mark.parametrize(("name", "mistake", "says"), every_second(MISTAKES))
@@ -55,3 +65,12 @@ def test_the_line_is_shown(pytester, name, mistake, says):
 
     assert shown, text
     assert says in " ".join(text.split())
+
+
+def test_two_mistakes_of_one_layer_are_told_in_one_run(pytester):
+    text, shown = failure_of(pytester, "falcon", "e8", "e9")  # what the second takes is wrong by the first
+    text = " ".join(text.split())
+
+    assert "2 faults: after these 2 changes every output agrees, also on inputs that were not searched" in text
+    assert "gelu instead of silu" in text
+    assert shown == ["fed = self.feed(self.before_feed(x + attended))"]
