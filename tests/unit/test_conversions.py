@@ -190,3 +190,31 @@ def test_function_that_calls_the_check_is_not_run_again():
     with noted():
         assert "w.qkv/w" in held(Attention())
     assert len(calls) == 1
+
+
+def test_what_a_function_changes_is_not_changed_twice():
+    def spent(reference, seen):
+        seen.append(len(seen))
+        return right(reference)
+
+    seen = []
+    with noted():
+        port = spent(Attention(), seen)
+        steps = Conversions(port)["w.qkv/w"]
+
+    assert any(line.function == "right" for step in steps for line in step.lines)
+    assert seen == [0]
+
+
+def test_function_that_skips_the_second_time_skips_nothing():
+    asked = []
+
+    def once(reference):
+        asked.append(1)
+        if len(asked) > 1:
+            pytest.skip("only once")
+        return right(reference)
+
+    with noted():
+        port = once(Attention())
+        assert len(Conversions(port)) > 0  # of the functions that it called
