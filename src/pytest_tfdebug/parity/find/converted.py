@@ -92,7 +92,7 @@ def _likeliest_first(
     yield _nearest_to_source(own)
     if laid_out:
         yield looked_up
-    yield _lacking(steps, well if laid_out else known)
+    yield _lacking(steps, well, ()) if laid_out else _lacking(steps, known, well.values())
     yield _of_parts([step for step in laid_out if step.operator in _JOINS], names, weights)
     yield _nearest_to_source([step for step in laid_out if _is_cut(step)])
     if not laid_out:
@@ -146,22 +146,31 @@ def _chosen(steps: Sequence[StepBefore], shared: set[_At], operators: Collection
     return None
 
 
-def _lacking(steps: Sequence[StepBefore], others: Mapping[str, Sequence[StepBefore]]) -> SourceRange | None:
+def _lacking(
+    steps: Sequence[StepBefore], others: Mapping[str, Sequence[StepBefore]], right: Iterable[Sequence[StepBefore]]
+) -> SourceRange | None:
     """Return where a parameter is laid out that is otherwise made alike; None where none is, or several lines do.
 
-    It has been through each line on which this one was looked up and laid out, and one more.
+    It has been through each line on which this one was looked up and laid out, and one more. Nothing is lacking where
+    one that is right has been through no more than this one.
     """
-    mine = {_at(step.lines[0]) for step in steps if step.operator == _LOOKUP or step.operator not in _COPIES}
+    mine = set(map(_at, _lines_told(steps)))
+    if not mine or any(set(map(_at, _lines_told(made))) == mine for made in right):
+        return None
     found: set[_At] = set()
     for made in others.values():
-        told = [step for step in made if step.operator == _LOOKUP or step.operator not in _COPIES]
-        more = [step for step in told if step.operator != _LOOKUP and _at(step.lines[0]) not in mine]
-        if mine and more and mine <= {_at(step.lines[0]) for step in told}:
+        more = [step for step in made if step.operator not in _COPIES and _at(step.lines[0]) not in mine]
+        if more and mine <= set(map(_at, _lines_told(made))):
             found.add(_at(_where_called(more[-1].lines, steps)))
     if len(found) != 1:
         return None
     ((file, number),) = found
     return SourceRange(file, number, number)
+
+
+def _lines_told(steps: Iterable[StepBefore]) -> Iterator[Line]:
+    """Yield the innermost line of each operator that looks up or lays out."""
+    return (step.lines[0] for step in steps if step.operator == _LOOKUP or step.operator not in _COPIES)
 
 
 def _where_called(lines: Sequence[Line], steps: Iterable[StepBefore]) -> Line:

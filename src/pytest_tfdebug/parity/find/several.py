@@ -58,12 +58,12 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
 
 
 def _led_by(faults: Faults, look: Explained) -> Explained:
-    """Return what values say with every fault, and the first as the culprit: it was looked at with all the others.
+    """Return what values say with every fault, and the first as the culprit where a change mends it.
 
     If what values say names its lines, the change that mends it together with others is what mends that.
     """
     first, claim, found = faults.claims[0], look.claim, replace(look, faults=faults)
-    if not first.proved and claim is not None and claim.source == first.source:
+    if not first.proved and claim is not None and (claim.source == first.source or not first.changes):
         return replace(found, claim=replace(claim, changes=first.changes))
     return replace(found, proofs=(replace(first, narrows=claim),))
 
