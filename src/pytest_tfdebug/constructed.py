@@ -95,7 +95,7 @@ class _Around(NamedTuple):
 
 def _outside(module: torch.nn.Module, frame: FrameType | None) -> _Around:
     found: FrameType | None = None
-    while frame is not None and _is_constructor(module, frame):
+    while frame is not None and _constructed_in(frame) is module:
         found, frame = frame, frame.f_back
     return _Around(found, frame)
 
@@ -134,11 +134,8 @@ def _is_in_constructor(frame: FrameType | None) -> bool:
     import torch
 
     while frame is not None:
-        code = frame.f_code
-        if code.co_name == "__init__" and code.co_argcount > 0:
-            made = frame.f_locals.get(code.co_varnames[0])
-            if isinstance(made, torch.nn.Module):
-                return True
+        if isinstance(_constructed_in(frame), torch.nn.Module):
+            return True
         frame = frame.f_back
     return False
 
@@ -186,9 +183,11 @@ def _elements_of(given: Any) -> int:  # noqa: ANN401 - any arguments
     return sum(map(_elements_of, given)) if isinstance(given, (list, tuple)) else 0
 
 
-def _is_constructor(module: torch.nn.Module, frame: FrameType) -> bool:
+def _constructed_in(frame: FrameType) -> object:
+    """Return what the constructor of a frame makes; None for the frame of another function."""
     code = frame.f_code
-    return code.co_name == "__init__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is module
+    is_constructor = code.co_name == "__init__" and code.co_argcount > 0
+    return frame.f_locals.get(code.co_varnames[0]) if is_constructor else None
 
 
 def _holds_tensors(given: Any) -> bool:  # noqa: ANN401 - any argument

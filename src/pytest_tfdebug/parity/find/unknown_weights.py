@@ -56,9 +56,9 @@ def _odd_weights(value: Value, pair: ForwardPair) -> tuple[str, ...]:
     found, unknown = _odd_parameters(value, pair), pair.weights.unknown
     if unknown.isdisjoint(found):
         for used in pair.port.uses(value.index):
-            added = unknown.intersection(_odd_parameters(used, pair)) if kind_of(used) == "sum" else ()
+            added = tuple(filter(unknown.__contains__, _odd_parameters(used, pair) if kind_of(used) == "sum" else ()))
             if added:
-                return tuple(added)
+                return added
     return found
 
 

@@ -242,12 +242,12 @@ def _is_last_there(finding: Finding, lines: SourceRange, pair: ForwardPair) -> b
 
 def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
     """Return a claim on weights as one on the line that gives them their numbers, where that is known."""
+    if not claim.weights:
+        return claim
     port, partners = pair.port, pair.weights.partners
     expected = tuple(dict.fromkeys(each for name in claim.weights for each in partners.get(name, ())))
     files = {call.source.file for call in port.table.calls if call.source is not None}
     names = {*port.table.parameters, *pair.reference.table.parameters}
-    if not claim.weights:
-        return claim
     at = converted_in(claim.weights, pair)
     at = at or loaded_at(files, claim.weights, expected, port.lines_that_ran, names)
     if at is None or claim.source in (at, loop_around(at)):

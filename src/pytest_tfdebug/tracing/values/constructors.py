@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Elements of the parameters of a module that is made again for its tables, and of such a table: drawing the former
 #: takes as long as a forward, and each step to a table is kept.
-_MOST_PARAMETERS, _MOST_ELEMENTS = 20_000_000, 1 << 23
+MOST_PARAMETERS, _MOST_ELEMENTS = 20_000_000, 1 << 23
 #: Steps to a table, and tables of a model: more are taken as they are.
 _MOST_STEPS, _MOST_TABLES = 400, 64
 #: Operators that are noted, and elements that are kept of what they give: what trains a model is not done again.
@@ -46,6 +46,11 @@ class RanBefore(NamedTuple):
     results: list[torch.Tensor]
     lines: tuple[Line, ...]
 
+    @property
+    def is_written(self) -> bool:
+        """Whether it writes into what it is given."""
+        return bool(self.func._schema.is_mutable)  # noqa: SLF001 - it has no public name
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -59,7 +64,7 @@ class Recipe:
     @property
     def is_written(self) -> bool:
         """Whether an operator on the way writes in place."""
-        return any(step.func._schema.is_mutable for step in self.steps)  # noqa: SLF001 - it has no public name
+        return any(step.is_written for step in self.steps)
 
     def run(self, on: Any, known: dict[Any, torch.Tensor]) -> torch.Tensor:  # noqa: ANN401 - a function, as told below
         """Make it once more, and return it; ``on(func, args, kwargs, lines)`` runs an operator.
@@ -129,7 +134,7 @@ def _made_again(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Recip
     names = [name for name, each in held.items() if isinstance(each, torch.Tensor) and _may_be_made(each)]
     ran = OperatorsBefore(_made_again)
     with torch.no_grad(), ran:
-        again = made_anew(module, _MOST_PARAMETERS) if names else None
+        again = made_anew(module, MOST_PARAMETERS) if names else None
     for name in names:
         made = getattr(again, name, None)
         steps = _steps_to(made, ran.steps) if isinstance(made, torch.Tensor) and is_plain(made) else ()

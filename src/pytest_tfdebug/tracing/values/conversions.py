@@ -25,7 +25,7 @@ import torch
 from pytest_tfdebug.constructed import makers_of
 from pytest_tfdebug.tensors import is_plain, storage_bytes, storage_id, tensors_in
 from pytest_tfdebug.tracing.record.state import random_state_kept
-from pytest_tfdebug.tracing.values.constructors import OperatorsBefore
+from pytest_tfdebug.tracing.values.constructors import MOST_PARAMETERS, OperatorsBefore
 from pytest_tfdebug.tracing.values.tape import Geometry, geometry_of
 from pytest_tfdebug.values import MOVES, StepBefore
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.constructed import Maker
     from pytest_tfdebug.tracing.values.constructors import RanBefore
 
-#: Elements of the parameters of a model that is made again.
-_MOST_PARAMETERS = 20_000_000
 #: Operators that overwrite what was there.
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_", "uniform_", "normal_"})
 #: Beginnings of names of operators that make numbers of nothing.
@@ -68,7 +66,7 @@ class Conversions(Mapping[str, tuple[StepBefore, ...]]):
     @property
     def _all(self) -> dict[str, tuple[StepBefore, ...]]:
         if self._model not in _known:
-            is_small = sum(each.numel() for each in self._model.parameters()) <= _MOST_PARAMETERS
+            is_small = sum(each.numel() for each in self._model.parameters()) <= MOST_PARAMETERS
             _known[self._model] = _looked_into(self._model) if is_small else {}
         return _known[self._model]
 
@@ -192,7 +190,7 @@ class _WaysTo:
         self._wrote: dict[int, list[int]] = {}  # storage -> the places of what wrote into it
         for place, step in enumerate(steps):
             for result in step.results:
-                if _is_written(step):
+                if step.is_written:
                     self._wrote.setdefault(storage_id(result), []).append(place)
                 else:
                     self._made.setdefault(id(result), place)
@@ -208,7 +206,7 @@ class _WaysTo:
                     found.add(place)
                     step = self._steps[place]
                     given = tensors_in((step.args, step.kwargs))
-                    todo += [(each, place) for each in given[_is_written(step) :]]
+                    todo += [(each, place) for each in given[step.is_written :]]
         for step in (self._steps[place] for place in sorted(found, reverse=True)):
             name = step.func.overloadpacket.__name__
             if step.lines and not name.startswith(_OF_NOTHING):
@@ -234,7 +232,3 @@ class _WaysTo:
 def _is_view(step: RanBefore) -> bool:
     returned = (each.alias_info for each in step.func._schema.returns)  # noqa: SLF001 - it has no public name
     return any(each is not None and not each.is_write for each in returned)
-
-
-def _is_written(step: RanBefore) -> bool:
-    return bool(step.func._schema.is_mutable)  # noqa: SLF001 - it has no public name
