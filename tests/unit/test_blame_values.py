@@ -1043,12 +1043,12 @@ class CausalByDistance(Attention):
         return self.out(F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(2))
 
 
-def test_mask_made_in_another_way_is_named_without_certainty(monkeypatch, one_thread):
+def test_mask_made_in_another_way_is_named_with_the_edit_that_mends_it(monkeypatch, one_thread):
     monkeypatch.setattr(prove, "SECONDS", 120.0)
     culprit = report_on(Causal(), CausalByDistance(), states()).culprit
 
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
-    assert not culprit.certain
+    assert "-        seen = apart >= -1  # BUG" in culprit.patch
 
 
 def test_line_of_a_helper_in_another_file_is_named(tmp_path, monkeypatch):

@@ -288,7 +288,8 @@ class MaskedPort(torch.nn.Module):
         return self.proj(torch.bmm(weights.softmax(-1), states))
 
 
-def test_change_of_a_mask_proves_no_line_for_certain():
+def test_change_of_a_mask_proves_no_line_for_certain(monkeypatch):
+    monkeypatch.setattr("pytest_tfdebug.parity.find.several.with_edits", lambda look, _: look)
     torch.manual_seed(0)
     right, wrong = Masked().eval(), MaskedPort().eval()
     wrong.proj.load_state_dict(right.out.state_dict())

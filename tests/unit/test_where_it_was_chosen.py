@@ -112,7 +112,7 @@ class MemoriesLate(Memories):
 def test_operand_is_chosen_by_who_gives_it_to_a_function():
     culprit = culprit_of(Memories(), MemoriesLate(), X)
 
-    assert lines_of(culprit) == ["x = pushed(torch.sigmoid(layer(x)), memories[self.of(place)])"]
+    assert lines_of(culprit) == ["return max(place - 1, 0)"]
 
 
 class Table(nn.Module):

@@ -31,6 +31,8 @@ class Evidence(Enum):
     ARGUMENT = "with an argument that its partner had every output agrees"
     WEIGHT = "a parameter of the module is not the reference's"
     CALL = "only one side calls a module that both have, or that the reference has not"
+    EDIT = "one edit of the port's source mends every output"
+    EDIT_OF_MANY = "edits of several lines of the port's source mend every output, each alone"
     PROOF = "one change, in one module, mends every output"
     REVERSE_PROOF = "the reference gives every output of the port after one change, of what this module does"
     PROVED_WEIGHT = "the reference's numbers in one parameter mend every output"
@@ -87,7 +89,14 @@ class Evidence(Enum):
 
 
 #: Proofs by a change of the port.
-IN_PORT = (Evidence.PROOF, Evidence.HANDED_ON, Evidence.PROOF_OF_MANY, Evidence.ONE_OF_SEVERAL)
+IN_PORT = (
+    Evidence.EDIT,
+    Evidence.EDIT_OF_MANY,
+    Evidence.PROOF,
+    Evidence.HANDED_ON,
+    Evidence.PROOF_OF_MANY,
+    Evidence.ONE_OF_SEVERAL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,7 @@ class Claim:
     reference: SourceRange | None = None  # the reference's lines that the port does otherwise, or not at all
     proved: str = ""  # the change that was tried and after which every output agrees, in a sentence
     changes: tuple[ChangeRecord, ...] = ()  # that change as data; several where they cannot be told apart
+    patch: str = ""  # a diff of the port's source that was tried, too
     weights: tuple[str, ...] = ()  # names of the parameters that are wrong
     lacks_step: bool = False  # whether the port lacks a step of the reference there
     is_of_both: bool = False  # whether the reference has the port's lines in the same words, and holds what they read

@@ -24,7 +24,6 @@ from pytest_tfdebug.parity.find.pads import at_pads, beside_pads, masks_of
 from pytest_tfdebug.parity.find.several import faults_beside
 from pytest_tfdebug.parity.in_float64 import are_of_tables, as_it_is, may_be_rounding, still_gives
 from pytest_tfdebug.parity.pair.pairing import RecordedModules
-from pytest_tfdebug.parity.patch.patch import with_patches
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.settle import FINAL, settle, settled
 from pytest_tfdebug.parity.tensors.compared import tally
@@ -153,9 +152,6 @@ def conclude(
     if culprit is not None and culprit.kind not in FINAL and not is_of_uncompared(culprit) and uncompared(compared):
         missing = settled(blame_uncompared(compared))
         behind, notes = (*behind, missing), [*notes, missing.explanation]
-    if culprit is not None and look is not None and look.pair is not None and look.again is not None:
-        culprit, *others = with_patches([culprit, *behind], look.pair, *look.again)
-        behind = tuple(others)
     is_final, coverage = culprit is not None and culprit.kind in FINAL, measured_coverage(compared)
     if is_compared and decided.look is not None and decided.look.expected:
         coverage = Coverage(decided.look.compared, decided.look.expected, root=coverage.root)

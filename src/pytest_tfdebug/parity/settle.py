@@ -42,6 +42,11 @@ POLICY = (
     Worth(Evidence.ARGUMENT, CERTAIN, "the argument was given, and every output agrees"),
     Worth(Evidence.WEIGHT, CERTAIN, "the parameter was compared with the reference's of the same name"),
     Worth(Evidence.CALL, CERTAIN, "all that was computed before the call agrees"),
+    Worth(
+        Evidence.EDIT,
+        CERTAIN,
+        "the line was written otherwise and run: every output agrees, and no other edit is as near",
+    ),
     Worth(Evidence.PROOF, CERTAIN, "the change was tried: every output agrees, and no change elsewhere does this"),
     Worth(
         Evidence.REVERSE_PROOF, CERTAIN, "the change was tried: with it the reference gives every output of the port"
@@ -52,6 +57,11 @@ POLICY = (
     Worth(Evidence.STATEMENT, CERTAIN, "calls agree on both sides of it, and all the other text is the reference's"),
     Worth(Evidence.ATTRIBUTE, CERTAIN, "calls agree on both sides of it, and all else that it reads is the same"),
     Worth(Evidence.CALLS, CERTAIN, "what the module was given and what it returned were both compared"),
+    Worth(
+        Evidence.EDIT_OF_MANY,
+        UNSURE,
+        "the line was written otherwise and run; edits of other lines may mend every output, too",
+    ),
     Worth(Evidence.INFERRED_PROOF, UNSURE, "the change is of the reference, and its place in the port is inferred"),
     Worth(Evidence.HANDED_ON, UNSURE, "the number is none of this line, and what gave it is not known"),
     Worth(Evidence.PROOF_OF_MANY, UNSURE, "changes of other places mend every output as well"),
@@ -184,7 +194,7 @@ class Meeting(NamedTuple):
 
 
 def _mend(proof: Claim) -> dict[str, Any]:
-    return {"proved": proof.proved, "changes": proof.changes}
+    return {"proved": proof.proved, "changes": proof.changes, "patch": proof.patch}
 
 
 def _believed(claim: Claim, _proofs: Sequence[Claim]) -> Culprit:
@@ -262,13 +272,21 @@ def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
     return claim.kind not in _PLAIN and any(each.path == claim.path for each in proofs)
 
 
+def _is_edit(claim: Claim, proofs: Sequence[Claim]) -> bool:
+    """Tell whether an edit is sure, and a call, a weight or a statement that was compared does not say the same."""
+    is_text = claim.evidence in (Evidence.STATEMENT, Evidence.ATTRIBUTE)
+    return proofs[0].evidence is Evidence.EDIT and claim.kind not in _PLAIN and not is_text
+
+
 def _is_of_table(_claim: Claim, proofs: Sequence[Claim]) -> bool:
     return proofs[0].evidence is Evidence.PROVED_TABLE
 
 
 def _makes_up(claim: Claim, proofs: Sequence[Claim]) -> bool:
     """Tell whether lines were changed that the reference has, too, where one statement is not the reference's."""
-    return claim.evidence is Evidence.STATEMENT and proofs[0].evidence in IN_PORT and proofs[0].is_of_both
+    is_edit = proofs[0].evidence in (Evidence.EDIT, Evidence.EDIT_OF_MANY)  # of the port's text itself
+    is_in_port = proofs[0].evidence in IN_PORT and not is_edit
+    return claim.evidence is Evidence.STATEMENT and is_in_port and proofs[0].is_of_both
 
 
 def _gave_other(claim: Claim) -> str | None:
@@ -315,6 +333,7 @@ def _always(_claim: Claim, _proofs: Sequence[Claim]) -> bool:
 MEETINGS = (
     Meeting("With other inputs, or in another dtype, any change may seem to mend.", _is_final, _believed),
     Meeting("Which module is which was found, not given: what was tried tells more.", _is_of_found_names, _proof_there),
+    Meeting("The port's own text was changed there, and run.", _is_edit, _proof_believed),
     Meeting("The lines that use a table are right: what it holds was tried.", _is_of_table, _proof_believed),
     Meeting("Both name one module: the line is the proof's, unless the text has told it.", _is_of_one_module, _joined),
     Meeting("A change of the reference's own words makes up for the statement that is not.", _makes_up, _believed),

@@ -11,6 +11,7 @@ from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.blame_values import find_fault
 from pytest_tfdebug.parity.find.counterparts import Finding
+from pytest_tfdebug.parity.find.edited import with_edits
 from pytest_tfdebug.parity.find.proof import told_by, with_proof
 from pytest_tfdebug.parity.find.unknown_weights import told_with_unknown_weights
 from pytest_tfdebug.parity.find.values import Explained, Faults, claim_of, line_of, lines_of
@@ -46,7 +47,10 @@ def with_faults(look: Explained, trial: Trial) -> Explained:
     Where the reference's values do not all agree behind the first fault, and no change of one place soon makes all
     outputs agree, every fault is looked for.
     """
-    look = replace(look, again=trial.again)
+    return with_edits(_with_faults(replace(look, again=trial.again), trial), trial)
+
+
+def _with_faults(look: Explained, trial: Trial) -> Explained:
     faults, searched = _several(look, trial)
     if faults.mended is not None and len(faults.claims) > 1:
         return replace(_led_by(faults, look), search="proved", mended=faults.mended)

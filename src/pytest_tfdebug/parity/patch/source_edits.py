@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.closeness import number_of
@@ -43,11 +44,30 @@ class EditedStatement(NamedTuple):
     owner: ast.ClassDef | None
     offset: Callable[[int, int], int]  # character of the file at a line and a column in bytes
     text: str  # the whole file
+    is_outermost: bool  # whether it stands in no other
+
+    @property
+    def rows(self) -> range:
+        """Its lines in the file, without those of statements in it."""
+        inner = min((each.lineno for each in _blocks(self.node)), default=None)
+        last = self.node.end_lineno or self.node.lineno
+        return range(self.node.lineno, last + 1 if inner is None else max(inner, self.node.lineno + 1))
+
+    def row_of(self, edit: Edit) -> int:
+        """Return the line of the file in which an edit of it begins."""
+        return self.text.count("\n", 0, edit.start) + 1
+
+    @property
+    def is_definition(self) -> bool:
+        """Whether it defines a function or a class."""
+        return isinstance(self.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Return where a node of it begins and ends."""
+        """Return where a node of it begins, with its decorators, and ends."""
+        first = min((each.lineno for each in getattr(node, "decorator_list", ())), default=node.lineno)
+        start = self.offset(first, 0) if first < node.lineno else self.offset(node.lineno, node.col_offset)
         end = self.offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-        return self.offset(node.lineno, node.col_offset), end
+        return start, end
 
     def source(self, node: ast.expr | ast.stmt) -> str:
         """Return the text of a node."""
@@ -99,23 +119,31 @@ def edits_of(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]
 
 def statement_at(text: str, line: int) -> EditedStatement | None:
     """Return the innermost statement that holds a line of a file; None where there is none."""
+    holding = (each for each in statements_of(text) if each.node.lineno <= line <= (each.node.end_lineno or 0))
+    return max(holding, key=lambda each: each.node.lineno, default=None)
+
+
+@lru_cache(maxsize=8)
+def statements_of(text: str) -> tuple[EditedStatement, ...]:
+    """Return every statement of a file, the outer ones before those in them."""
     rows = text.splitlines(keepends=True)
     begins = [0, *itertools.accumulate(map(len, rows))]
 
     def offset(row: int, column: int) -> int:
         return begins[row - 1] + len(rows[row - 1].encode()[:column].decode(errors="ignore"))
 
-    found: EditedStatement | None = None
+    found: list[EditedStatement] = []
     around: list[tuple[ast.AST, ast.FunctionDef | None, ast.ClassDef | None]] = [(ast.parse(text), None, None)]
     while around:
-        node, function, owner = around.pop()
+        node, function, owner = around.pop(0)
         function = node if isinstance(node, ast.FunctionDef) else function
         owner = node if isinstance(node, ast.ClassDef) else owner
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.stmt) and child.lineno <= line <= (child.end_lineno or 0):
-                found = EditedStatement(child, function, owner, offset, text)
+            if isinstance(child, ast.stmt):
+                found.append(EditedStatement(child, function, owner, offset, text, isinstance(node, ast.Module)))
+            if isinstance(child, (ast.stmt, ast.ExceptHandler)):
                 around.append((child, function, owner))
-    return found
+    return tuple(found)
 
 
 def _numbers(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]:
@@ -267,3 +295,10 @@ def _blocks(node: ast.stmt) -> Iterator[ast.stmt]:
 def _is_close(value: object, number: float) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and math.isclose(float(str(value)), number, rel_tol=1e-9)
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text of a file after some edits."""
+    for edit in sorted(edits, reverse=True):
+        text = f"{text[: edit.start]}{edit.text}{text[edit.end :]}"
+    return text

@@ -1,34 +1,174 @@
-"""A model with an edited source: compiled, put in the place of the code that runs, and taken out again."""
+"""A port with an edited source: compiled, put in the place of the code that runs, and taken out again."""
 
 from __future__ import annotations
 
-import sys
+import io
 import types
 import warnings
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from inspect import CO_OPTIMIZED, unwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.frames import is_installed
+from pytest_tfdebug.parity.closeness import AGREE
+from pytest_tfdebug.parity.patch.source_edits import Edit, edited, statements_of
+from pytest_tfdebug.parity.proof.second_call import other_calls
+from pytest_tfdebug.tracing.values.operator_mode import OperatorMode
+from pytest_tfdebug.tracing.values.tape import NotTriedError
+from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    import torch
-
+    from pytest_tfdebug.tracing.values.conversions import Remaker
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
+#: Which outputs of a port are held to which of the reference's, by leaf path, and how many are to agree.
+Leaves = tuple[tuple[list[str], list[str], int], ...]
+#: Where a function stands in a file: its name and those of what it stands in, each with which of that name it is.
+_Place = tuple[tuple[str, int], ...]
 
-def outputs_with(forward: Rerun, file: str, text: str) -> dict[str, torch.Tensor] | None:
-    """Return the outputs of a model, by leaf path, with another text of a file of its code; None where it raises."""
+
+@dataclass(frozen=True)
+class HeldPort:
+    """A call of a port, and what its outputs are to be."""
+
+    port: Rerun
+    wanted: dict[str, torch.Tensor]  # outputs of the reference, by leaf path
+    leaves: Leaves
+
+    @classmethod
+    def of(cls, port: Rerun, reference: Rerun, leaves: Leaves) -> list[HeldPort]:
+        """Return both forwards on their inputs, and on others, where these can be made."""
+        own, theirs = port.in_float32(), reference.in_float32()
+        calls = [(own, theirs), *other_calls(own, theirs)]
+        return [cls(mine, expected.outputs(), leaves) for mine, expected in calls]
+
+    def agrees(
+        self, file: TriedFile, edits: Sequence[Edit], remaker: Remaker | None = None, most: int | None = None
+    ) -> bool:
+        """Tell whether every output agrees after some edits of a file of the port, in a block of :func:`tried`.
+
+        Args:
+            file: The file.
+            edits: What is written otherwise in it.
+            remaker: What makes the port again with that; None where it need not be.
+            most: How many elements a tensor may have; None for any.
+        """
+        with nullcontext() if most is None else _OfAtMost(most):
+            outputs = _outputs_with(self.port, file, edits, remaker)
+        return outputs is not None and bool(self.leaves) and all(self._is_given(outputs, each) for each in self.leaves)
+
+    def _is_given(self, outputs: dict[str, torch.Tensor], leaf: tuple[Sequence[str], Sequence[str], int]) -> bool:
+        own, other, count = leaf
+        if not ({*own} <= outputs.keys() and {*other} <= self.wanted.keys()):
+            return False
+        apart = sorted(min(_apart(outputs[each], self.wanted[there]) for there in other) for each in own)
+        return apart[count - 1] <= AGREE
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
+    if one.shape == other.shape:
+        norm = float(other.double().norm()) or 1.0
+        return float((one.double() - other.double()).norm()) / norm
+    return distance(Fingerprint.of(one), Fingerprint.of(other))
+
+
+@contextmanager
+def tried(calls: Sequence[HeldPort]) -> Iterator[None]:
+    """Let edits be tried in a block: the port stays as it is, and what edits print or warn of is not for the user."""
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(io.StringIO()))
+        stack.enter_context(redirect_stderr(io.StringIO()))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(calls[0].port.kept())
+        yield
+
+
+class _OfAtMost(OperatorMode):
+    """Raises where an operator gives more elements than some: an edited size may be any."""
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()
+        self._elements = elements
+
+    def on(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        """Run an operator."""
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.numel() > self._elements:
+            raise NotTriedError("the tensor is larger than any of the port")
+        return result
+
+
+def _outputs_with(
+    forward: Rerun, file: TriedFile, edits: Sequence[Edit], remaker: Remaker | None
+) -> dict[str, torch.Tensor] | None:
+    """Return the outputs of a port, by leaf path, after some edits of its code; None where it raises."""
     try:
-        code = code_of(text, file)
-    except SyntaxError:
+        with file.with_edits(edits):
+            made = forward.model if remaker is None else remaker.make()
+            return None if made is None else forward.of(made).outputs_now()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an edit that nobody made may raise whatever it likes, and skip a test
         return None
-    with _in_place(forward.model, file, code), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nor is what it warns of when it runs
+
+
+class TriedFile:
+    """A file of a port's code, of which parts run with another text.
+
+    Args:
+        path: The file.
+        model: The model whose code it is: functions of its classes, and of their modules, are loaded from it.
+    """
+
+    def __init__(self, path: str, model: torch.nn.Module) -> None:
+        self.path, self.text = path, text_of(path)
+        self._functions = {
+            (each.__code__.co_name, each.__code__.co_firstlineno): each for each in _functions(model, path)
+        }
+        self._blocks = [each.span(each.node) for each in statements_of(self.text) if each.is_outermost]
+
+    @contextmanager
+    def with_edits(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """Run with edits, as long as this lasts.
+
+        Raises:
+            SyntaxError: If what comes out is no Python.
+        """
+        changed = dict(self._changed(edits))
+        kept = {function: function.__code__ for function in changed}
         try:
-            return forward.outputs()
-        except Exception:  # noqa: BLE001 - an edit that nobody made may raise whatever it likes
-            return None
+            for function, code in changed.items():
+                function.__code__ = code
+            yield
+        finally:
+            for function, code in kept.items():
+                function.__code__ = code
+
+    def _changed(self, edits: Sequence[Edit]) -> Iterator[tuple[types.FunctionType, types.CodeType]]:
+        """Yield the functions that edits change, each with its code after these: blocks are compiled one by one."""
+        for start, end in self._blocks:
+            inside = [
+                Edit(each.start - start, each.end - start, each.text) for each in edits if start <= each.start < end
+            ]
+            if inside:
+                line, text = self.text.count("\n", 0, start), self.text[start:end]
+                new = dict(_codes(self._code(edited(text, inside), line)))
+                for place, old in _codes(self._code(text, line)):
+                    function = self._functions.get((old.co_name, old.co_firstlineno))
+                    code = new.get(place, old)
+                    if function is not None and code != old and code.co_freevars == function.__code__.co_freevars:
+                        yield function, code
+
+    def _code(self, text: str, line: int) -> types.CodeType:
+        return code_of("\n" * line + text, self.path)
 
 
 def code_of(text: str, file: str) -> types.CodeType:
@@ -42,46 +182,47 @@ def code_of(text: str, file: str) -> types.CodeType:
         return compile(text, file, "exec")
 
 
-@contextmanager
-def _in_place(model: torch.nn.Module, file: str, code: types.CodeType) -> Iterator[None]:
-    """Run a model's functions of a file with other code, as long as this lasts."""
-    new = {(each.co_name, each.co_firstlineno): each for each in _codes(code)}
-    before = {function: function.__code__ for function in _functions(model, file)}
-    try:
-        for function, old in before.items():
-            other = new.get((old.co_name, old.co_firstlineno))
-            if other is not None and other != old and other.co_freevars == old.co_freevars:
-                function.__code__ = other
-        yield
-    finally:
-        for function, old in before.items():
-            function.__code__ = old
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield the code of every function in some code."""
+def _codes(code: types.CodeType, around: _Place = ()) -> Iterator[tuple[_Place, types.CodeType]]:
+    """Yield the code of every function in some code, with where it stands."""
+    count = Counter[str]()
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
+            place = (*around, (each.co_name, count[each.co_name]))
+            count[each.co_name] += 1
             if each.co_flags & CO_OPTIMIZED:
-                yield each
-            yield from _codes(each)
+                yield place, each
+            yield from _codes(each, place)
+
+
+def text_of(file: str) -> str:
+    """Return the text of a file; empty where it cannot be read."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _functions(model: torch.nn.Module, file: str) -> set[types.FunctionType]:
-    """Return the functions of a file that a model may run: of its classes, and of their modules."""
-    classes = {kind for module in model.modules() for kind in type(module).__mro__}
-    homes = {each.__module__ for each in classes} | {
-        name for name, home in list(sys.modules.items()) if getattr(home, "__file__", None) == file
-    }
-    held = [each for kind in classes for each in vars(kind).values()]
-    for home in homes & sys.modules.keys():
-        for each in list(vars(sys.modules[home]).values()):
-            held.append(each)
-            if isinstance(each, type) and each.__module__ == home:
-                held += vars(each).values()
-    return {
-        function for function in map(_plain, held) if function is not None and function.__code__.co_filename == file
-    }
+    """Return the functions of a file that a model may run: of its classes, and whatever these can name."""
+    found: set[types.FunctionType] = set()
+    seen: set[int] = set()
+    todo: list[object] = [kind for module in model.modules() for kind in type(module).__mro__]
+    while todo:
+        held = todo.pop()
+        if id(held) in seen:
+            continue
+        seen.add(id(held))
+        function = _plain(held)
+        if isinstance(held, type):
+            todo += [each for each in vars(held).values() if isinstance(each, type) or _plain(each) is not None]
+        elif function is not None and not is_installed(function.__code__.co_filename):
+            if function.__code__.co_filename == file:
+                found.add(function)
+            named = function.__globals__
+            if id(named) not in seen:
+                seen.add(id(named))
+                todo += [each for each in [*named.values()] if isinstance(each, type) or _plain(each) is not None]
+    return found
 
 
 def _plain(held: object) -> types.FunctionType | None:

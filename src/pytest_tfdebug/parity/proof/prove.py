@@ -218,9 +218,15 @@ def searches_of(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Searches
 
 def held_outputs(pair: ForwardPair) -> Iterator[tuple[list[str], list[str], int]]:
     """Yield which outputs of the port are held to which of the reference's, by leaf path, and how many are to agree."""
-    mine, theirs = ({index: leaf for leaf, index in side.table.results} for side in (pair.port, pair.reference))
+    mine, theirs = (_leaves_of(side) for side in (pair.port, pair.reference))
     for own, other, count in held_values(pair):
         yield [mine[each] for each in own if each in mine], [theirs[each] for each in other if each in theirs], count
+
+
+def _leaves_of(side: Side) -> dict[int, str]:
+    """Return the leaf path of each output, by its index, and by those of what it shows in another shape."""
+    shown = {base.index: leaf for leaf, index in side.table.results for base in side.bases(index)}
+    return {**shown, **{index: leaf for leaf, index in side.table.results}}
 
 
 def held_values(pair: ForwardPair) -> Iterator[_HeldOutputs]:

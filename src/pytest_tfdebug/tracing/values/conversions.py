@@ -16,7 +16,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -41,8 +41,16 @@ _OVERWRITES = frozenset({"copy_", "fill_", "zero_", "uniform_", "normal_"})
 #: Beginnings of names of operators that make numbers of nothing.
 _OF_NOTHING = ("empty", "zeros", "ones", "full", "rand", "new_", "fill_", "zero_", "uniform_", "normal_")
 
-#: What is known of each model that was looked into.
-_known: WeakKeyDictionary[torch.nn.Module, dict[str, tuple[StepBefore, ...]]] = WeakKeyDictionary()
+
+class _LookedInto(NamedTuple):
+    """What is known of how a model was made."""
+
+    ways: dict[str, tuple[StepBefore, ...]] = {}  # noqa: RUF012 - nobody writes to it
+    maker: Maker | None = None  # the outermost function that gives it again
+    operators: int = 0  # how many ran in that
+
+
+_known: WeakKeyDictionary[torch.nn.Module, _LookedInto] = WeakKeyDictionary()
 
 
 class Conversions(Mapping[str, tuple[StepBefore, ...]]):
@@ -55,28 +63,61 @@ class Conversions(Mapping[str, tuple[StepBefore, ...]]):
         self._model = model
 
     def __getitem__(self, name: str) -> tuple[StepBefore, ...]:
-        return self._all[name]
+        return _known_of(self._model).ways[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter(_known_of(self._model).ways)
 
     def __len__(self) -> int:
-        return len(self._all)
-
-    @property
-    def _all(self) -> dict[str, tuple[StepBefore, ...]]:
-        if self._model not in _known:
-            is_small = sum(each.numel() for each in self._model.parameters()) <= MOST_PARAMETERS
-            _known[self._model] = _looked_into(self._model) if is_small else {}
-        return _known[self._model]
+        return len(_known_of(self._model).ways)
 
 
-def _looked_into(model: torch.nn.Module) -> dict[str, tuple[StepBefore, ...]]:
+class Remaker:
+    """Makes a model again, by the function that made it."""
+
+    def __init__(self, model: torch.nn.Module, maker: Maker, operators: int) -> None:
+        self._model, self._maker, self._given = model, maker, _Given(maker)
+        self.operators = operators  # how many run
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> Remaker | None:
+        """Return what makes a model again; None where nothing that is known gives the same."""
+        found = _known_of(model)
+        return None if found.maker is None else cls(model, found.maker, found.operators)
+
+    def make(self) -> torch.nn.Module | None:
+        """Make it again, in the mode and the precision that the model is in; None where something else comes out.
+
+        What the function raises is raised.
+        """
+        args, kwargs = self._given.copied()
+        with random_state_kept():
+            made = self._maker.function(*args, **kwargs)
+        found = next((each for each in _modules_in(made) if type(each) is type(self._model)), None)
+        if found is None:
+            return None
+        held = dict(self._model.named_modules())
+        for path, module in found.named_modules():
+            module.training = held[path].training if path in held else self._model.training
+        dtypes = {name: each.dtype for name, each in self._model.named_parameters()}
+        for name, each in found.named_parameters():
+            each.data = each.data.to(dtypes.get(name, each.dtype))
+        return found
+
+
+def _known_of(model: torch.nn.Module) -> _LookedInto:
+    if model not in _known:
+        is_small = sum(each.numel() for each in model.parameters()) <= MOST_PARAMETERS
+        _known[model] = _looked_into(model) if is_small else _LookedInto()
+    return _known[model]
+
+
+def _looked_into(model: torch.nn.Module) -> _LookedInto:
     """Run the functions that made a model, from the innermost outwards as long as they give it again.
 
     The outermost sees the most: what loads a state dict is called by what converts one.
     """
-    found: dict[str, tuple[StepBefore, ...]] = {}
+    found = _LookedInto()
     under_way = _under_way()
     for maker in makers_of(model):
         if getattr(inspect.unwrap(maker.function), "__code__", None) in under_way:
@@ -86,7 +127,8 @@ def _looked_into(model: torch.nn.Module) -> dict[str, tuple[StepBefore, ...]]:
         if made is None:
             break
         ways = _WaysTo(ran.steps)
-        found = {name: tuple(ways.tensor(parameter)) for name, parameter in made.named_parameters()}
+        each_way = {name: tuple(ways.tensor(parameter)) for name, parameter in made.named_parameters()}
+        found = _LookedInto(each_way, maker, len(ran.steps))
     return found
 
 
@@ -116,7 +158,7 @@ def _again(maker: Maker, ran: OperatorsBefore) -> object:
             stack.enter_context(redirect_stderr(io.StringIO()))
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
-            args, kwargs = copy.deepcopy((maker.args, maker.kwargs))
+            args, kwargs = _Given(maker).copied()
             args, kwargs = tuple(map(_noting, args)), {name: _noting(each) for name, each in kwargs.items()}
             stack.enter_context(patch.object(torch.nn.Module, "state_dict", looked_up))
             stack.enter_context(ran)
@@ -125,6 +167,28 @@ def _again(maker: Maker, ran: OperatorsBefore) -> object:
         raise
     except BaseException:  # noqa: BLE001 - whatever it minds the second time, and what skips a test
         return None
+
+
+class _Given:
+    """Copies of what a function was given, made anew where one has written to them."""
+
+    def __init__(self, maker: Maker) -> None:
+        self._maker, self._counts = maker, list[int]()
+        self._copies: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+    def copied(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return copies that are as what was given."""
+        if self._copies is None or _writes(*self._copies) != self._counts:
+            self._copies = copy.deepcopy((self._maker.args, self._maker.kwargs))
+            self._counts = _writes(*self._copies)
+        return self._copies
+
+
+def _writes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    """Return how often each tensor was written to that a function was given."""
+    models = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.nn.Module)]
+    held = [each for model in models for each in (*model.parameters(), *model.buffers())]
+    return [each._version for each in (*tensors_in((args, kwargs)), *held)]  # noqa: SLF001 - it has no other name
 
 
 class _Noting(OrderedDict[str, Any]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,9 @@ from pytest_tfdebug.tracing.values.widening import computing, to_float32, widene
 from pytest_tfdebug.values import Fingerprint, are_among
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.tensors import Leaf
     from pytest_tfdebug.tracing.values.edited import Edited
     from pytest_tfdebug.tracing.values.widening import Wider
     from pytest_tfdebug.values import Values
@@ -73,12 +76,38 @@ class Rerun:
             call(*args, **kwargs)
 
     def outputs(self) -> dict[str, torch.Tensor]:
-        """Make the forward again, as it is, and return its outputs by leaf path."""
-        args, kwargs = self.inputs()
+        """Make the forward again, and return its outputs by leaf path; in wider dtypes, if it is one in these."""
+        with self.kept():
+            return self.outputs_now()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Leave the model as it was after a block in which its forward is made again, as often as one likes."""
         with preserved(self.model), torch.no_grad(), uncompiled(self.model), torch.random.fork_rng(devices=[]):
-            self.seed()
-            output = method_of(self.model, self.method)(*args, **kwargs)
-        return {leaf.path: leaf.tensor for leaf in walk(output)}
+            yield
+
+    def outputs_now(self) -> dict[str, torch.Tensor]:
+        """Do as :meth:`outputs`, in a block of :meth:`kept`."""
+        if self.wider:
+            with widened(self.model, self.inputs(), self.wider) as ((args, kwargs), casts):
+                leaves = self._leaves(args, kwargs)
+                with casts.paused():
+                    return {leaf.path: casts.of(leaf.tensor) for leaf in leaves}
+        return {leaf.path: leaf.tensor for leaf in self._leaves(*self.inputs())}
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Leaf]:
+        self.seed()
+        return walk(method_of(self.model, self.method)(*args, **kwargs))
+
+    def of(self, model: torch.nn.Module) -> Rerun:
+        """Return the same forward of another model."""
+        other = copy(self)
+        other.model = model
+        return other
+
+    def in_float32(self) -> Rerun:
+        """Return the forward in float32, if it is one in half precision and in no wider dtypes yet."""
+        return self if self.wider else self.widened(to_float32(self.model))
 
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors of the inputs."""
