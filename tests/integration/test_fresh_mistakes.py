@@ -22,13 +22,18 @@ MISTAKES = [
     ("audio_spectrogram_transformer", "e1", "has other weights: params.patch_w"),  # a lookup, and its use
     ("audio_spectrogram_transformer", "e6", "your port lacks the bias"),
     ("audio_spectrogram_transformer", "e9", "your port lacks the add"),  # one part of two
-    ("bloom", "e9", "'table.0/attn/out/w' was loaded so"),  # a transposition that other matrices have
+    ("bloom", "e3", "with `padding[:, None, None, :]` instead of `padding[:, None, :, None]`"),  # a mask, laid out
+    ("bloom", "e9", "port.py:193"),  # a transposition that other matrices have
     ("bloom", "e10", "has other weights: table.0/mlp/norm/gain"),  # a right function, called for another norm
     ("convnextv2", "e9", "has other weights: p.stem/matrix"),  # a helper that several loads share
     ("segformer", "e10", "the code is right"),  # a bias that is computed
     ("olmoe", "e1", "has other weights: p.w_gate"),  # parts that a cut gives, stacked in all layers
     ("deberta_v2", "e10", "in each other's place"),  # parts that are named a line before they are joined
-    ("glm", "e9", "No parameter of the reference holds the numbers of 'weights.qkv_bias'"),  # not of its weight
+    ("beit", "e1", "with `columns` instead of `rows`"),  # a table that is computed of no tensor
+    ("rwkv", "e3", "with dim 2 or dim -2 instead of 1"),  # a weight makes up for it
+    ("rwkv", "e7", '"receptance", "key", "value"'),  # parts of a tensor, in the order of a call
+    ("blenderbot", "e5", "with `square.triu(1)` instead of `square.triu(2)`"),  # a mask that lets one more through
+    ("glm", "e9", "is made otherwise here than the reference"),  # a bias that is joined of nothing
 ]
 TEST = """
 from port import convert
