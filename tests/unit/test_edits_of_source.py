@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import linecache
+import signal
 import sys
 
 import pytest
@@ -15,8 +16,11 @@ import pytest_tfdebug
 from pytest_tfdebug.constructed import noted
 from pytest_tfdebug.parity.patch.any_edits import OtherSide, any_edits
 from pytest_tfdebug.parity.patch.lines_seen import NameHeld, Seen
+from pytest_tfdebug.parity.patch.side_effects import has_side_effects
 from pytest_tfdebug.parity.patch.source_edits import edited, statements_of
+from pytest_tfdebug.parity.patch.tried_source import _given_up_after
 from pytest_tfdebug.parity.proof import prove
+from pytest_tfdebug.tracing.values.tape import NotTriedError
 
 X = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(3))
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -177,10 +181,10 @@ def report_on(tmp_path, monkeypatch, one_thread):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(prove, "SECONDS", 20.0)
 
-    def report(old, new):
+    def report(old, new, also=("", "")):
         path = tmp_path / "written_port.py"
         assert PORT.count(old) == 1
-        path.write_text(PORT.replace(old, new), encoding="utf-8")
+        path.write_text(PORT.replace(old, new).replace(*also), encoding="utf-8")
         linecache.checkcache(str(path))
         namespace = {"__name__": "written_port", "__file__": str(path)}
         monkeypatch.setitem(sys.modules, "written_port", type(sys)("written_port"))
@@ -222,3 +226,59 @@ def test_port_is_left_as_it_was(report_on):
 
     assert port.hidden_keys.__code__.co_consts[1:2] == (0,)
     assert not {"qkv", "scale"} & vars(port.Port).keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "has"),
+    [
+        ("torch.save(state, path)", True),
+        ("open(path, 'w').write(text)", True),
+        ("open(path, mode).read()", True),
+        ("os.remove(path)", True),
+        ("shutil.rmtree(path)", True),
+        ("while x < 3: x += 1", True),
+        ("open(path).read()", False),
+        ("os.path.join(path, name)", False),
+        ("torch.load(path)", False),
+        ("for x in range(3): y = x", False),
+    ],
+)
+def test_what_writes_or_may_not_end_has_side_effects(line, has):
+    assert has_side_effects(ast.parse(line)) == has
+
+
+def test_what_writes_a_file_is_not_run_with_an_edit(report_on, tmp_path):
+    saved = "    torch.save({**own, **rest}, 'converted.pt')\n    return port\n"
+    wrong = 'for name in ("k", "q", "v")]\n    biases'
+    report, _ = report_on('for name in ("q", "k", "v")]\n    biases', wrong, also=("    return port\n", saved))
+
+    written = torch.load(tmp_path / "converted.pt", weights_only=True)
+    right = Attention().state_dict()
+    assert torch.equal(written["qkv"], torch.cat([right[f"{name}.weight"] for name in "kqv"]))
+    assert not report.ok
+    assert not report.culprit.patch
+
+
+def endless():
+    while True:
+        pass
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer")
+def test_run_that_does_not_end_is_given_up():
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(NotTriedError, match="too long"), _given_up_after(0.05):
+        endless()
+
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer")
+def test_timer_of_others_is_left_alone():
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    try:
+        with _given_up_after(0.01):
+            assert signal.getitimer(signal.ITIMER_REAL)[0] > 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.patch.any_edits import AnyEdit, OtherSide, any_edits
 from pytest_tfdebug.parity.patch.lines_seen import LinesSeen
+from pytest_tfdebug.parity.patch.side_effects import has_side_effects
 from pytest_tfdebug.parity.patch.source_edits import statements_of
 from pytest_tfdebug.parity.patch.tried_source import HeldPort, TriedFile, tried
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
@@ -53,6 +54,11 @@ class _RanStatement(NamedTuple):
     statement: EditedStatement
     seen: Seen
     distance: int  # from what is wrong: 0 for where that was computed
+
+    @property
+    def has_side_effects(self) -> bool:
+        """Whether its function has."""
+        return self.statement.function is not None and has_side_effects(self.statement.function)
 
 
 class Mending(NamedTuple):
@@ -175,9 +181,11 @@ class SourceSearch:
         return True
 
     def _statements(self, near: Mapping[At, int]) -> list[_RanStatement]:
-        """Return the statements of the port's own code that ran in it alone."""
-        lines = self._lines()
-        found = []
+        """Return the statements of the port's own code that ran in it alone.
+
+        None of those that ran while it was made, if any of these has side effects: these would be another's.
+        """
+        found, lines = list[_RanStatement](), self._lines()
         for file in dict.fromkeys(file for file, _ in lines.by_line):
             self._files[file] = TriedFile(file, self._port.model)
             for statement in statements_of(self._files[file].text):
@@ -185,10 +193,15 @@ class SourceSearch:
                 if ran and statement.function is not None and not statement.is_definition:
                     distance = min(near.get((file, row), _FAR) for row in statement.rows)
                     found.append(_RanStatement(file, statement, lines.by_line[ran[0]], distance))
+        unsafe = [each for each in found if each.has_side_effects]
+        kinds = {each.seen.is_making for each in unsafe}
+        if False in kinds:  # the forward
+            return []
         near_functions = {id(each.statement.function) for each in found if not each.distance}
         return [
             each._replace(distance=min(each.distance, 1)) if id(each.statement.function) in near_functions else each
             for each in found
+            if each.seen.is_making not in kinds
         ]
 
     def _lines(self) -> LinesSeen:

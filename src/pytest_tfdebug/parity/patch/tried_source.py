@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
+import threading
+import time
 import types
 import warnings
 from collections import Counter
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.values.conversions import Remaker
     from pytest_tfdebug.tracing.values.rerun import Rerun
 
+#: Seconds that a run with an edit may take, and how many times those of the reference more.
+_LONGEST, _TIMES = 1.0, 10.0
 #: Which outputs of a port are held to which of the reference's, by leaf path, and how many are to agree.
 Leaves = tuple[tuple[list[str], list[str], int], ...]
 #: Where a function stands in a file: its name and those of what it stands in, each with which of that name it is.
@@ -41,13 +46,18 @@ class HeldPort:
     port: Rerun
     wanted: dict[str, torch.Tensor]  # outputs of the reference, by leaf path
     leaves: Leaves
+    longest: float  # seconds after which a run is given up
 
     @classmethod
     def of(cls, port: Rerun, reference: Rerun, leaves: Leaves) -> list[HeldPort]:
         """Return both forwards on their inputs, and on others, where these can be made."""
         own, theirs = port.in_float32(), reference.in_float32()
         calls = [(own, theirs), *other_calls(own, theirs)]
-        return [cls(mine, expected.outputs(), leaves) for mine, expected in calls]
+        found, begun = [], time.monotonic()
+        for mine, expected in calls:
+            wanted = expected.outputs()
+            found.append(cls(mine, wanted, leaves, _LONGEST + _TIMES * (time.monotonic() - begun)))
+        return found
 
     def agrees(
         self, file: TriedFile, edits: Sequence[Edit], remaker: Remaker | None = None, most: int | None = None
@@ -61,7 +71,7 @@ class HeldPort:
             most: How many elements a tensor may have; None for any.
         """
         with nullcontext() if most is None else _OfAtMost(most):
-            outputs = _outputs_with(self.port, file, edits, remaker)
+            outputs = _outputs_with(self, file, edits, remaker)
         return outputs is not None and bool(self.leaves) and all(self._is_given(outputs, each) for each in self.leaves)
 
     def _is_given(self, outputs: dict[str, torch.Tensor], leaf: tuple[Sequence[str], Sequence[str], int]) -> bool:
@@ -107,17 +117,41 @@ class _OfAtMost(OperatorMode):
 
 
 def _outputs_with(
-    forward: Rerun, file: TriedFile, edits: Sequence[Edit], remaker: Remaker | None
+    call: HeldPort, file: TriedFile, edits: Sequence[Edit], remaker: Remaker | None
 ) -> dict[str, torch.Tensor] | None:
-    """Return the outputs of a port, by leaf path, after some edits of its code; None where it raises."""
+    """Return the outputs of a port, by leaf path, after some edits of its code; None where it raises or takes long."""
     try:
-        with file.with_edits(edits):
-            made = forward.model if remaker is None else remaker.make()
-            return None if made is None else forward.of(made).outputs_now()
+        with file.with_edits(edits), _given_up_after(call.longest):
+            made = call.port.model if remaker is None else remaker.make()
+            return None if made is None else call.port.of(made).outputs_now()
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - an edit that nobody made may raise whatever it likes, and skip a test
         return None
+
+
+@contextmanager
+def _given_up_after(seconds: float) -> Iterator[None]:
+    """Raise in a block that takes longer, where a timer is at hand: on the main thread, if nobody else uses it.
+
+    Raises:
+        NotTriedError: If it does.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise NotTriedError("it takes too long")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class TriedFile:
