@@ -106,6 +106,8 @@ class SourceSearch:
         largest = max((each.print.elements for each in expected.values), default=0)
         self._most = max(_LARGER * largest, _SMALL)
         self._calls = HeldPort.of(port, reference, leaves)
+        if not self._calls[0].port.wider:  # else each operator is watched, too
+            self._work *= _UNWATCHED
         self._remaker = Remaker.of(port.model)
         numbers = [*configured_numbers(reference.model)]
         self._files: dict[str, TriedFile] = {}
@@ -175,7 +177,7 @@ class SourceSearch:
         remaker = self._remaker if each.seen.is_making else None
         most = self._most if edit.may_be_huge else None
         for call in self._calls:
-            budget.take(self._work * _UNWATCHED + (remaker.operators * _OPERATOR if remaker is not None else 0.0))
+            budget.take(self._work + (remaker.operators * _OPERATOR if remaker is not None else 0.0))
             if not call.agrees(self._files[each.file], [edit.edit], remaker, most):
                 return False
         return True
