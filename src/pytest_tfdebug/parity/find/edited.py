@@ -197,8 +197,9 @@ def _call_at(lines: SourceRange, pair: ForwardPair) -> Call | None:
 def _near(look: Explained, pair: ForwardPair, model: torch.nn.Module) -> dict[At, int]:
     """Return how far lines of the port are from what is wrong.
 
-    0 for where that is named or computed, 1 for what led to it and is not the reference's, and for the functions around
-    all that, 2 for all else that led to it; 1 and 2 for the constructors of its module and of those around that.
+    -1 for where that is named, 0 for where it is computed or made, 1 for what led to it and is not the reference's, and
+    for the functions around all that, 2 for all else that led to it; 1 and 2 for the constructors of its module and of
+    those around that.
     """
     found: dict[At, int] = {}
 
@@ -214,10 +215,10 @@ def _near(look: Explained, pair: ForwardPair, model: torch.nn.Module) -> dict[At
         note(_made(port.parameter(index), pair), 2)
     for claim in look.claims:
         for lines in filter(None, (claim.source, *claim.callers)):
-            note(((lines.file, row) for row in range(lines.first, lines.last + 1)), 0)
+            note(((lines.file, row) for row in range(lines.first, lines.last + 1)), -1)
         note(((each.file, each.line) for each in claim.changes), 0)
         for name in claim.weights:
-            note(_made(name, pair), 1)
+            note(_made(name, pair), 0)
         is_given = claim.evidence is Evidence.HANDED_ON  # to the module, by what made it
         for depth, path in enumerate((claim.path, *holders(claim.path))):
             note(_constructor(model, path), max(0, depth - 1) if is_given else min(depth + 1, 2))

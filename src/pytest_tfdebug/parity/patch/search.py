@@ -124,7 +124,7 @@ class SourceSearch:
         """
         found: dict[At, Mending] = {}
         with tried(self._calls):
-            is_sure = self._try_all(near, budget, found)
+            is_sure = self._try_all(near, budget, found, is_of_weights=is_of_weights)
         likely = sorted(found.values(), key=lambda each: (is_of_weights and not each.is_making, each.cost))
         if len(likely) > 1:
             judged = [(self._left(each), each) for each in likely[:_JUDGED]]
@@ -149,10 +149,12 @@ class SourceSearch:
         computed = (each for each in pair.port.values if each.operator and each.tells and not each.is_moved)
         return sum(pair.matches.distance(each.index) > AGREE for each in computed)
 
-    def _try_all(self, near: Mapping[At, int], budget: Budget, found: dict[At, Mending]) -> bool:
+    def _try_all(
+        self, near: Mapping[At, int], budget: Budget, found: dict[At, Mending], *, is_of_weights: bool
+    ) -> bool:
         """Put what is found into a dictionary, and tell whether all was tried that is hardly less likely."""
         most = None
-        for each, edit in self._likeliest_first(near):
+        for each, edit in self._likeliest_first(near, is_of_weights=is_of_weights):
             cost, at = each.distance + edit.rank, (each.file, each.statement.row_of(edit.edit))
             if most is not None and cost > most:
                 return True
@@ -164,13 +166,16 @@ class SourceSearch:
                 most = cost + _RIVALS if most is None else most
         return True
 
-    def _likeliest_first(self, near: Mapping[At, int]) -> Iterator[tuple[_RanStatement, AnyEdit]]:
+    def _likeliest_first(
+        self, near: Mapping[At, int], *, is_of_weights: bool
+    ) -> Iterator[tuple[_RanStatement, AnyEdit]]:
         every = [
             (each._replace(distance=_distance(each, edit, near)), edit)
             for each in self._statements(near)
             for edit in any_edits(each.statement, each.seen, self._known)
         ]
-        every.sort(key=lambda pair: (pair[0].distance + pair[1].rank, pair[0].seen.is_making))  # the quick ones first
+        # of those as likely what runs in the forward alone goes first: it is quicker; but not where a weight is wrong
+        every.sort(key=lambda pair: (pair[0].distance + pair[1].rank, pair[0].seen.is_making != is_of_weights))
         yield from every
 
     def _mends(self, each: _RanStatement, edit: AnyEdit, budget: Budget) -> bool:
@@ -199,7 +204,7 @@ class SourceSearch:
         kinds = {each.seen.is_making for each in unsafe}
         if False in kinds:  # the forward
             return []
-        near_functions = {id(each.statement.function) for each in found if not each.distance}
+        near_functions = {id(each.statement.function) for each in found if each.distance <= 0}
         return [
             each._replace(distance=min(each.distance, 1)) if id(each.statement.function) in near_functions else each
             for each in found
