@@ -6,9 +6,10 @@ Failed checks are ``AssertionError`` so that pytest shows them as failures; misu
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -208,3 +209,11 @@ class GoldenSizeWarning(TFDebugWarning):
 
 class TFDebugMaskWarning(TFDebugWarning):
     """An attention mask is missing, too short, inverted, additive or under a wrong name, and nobody would say so."""
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Keep what the user's code prints and warns of, when it runs once more, from the user."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -17,6 +17,7 @@ from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.patch.patch import diff_of, leaves_of, with_patches
 from pytest_tfdebug.parity.patch.search import SourceSearch
+from pytest_tfdebug.parity.patch.tried_source import HeldPort
 from pytest_tfdebug.parity.proof.budget import Budget, work_of_forward
 from pytest_tfdebug.parity.proof.prove import seconds_of
 from pytest_tfdebug.parity.settle import is_certain
@@ -24,7 +25,7 @@ from pytest_tfdebug.records import ChangeRecord, SourceRange
 from pytest_tfdebug.tracing.values.conversions import Remaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import torch
 
@@ -52,26 +53,34 @@ def with_edits(look: Explained, trial: Trial) -> Explained:
     pair, again = look.pair, trial.again
     if pair is None or again is None or look.claim is None or look.claim.kind == "random" or not seconds_of(trial):
         return look
+    try:
+        return _with_edits(look, pair, HeldPort.of(*again, leaves_of(pair)), trial)
+    except Exception:  # an explanation that fails must not cost the report on the failure
+        logger.debug("the search for an edit failed", exc_info=True)
+        return look
+
+
+def _with_edits(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], trial: Trial) -> Explained:
     faults = look.faults
     if faults is not None and look.mended is not None:
-        told = tuple(with_patches(faults.claims, pair, again))
+        told = tuple(with_patches(faults.claims, calls))
         patches = {each.changes: each.patch for each in told}
         proofs = tuple(replace(each, patch=patches.get(each.changes, "")) for each in look.proofs)
         look = replace(look, faults=faults._replace(claims=told), proofs=proofs)
         if all(each.patch for each in told):
             return look
-        return _with_search(look, pair, trial)
-    proofs = tuple(each for proof in look.proofs for each in with_patches([proof], pair, again))
+        return _with_search(look, pair, calls, trial)
+    proofs = tuple(each for proof in look.proofs for each in with_patches([proof], calls))
     look = replace(look, proofs=proofs)
     if proofs and proofs[0].patch and is_certain(proofs[0]):
         return look
-    return _with_search(look, pair, trial)
+    return _with_search(look, pair, calls, trial)
 
 
-def _with_search(look: Explained, pair: ForwardPair, trial: Trial) -> Explained:
+def _with_search(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], trial: Trial) -> Explained:
     try:
-        claims = tuple(_searched(look, pair, trial))
-    except Exception:  # an explanation that fails must not cost the report on the failure
+        claims = tuple(_searched(look, pair, calls, trial))
+    except Exception:  # nor must it cost the diffs
         logger.debug("the search for an edit failed", exc_info=True)
         return look
     if not claims:
@@ -108,7 +117,7 @@ def _changes(proof: Claim, edit: Claim) -> bool:
     return lines is not None and any(lines.holds(each.file, each.line) for each in proof.changes)
 
 
-def _searched(look: Explained, pair: ForwardPair, trial: Trial) -> Iterator[Claim]:
+def _searched(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], trial: Trial) -> Iterator[Claim]:
     """Yield whom edits of the port's source name that mend it: one for each statement, the likeliest first."""
     if trial.again is None or not all(each.is_cpu for each in trial.again[0].model.parameters()):
         return  # an index out of range would end all that runs on an accelerator
@@ -116,9 +125,9 @@ def _searched(look: Explained, pair: ForwardPair, trial: Trial) -> Iterator[Clai
     told = {claim.evidence for claim in look.proofs}
     if Evidence.EXCHANGE in told or (is_of_weights and Remaker.of(trial.again[0].model) is None):
         return  # code that takes one weight for the other makes up for what loads it so, and the other way round
-    search = SourceSearch(*trial.again, pair.reference.table, leaves_of(pair), work_of_forward(trial.port.tape))
-    near = _near(look, pair, trial.again[0].model)
-    searched = search.run(near, Budget(seconds_of(trial)), is_of_weights=is_of_weights)
+    work, table = work_of_forward(trial.port.tape), pair.reference.table
+    search = SourceSearch(*trial.again, calls, table, work, is_of_weights=is_of_weights)
+    searched = search.run(_near(look, pair, trial.again[0].model), Budget(seconds_of(trial)))
     is_turned = Evidence.ORDER_OF_WEIGHT in told  # and so does code that takes its elements otherwise
     for place, each in enumerate(each for each in searched.found if each.is_making or not is_turned):
         yield _claim(each, look, pair, Evidence.EDIT if searched.is_sure and not place else Evidence.EDIT_OF_MANY)
@@ -154,10 +163,8 @@ def _claim(mending: Mending, look: Explained, pair: ForwardPair, evidence: Evide
 
 
 def _lines_of(mending: Mending) -> SourceRange:
-    edit, text = mending.edit.edit, mending.statement.text
-    first = text.count("\n", 0, edit.start) + 1
-    last = text.count("\n", 0, max(edit.start, edit.end - 1)) + 1
-    return SourceRange(mending.file, first, last)
+    edit, (file, first) = mending.edit.edit, mending.at
+    return SourceRange(file, first, first + mending.statement.text.count("\n", edit.start, edit.end))
 
 
 def _texts(mending: Mending) -> tuple[str, str]:

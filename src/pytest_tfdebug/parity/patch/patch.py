@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.patch.tried_source import Leaves
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
     from pytest_tfdebug.records import ChangeRecord
-    from pytest_tfdebug.tracing.values.rerun import Rerun
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +34,12 @@ class _EditPlace(NamedTuple):
     edit: Edit
 
 
-def with_patches(claims: Sequence[Claim], pair: ForwardPair, again: tuple[Rerun, Rerun]) -> list[Claim]:
+def with_patches(claims: Sequence[Claim], calls: Sequence[HeldPort]) -> list[Claim]:
     """Return claims with a diff for each, where edits of their lines make every output agree.
 
     Args:
         claims: Every fault; there is no diff unless all of them have changes.
-        pair: Both forwards.
-        again: The port and the reference, and their inputs.
+        calls: The port on its inputs and on others, with what its outputs are to be.
 
     Returns:
         The claims. No file is written.
@@ -49,7 +47,7 @@ def with_patches(claims: Sequence[Claim], pair: ForwardPair, again: tuple[Rerun,
     if not claims or not all(each.proved and each.changes for each in claims):
         return list(claims)
     try:
-        found = _found(claims, pair, again)
+        found = _found(claims, calls)
     except Exception:  # an explanation that fails must not cost the report on the failure
         logger.debug("the search for a patch failed", exc_info=True)
         found = None
@@ -58,15 +56,14 @@ def with_patches(claims: Sequence[Claim], pair: ForwardPair, again: tuple[Rerun,
     return [replace(each, patch=diff_of(place.file, place.edit)) for each, place in zip(claims, found, strict=True)]
 
 
-def _found(claims: Sequence[Claim], pair: ForwardPair, again: tuple[Rerun, Rerun]) -> tuple[_EditPlace, ...] | None:
+def _found(claims: Sequence[Claim], calls: Sequence[HeldPort]) -> tuple[_EditPlace, ...] | None:
     """Return an edit for each fault, after which every output agrees on both calls; None where none was found."""
-    calls = HeldPort.of(*again, leaves_of(pair))
     candidates = [list(itertools.islice(_candidates(each), _MOST)) for each in claims]
     if len(candidates) == 1:
         combined: Iterator[tuple[_EditPlace, ...]] = ((each,) for each in candidates[0])
     else:
         combined = itertools.islice(_likeliest_first(candidates), _MOST_TOGETHER)
-    files = {place.file: TriedFile(place.file, again[0].model) for each in candidates for place in each}
+    files = {place.file: TriedFile(place.file, calls[0].port.model) for each in candidates for place in each}
     with tried(calls):
         return next((places for places in combined if all(_agrees(places, call, files) for call in calls)), None)
 

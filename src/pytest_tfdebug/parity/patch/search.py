@@ -18,17 +18,17 @@ from pytest_tfdebug.parity.patch.any_edits import AnyEdit, OtherSide, any_edits
 from pytest_tfdebug.parity.patch.lines_seen import LinesSeen
 from pytest_tfdebug.parity.patch.side_effects import has_side_effects
 from pytest_tfdebug.parity.patch.source_edits import statements_of
-from pytest_tfdebug.parity.patch.tried_source import HeldPort, TriedFile, tried
+from pytest_tfdebug.parity.patch.tried_source import TriedFile, tried
 from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
 from pytest_tfdebug.parity.proof.known_numbers import configured_numbers
 from pytest_tfdebug.tracing.values.conversions import Remaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.patch.lines_seen import Seen
     from pytest_tfdebug.parity.patch.source_edits import EditedStatement
-    from pytest_tfdebug.parity.patch.tried_source import Leaves
+    from pytest_tfdebug.parity.patch.tried_source import HeldPort
     from pytest_tfdebug.parity.proof.budget import Budget
     from pytest_tfdebug.tracing.values.rerun import Rerun
     from pytest_tfdebug.values import Values
@@ -96,16 +96,27 @@ class SourceSearch:
     Args:
         port: The port and its inputs.
         reference: The reference and its inputs.
+        calls: The port on its inputs and on others, with what its outputs are to be.
         expected: The values of the reference.
-        leaves: Which outputs are held to which.
         work: Seconds of work of a forward of the port.
+        is_of_weights: Whether parameters are wrong: then what made the port is likelier, and the code that takes their
+            elements otherwise is never sure to be wrong.
     """
 
-    def __init__(self, port: Rerun, reference: Rerun, expected: Values, leaves: Leaves, work: float) -> None:
+    def __init__(
+        self,
+        port: Rerun,
+        reference: Rerun,
+        calls: Sequence[HeldPort],
+        expected: Values,
+        work: float,
+        *,
+        is_of_weights: bool,
+    ) -> None:
         self._port, self._reference, self._reference_values, self._work = port, reference, expected, work
         largest = max((each.print.elements for each in expected.values), default=0)
         self._most = max(_LARGER * largest, _SMALL)
-        self._calls = HeldPort.of(port, reference, leaves)
+        self._calls, self._is_of_weights = calls, is_of_weights
         if not self._calls[0].port.wider:  # else each operator is watched, too
             self._work *= _UNWATCHED
         self._remaker = Remaker.of(port.model)
@@ -113,26 +124,28 @@ class SourceSearch:
         self._files: dict[str, TriedFile] = {}
         self._known = OtherSide(numbers, [name for name, _ in reference.model.named_parameters()])
 
-    def run(self, near: Mapping[At, int], budget: Budget, *, is_of_weights: bool) -> SourceSearched:
+    def run(self, near: Mapping[At, int], budget: Budget) -> SourceSearched:
         """Try edits until one is found, and those that are hardly less likely, or a budget is spent.
 
         Args:
             near: How far some lines are from what is wrong; all others are farther.
             budget: What may be spent.
-            is_of_weights: Whether parameters are wrong: then what made the port is likelier, and the code that takes
-                their elements otherwise is never sure to be wrong.
         """
         found: dict[At, Mending] = {}
         with tried(self._calls):
-            is_sure = self._try_all(near, budget, found, is_of_weights=is_of_weights)
-        likely = sorted(found.values(), key=lambda each: (is_of_weights and not each.is_making, each.cost))
+            is_sure = self._try_all(near, budget, found)
+        likely = sorted(found.values(), key=lambda each: (self._makes_up(each), each.cost))
         if len(likely) > 1:
             judged = [(self._left(each), each) for each in likely[:_JUDGED]]
-            judged.sort(key=lambda pair: (is_of_weights and not pair[1].is_making, pair[0], pair[1].cost))
+            judged.sort(key=lambda pair: (self._makes_up(pair[1]), pair[0], pair[1].cost))
             likely[:_JUDGED] = [each for _, each in judged]
             is_sure = is_sure and judged[0][0] < judged[1][0]
-        is_sure = is_sure and bool(likely) and (likely[0].is_making or not is_of_weights)
+        is_sure = is_sure and bool(likely) and not self._makes_up(likely[0])
         return SourceSearched(tuple(likely), is_sure)
+
+    def _makes_up(self, mending: Mending) -> bool:
+        """Tell whether an edit may make up for a wrong parameter, by code that takes its elements otherwise."""
+        return self._is_of_weights and not mending.is_making
 
     def _left(self, mending: Mending) -> float:
         """Return how many values of the port are still none of the reference's after an edit: of rightly mended none.
@@ -149,12 +162,10 @@ class SourceSearch:
         computed = (each for each in pair.port.values if each.operator and each.tells and not each.is_moved)
         return sum(pair.matches.distance(each.index) > AGREE for each in computed)
 
-    def _try_all(
-        self, near: Mapping[At, int], budget: Budget, found: dict[At, Mending], *, is_of_weights: bool
-    ) -> bool:
+    def _try_all(self, near: Mapping[At, int], budget: Budget, found: dict[At, Mending]) -> bool:
         """Put what is found into a dictionary, and tell whether all was tried that is hardly less likely."""
         most = None
-        for each, edit in self._likeliest_first(near, is_of_weights=is_of_weights):
+        for each, edit in self._likeliest_first(near):
             cost, at = each.distance + edit.rank, (each.file, each.statement.row_of(edit.edit))
             if most is not None and cost > most:
                 return True
@@ -166,16 +177,14 @@ class SourceSearch:
                 most = cost + _RIVALS if most is None else most
         return True
 
-    def _likeliest_first(
-        self, near: Mapping[At, int], *, is_of_weights: bool
-    ) -> Iterator[tuple[_RanStatement, AnyEdit]]:
+    def _likeliest_first(self, near: Mapping[At, int]) -> Iterator[tuple[_RanStatement, AnyEdit]]:
         every = [
             (each._replace(distance=_distance(each, edit, near)), edit)
             for each in self._statements(near)
             for edit in any_edits(each.statement, each.seen, self._known)
         ]
         # of those as likely what runs in the forward alone goes first: it is quicker; but not where a weight is wrong
-        every.sort(key=lambda pair: (pair[0].distance + pair[1].rank, pair[0].seen.is_making != is_of_weights))
+        every.sort(key=lambda pair: (pair[0].distance + pair[1].rank, pair[0].seen.is_making != self._is_of_weights))
         yield from every
 
     def _mends(self, each: _RanStatement, edit: AnyEdit, budget: Budget) -> bool:

@@ -119,7 +119,8 @@ def edits_of(statement: EditedStatement, change: ChangeRecord) -> Iterator[Edit]
 
 def statement_at(text: str, line: int) -> EditedStatement | None:
     """Return the innermost statement that holds a line of a file; None where there is none."""
-    holding = (each for each in statements_of(text) if each.node.lineno <= line <= (each.node.end_lineno or 0))
+    inner_first = reversed(statements_of(text))  # of a line that holds several, too
+    holding = (each for each in inner_first if each.node.lineno <= line <= (each.node.end_lineno or 0))
     return max(holding, key=lambda each: each.node.lineno, default=None)
 
 

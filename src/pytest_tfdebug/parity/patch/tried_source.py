@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import threading
 import time
 import types
 import warnings
 from collections import Counter
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED, unwrap
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import unheard
 from pytest_tfdebug.frames import is_installed
 from pytest_tfdebug.parity.closeness import AGREE
 from pytest_tfdebug.parity.patch.source_edits import Edit, edited, statements_of
@@ -92,12 +92,7 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
 @contextmanager
 def tried(calls: Sequence[HeldPort]) -> Iterator[None]:
     """Let edits be tried in a block: the port stays as it is, and what edits print or warn of is not for the user."""
-    with ExitStack() as stack:
-        stack.enter_context(redirect_stdout(io.StringIO()))
-        stack.enter_context(redirect_stderr(io.StringIO()))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        stack.enter_context(calls[0].port.kept())
+    with unheard(), calls[0].port.kept():
         yield
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-import io
 import sys
-import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -23,6 +21,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from pytest_tfdebug.constructed import makers_of
+from pytest_tfdebug.errors import unheard
 from pytest_tfdebug.tensors import is_plain, storage_bytes, storage_id, tensors_in
 from pytest_tfdebug.tracing.record.state import random_state_kept
 from pytest_tfdebug.tracing.values.constructors import MOST_PARAMETERS, OperatorsBefore
@@ -154,10 +153,7 @@ def _again(maker: Maker, ran: OperatorsBefore) -> object:
     try:
         with ExitStack() as stack:
             stack.enter_context(random_state_kept())
-            stack.enter_context(redirect_stdout(io.StringIO()))
-            stack.enter_context(redirect_stderr(io.StringIO()))
-            stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
+            stack.enter_context(unheard())
             args, kwargs = _Given(maker).copied()
             args, kwargs = tuple(map(_noting, args)), {name: _noting(each) for name, each in kwargs.items()}
             stack.enter_context(patch.object(torch.nn.Module, "state_dict", looked_up))
