@@ -199,3 +199,44 @@ def test_what_both_sides_compute_from_the_same_values_ends_where_another_weight_
 
     assert regions[0] == (["cumsum"], ["tanh"])
     assert (["cumsum", "exp", "add"], ["sin", "exp", "mul"]) in regions
+
+
+class Mixed(torch.nn.Module):
+    """Three shares of each token and the one before it, which are multiplied and added."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(40, 16)
+        self.shares = torch.nn.Parameter(torch.ones(3, 16))
+        self.into = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(3))
+        self.last = torch.nn.Parameter(torch.ones(16))
+        self.head = torch.nn.Linear(16, 40)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        before = torch.nn.functional.pad(x, (0, 0, 1, -1))
+        parts = zip(self.into, self.shares, strict=True)
+        a, b, c = (into(x * share + before * (1 - share)) for into, share in parts)
+        return self.head((self.last * (a.exp() * b.sin() + c)).tanh())
+
+
+class Rolled(Mixed):
+    def forward(self, ids):
+        x = self.embed(ids)
+        before = x.roll(1, 1)
+        parts = zip(self.into, self.shares, strict=True)
+        a, b, c = (into(torch.lerp(before, x, share)) for into, share in parts)
+        return self.head((self.last * (a.cumsum(-1) * b.cos() + c)).sigmoid())
+
+
+def test_term_that_the_reference_adds_to_another_is_no_part_of_a_mend(monkeypatch):
+    monkeypatch.setattr(prove, "SECONDS", 5.0)
+    reference = pytest_tfdebug.fill(Mixed(), seed=0)
+    port = Rolled()
+    port.load_state_dict(reference.state_dict())
+    ids = torch.arange(3, 23).view(2, 10)
+    report = pytest_tfdebug.compare(*(pytest_tfdebug.trace(model, ids) for model in (reference, port)))
+
+    changes = [change for culprit in report.culprits for change in culprit.changes]
+    assert "taken as 0" not in {change.new for change in changes}  # ``share * x`` is the reference's, too
+    assert {change.old: change.new for change in changes} == {"sigmoid": "tanh"}

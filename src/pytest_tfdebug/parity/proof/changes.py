@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from pytest_tfdebug.parity.proof.known_numbers import NONE_KNOWN, KnownNumbers, lists_of
-from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, ZERO, reorderings, transforms
+from pytest_tfdebug.parity.proof.transforms import ACTIVATIONS, ONE, ZERO, reorderings, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, put, results_of, written
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class Change:
     new: str = ""  # what is there then; empty for nothing, or where the text says it
     more: Mapping[int, Edit] | None = None  # what other steps do then
     is_known: bool = False  # whether the new number is one that the other side holds
+
+    @property
+    def drops(self) -> bool:
+        """Whether something that is computed counts for nothing then."""
+        return self.kind in SHORTENED or self.new in (ZERO, ONE)
 
     @property
     def edits(self) -> dict[int, Edit]:

@@ -121,9 +121,12 @@ def _with_edit(step: Step, edit: Edit, asked: Sequence[int]) -> Step:
 
 
 def _with_result(step: Step, at: int, tensor: torch.Tensor) -> Step:
-    """Return a step one of whose results is a tensor; it is computed from nothing where it has no other."""
+    """Return a step one of whose results is a tensor; it is computed from nothing where it has no other.
+
+    That is no operator's step any more, of which another form could be tried.
+    """
     if len(step.outs) == 1:
-        return Step(step.operator, lambda: tensor, (), {}, step.outs)
+        return Step("given", lambda: tensor, (), {}, step.outs)
 
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operator
         out = step.run(*args, **kwargs)

@@ -22,6 +22,7 @@ from pytest_tfdebug.parity.proof.prove import Live, OneChange, Proof, Searched, 
 from pytest_tfdebug.parity.proof.search import Mend, Reached
 from pytest_tfdebug.parity.proof.second_call import OtherInputs
 from pytest_tfdebug.parity.proof.target import changes_giving
+from pytest_tfdebug.parity.proof.value_graph import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -275,7 +276,7 @@ class _FaultSearch:
             if not is_known:
                 found += fronts
             if last or (is_last and fronts[0].proof is None):
-                return found, "agrees"
+                return found, "given" if not last and self._is_far(at, past) else "agrees"
             behind = self._round()
             if behind is None or behind.search.before <= AGREE:
                 ends = (front.past.other for front in fronts if front.proof is None and front.past is not None)
@@ -286,6 +287,12 @@ class _FaultSearch:
                 self._go_on()
             at, (past, is_last) = behind, self._past(behind)
         return found, "cut"
+
+    def _is_far(self, at: Round, past: Past | None) -> bool:
+        """Tell whether an output is given behind all that leads to it: of more than its last step nothing is known."""
+        if past is None or past.gained or past.other not in at.outputs:
+            return False
+        return past.own not in {each.index for each in at.search.firsts()}
 
     def _go_on(self) -> None:
         """Begin the search for the next fault with a budget of its own."""
@@ -351,6 +358,7 @@ class _FaultSearch:
         Of the last, of which no change alone was found to mend it, a part may be mended. Two of one region are mended
         together.
         """
+        past = past or at.region
         again = past is not None and _way(at, past) in self._led
         changes = _Changes(at, past, self._accepted, self._others, is_again=again)
         until = self._until(at, _TO_CHANGES)
@@ -368,7 +376,6 @@ class _FaultSearch:
             mends = tuple(_mend(option) for option in options)
             self._make(best.changes, {})
             return [self._front(at, past, Proof(at.search.forward, mends, is_reverse=False))], is_known
-        past = past or at.region
         if past is None:
             return [], False
         way = _way(at, past)
@@ -445,7 +452,7 @@ class _Changes:
         self, at: Round, past: Past | None, accepted: Collection[Hashable], others: OtherInputs, *, is_again: bool
     ) -> None:
         self._at, self._search, self._past, self._others = at, at.search, past, others
-        self._need = past.gained if past is not None else frozenset()
+        self._need = frozenset[int]() if past is None else past.gained or frozenset({past.other})
         self._accepted, self._is_again = accepted, is_again
         self._looked_at: set[int] = set()  # the ``id`` of each change that gives something, and not enough
         self._parts: list[_Option] = []  # those after which a part of it is right
@@ -550,7 +557,20 @@ class _Changes:
         found = option.gain.found
         inside = self._within.intersection(option.gain.computed)
         on_way = (there for there in inside if self._is_on_way(found[there], there))
-        return {there for there in on_way if self._at.has_same_weights(found[there], there)}
+        drops = any(change.drops for change in option.changes)
+        alike = (there for there in on_way if not drops or self._is_used_alike(found[there], there))
+        return {there for there in alike if self._at.has_same_weights(found[there], there)}
+
+    def _is_used_alike(self, own: int, other: int) -> bool:
+        """Tell whether both sides do the same with a value: ``a * x`` alone for ``a * x + b * y`` is one that they add.
+
+        The end of a region is compared by itself.
+        """
+        if self._past is not None and other == self._past.other:
+            return True
+        port, reference = self._at.pair.port, self._at.pair.reference
+        mine, theirs = ({kind_of(each) for each in side.uses(at)} for side, at in ((port, own), (reference, other)))
+        return not mine.isdisjoint(theirs)
 
     def _is_on_way(self, own: int, other: int) -> bool:
         """Tell whether both sides compute a value on the same way: none of a key where the reference has a query."""

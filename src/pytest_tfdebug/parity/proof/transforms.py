@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     Form = Callable[[torch.Tensor], torch.Tensor]
 
-#: What a form of zeros is called.
-ZERO = "taken as 0"
+#: What forms of zeros and of ones are called.
+ZERO, ONE = "taken as 0", "taken as 1"
 #: Activations by the names that configurations give them.
 ACTIVATIONS: dict[str, Form] = {
     "gelu": F.gelu,
@@ -85,7 +85,7 @@ def _of_numbers(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
     yield Transform(3, "in bfloat16", lambda t: t.bfloat16().to(t.dtype))
     yield Transform(3, "in float16", lambda t: t.half().to(t.dtype))
     yield Transform(2, ZERO, torch.zeros_like)
-    yield Transform(2, "taken as 1", torch.ones_like)
+    yield Transform(2, ONE, torch.ones_like)
     yield Transform(3, "negated", torch.neg)
     if tensor.dim() != 1 or not is_given:
         return
