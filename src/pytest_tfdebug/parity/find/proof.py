@@ -124,15 +124,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     elif named.kind == "weights" and _is_of_weights(named, places):
         found = [named]  # it is not the other side's, whatever else mends
     elif wrong := [place for place in places if _can_be_wrong(place, pair)]:
-        is_in_one = len({place.finding.call.path for place in places}) == 1
-        is_telling = all(place.finding.values[0].tells and _is_told_apart(place, pair.port) for place in wrong)
-        is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
-        evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
-        if any(place.finding.weights for place in wrong):
-            evidence = Evidence.PROVED_WEIGHTS
-        elif evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
-            evidence = Evidence.HANDED_ON
-        found = [replace(_claim_at(each, look, pair), evidence=evidence) for each in wrong]
+        found = _of_steps(wrong, places, look, pair, proof)
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         found = [replace(named, evidence=Evidence.MAKES_UP)]
@@ -143,6 +135,24 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     if proof.holds is False:
         found = [replace(each, evidence=Evidence.THESE_INPUTS) for each in found]
     return replace(look, proofs=tuple(replace(each, narrows=look.claim) for each in found))
+
+
+def _of_steps(
+    wrong: Sequence[ProofPlace], places: Sequence[ProofPlace], look: Explained, pair: ForwardPair, proof: Proof
+) -> list[Claim]:
+    """Return who is to blame where steps of the port are changed that can be wrong."""
+    is_in_one = len({place.finding.call.path for place in places}) == 1
+    is_telling = all(place.finding.values[0].tells and _is_told_apart(place, pair.port) for place in wrong)
+    is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
+    evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
+    if any(place.finding.weights for place in wrong):
+        evidence = Evidence.PROVED_WEIGHTS
+    elif evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
+        evidence = Evidence.HANDED_ON
+    found = [replace(_claim_at(each, look, pair), evidence=evidence) for each in wrong]
+    if evidence is Evidence.PROOF and all(_is_cut_of_joined(place, proof, pair) for place in wrong):
+        return [replace(each, evidence=Evidence.EXCHANGE, why=f"{each.why} {_LOADED_SO}".strip()) for each in found]
+    return found
 
 
 def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]:
@@ -594,6 +604,18 @@ def _exchanged_parts(proof: Proof, pair: ForwardPair) -> tuple[str, ...]:
     return tuple(name for name in names if len(pair.back.partners.get(name, ())) > 1)
 
 
+def _is_cut_of_joined(place: ProofPlace, proof: Proof, pair: ForwardPair) -> bool:
+    """Tell whether parts are exchanged of what a weight gives that holds several of the reference's, one by one.
+
+    ``q, k, v = self.fused(x).split(size, -1)``: no value tells whether that is wrong, or what loads ``fused.weight``.
+    """
+    mend, port = place.mends[0], pair.port
+    if mend.change.kind != "parts" or not mend.places:
+        return False
+    cut = port.computed(port.values[proof.forward.outs_of(mend.places[0])[0]])
+    return any(name in pair.weights.joined or name in pair.weights.unknown for name in port.parameters_of(cut) if name)
+
+
 def _of_exchanged(named: Claim, names: Sequence[str], pair: ForwardPair) -> Claim:
     """Return where the port uses the first of the weights that the reference has in each other's place.
 
@@ -651,6 +673,7 @@ def _of_laid_out(named: Claim, names: Sequence[str], pair: ForwardPair) -> Claim
 _USED = " They are used at {}:{}."
 _EXCHANGED = "uses weights in each other's place"
 _EXCHANGED_HOW = "They were loaded so, or the code takes one for the other."
+_LOADED_SO = "Its parts were loaded so, or the code takes one for the other."
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair | None) -> Finding:
