@@ -273,8 +273,10 @@ def _is_of_one_module(claim: Claim, proofs: Sequence[Claim]) -> bool:
 
 
 def _is_edit(claim: Claim, proofs: Sequence[Claim]) -> bool:
-    """Tell whether an edit is sure, and a call, a weight or a statement that was compared does not say the same."""
+    """Tell whether an edit is sure, and no call, weight or statement was compared that is another one for sure."""
     is_text = claim.evidence in (Evidence.STATEMENT, Evidence.ATTRIBUTE)
+    if claim.kind == "weights" and not is_certain(claim):  # other numbers may be right, and were not tried
+        return proofs[0].evidence in (Evidence.EDIT, Evidence.EDIT_OF_MANY)
     return proofs[0].evidence is Evidence.EDIT and claim.kind not in _PLAIN and not is_text
 
 

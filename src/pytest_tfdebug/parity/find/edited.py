@@ -121,16 +121,33 @@ def _searched(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], tri
     """Yield whom edits of the port's source name that mend it: one for each statement, the likeliest first."""
     if trial.again is None or not all(each.is_cpu for each in trial.again[0].model.parameters()):
         return  # an index out of range would end all that runs on an accelerator
-    is_of_weights = any(claim.kind == "weights" for claim in look.claims)
+    of_weights = [claim for claim in look.claims if claim.kind == "weights"]
     told = {claim.evidence for claim in look.proofs}
-    if Evidence.EXCHANGE in told or (is_of_weights and Remaker.of(trial.again[0].model) is None):
+    if Evidence.EXCHANGE in told or (of_weights and Remaker.of(trial.again[0].model) is None):
         return  # code that takes one weight for the other makes up for what loads it so, and the other way round
     work, table = work_of_forward(trial.port.tape), pair.reference.table
-    search = SourceSearch(*trial.again, calls, table, work, is_of_weights=is_of_weights)
+    names = {name for claim in of_weights for name in claim.weights}
+    taken = frozenset(_taken(names, pair)) if of_weights else None
+    search = SourceSearch(*trial.again, calls, table, work, taken=taken)
     searched = search.run(_near(look, pair, trial.again[0].model), Budget(seconds_of(trial)))
     is_turned = Evidence.ORDER_OF_WEIGHT in told  # and so does code that takes its elements otherwise
     for place, each in enumerate(each for each in searched.found if each.is_making or not is_turned):
-        yield _claim(each, look, pair, Evidence.EDIT if searched.is_sure and not place else Evidence.EDIT_OF_MANY)
+        evidence = Evidence.EDIT if searched.is_sure and not place else Evidence.EDIT_OF_MANY
+        yield _claim(each, look, pair, Evidence.MAKES_UP if search.makes_up(each) else evidence)
+
+
+def _taken(names: Iterable[str], pair: ForwardPair) -> Iterator[At]:
+    """Yield the lines that take some parameters, and what these give before another parameter is joined with it."""
+    port = pair.port
+    todo, seen = [index for name in names for index in port.values_of(name)], set[int]()
+    while todo:
+        index = todo.pop()
+        for user in port.users.get(index, ()):
+            is_new = user not in seen and set(filter(None, port.parameters_of(port.values[user]))) <= {*names}
+            if is_new:
+                seen.add(user)
+                todo.append(user)
+                yield from _lines(port.values[user])
 
 
 def _claim(mending: Mending, look: Explained, pair: ForwardPair, evidence: Evidence) -> Claim:
@@ -205,8 +222,8 @@ def _near(look: Explained, pair: ForwardPair, model: torch.nn.Module) -> dict[At
     """Return how far lines of the port are from what is wrong.
 
     -1 for where that is named, 0 for where it is computed or made, 1 for what led to it and is not the reference's, and
-    for the functions around all that, 2 for all else that led to it; 1 and 2 for the constructors of its module and of
-    those around that.
+    for the functions around all that, 2 for all else that led to it, and for masks and tables; 1 and 2 for the
+    constructors of its module and of those around that.
     """
     found: dict[At, int] = {}
 
@@ -220,6 +237,9 @@ def _near(look: Explained, pair: ForwardPair, model: torch.nn.Module) -> dict[At
     for index in before:
         note(_lines(port.values[index]), 0 if index in wrong else 1 if matches.distance(index) > AGREE else 2)
         note(_made(port.parameter(index), pair), 2)
+    for value in port.values:
+        if value.operator and not value.is_moved and not port.weighted[value.index]:
+            note(_lines(value), 2)  # a mask or a table, wherever that is used
     for claim in look.claims:
         for lines in filter(None, (claim.source, *claim.callers)):
             note(((lines.file, row) for row in range(lines.first, lines.last + 1)), -1)

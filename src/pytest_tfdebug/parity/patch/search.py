@@ -24,7 +24,7 @@ from pytest_tfdebug.parity.proof.known_numbers import configured_numbers
 from pytest_tfdebug.tracing.values.conversions import Remaker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.patch.lines_seen import Seen
     from pytest_tfdebug.parity.patch.source_edits import EditedStatement
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: A line of a file.
 At = tuple[str, int]
 #: Seconds of work of an operator that runs without being watched, and how much cheaper a forward is then.
-_OPERATOR, _UNWATCHED = 2e-5, 0.2
+_OPERATOR, _UNWATCHED = 1e-5, 0.1
 #: How much less likely the edits are that are still tried once one was found: whether another one mends it, too.
 _RIVALS = 1
 #: As many of them are told apart by what they leave.
@@ -99,8 +99,8 @@ class SourceSearch:
         calls: The port on its inputs and on others, with what its outputs are to be.
         expected: The values of the reference.
         work: Seconds of work of a forward of the port.
-        is_of_weights: Whether parameters are wrong: then what made the port is likelier, and the code that takes their
-            elements otherwise is never sure to be wrong.
+        taken: Where the port takes parameters that may be wrong: an edit there is never sure to be the mend, for it may
+            make up for these, and what made the port is likelier. None where no parameter may be.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class SourceSearch:
         expected: Values,
         work: float,
         *,
-        is_of_weights: bool,
+        taken: Collection[At] | None,
     ) -> None:
         self._port, self._reference, self._reference_values, self._work = port, reference, expected, work
         largest = max((each.print.elements for each in expected.values), default=0)
         self._most = max(_LARGER * largest, _SMALL)
-        self._calls, self._is_of_weights = calls, is_of_weights
+        self._calls, self._taken = calls, taken
         if not self._calls[0].port.wider:  # else each operator is watched, too
             self._work *= _UNWATCHED
         self._remaker = Remaker.of(port.model)
@@ -134,18 +134,18 @@ class SourceSearch:
         found: dict[At, Mending] = {}
         with tried(self._calls):
             is_sure = self._try_all(near, budget, found)
-        likely = sorted(found.values(), key=lambda each: (self._makes_up(each), each.cost))
+        likely = sorted(found.values(), key=lambda each: (self.makes_up(each), each.cost))
         if len(likely) > 1:
             judged = [(self._left(each), each) for each in likely[:_JUDGED]]
-            judged.sort(key=lambda pair: (self._makes_up(pair[1]), pair[0], pair[1].cost))
+            judged.sort(key=lambda pair: (self.makes_up(pair[1]), pair[0], pair[1].cost))
             likely[:_JUDGED] = [each for _, each in judged]
             is_sure = is_sure and judged[0][0] < judged[1][0]
-        is_sure = is_sure and bool(likely) and not self._makes_up(likely[0])
+        is_sure = is_sure and bool(likely) and not self.makes_up(likely[0])
         return SourceSearched(tuple(likely), is_sure)
 
-    def _makes_up(self, mending: Mending) -> bool:
+    def makes_up(self, mending: Mending) -> bool:
         """Tell whether an edit may make up for a wrong parameter, by code that takes its elements otherwise."""
-        return self._is_of_weights and not mending.is_making
+        return not mending.is_making and mending.at in (self._taken or ())
 
     def _left(self, mending: Mending) -> float:
         """Return how many values of the port are still none of the reference's after an edit: of rightly mended none.
@@ -184,7 +184,9 @@ class SourceSearch:
             for edit in any_edits(each.statement, each.seen, self._known)
         ]
         # of those as likely what runs in the forward alone goes first: it is quicker; but not where a weight is wrong
-        every.sort(key=lambda pair: (pair[0].distance + pair[1].rank, pair[0].seen.is_making != self._is_of_weights))
+        every.sort(
+            key=lambda pair: (pair[0].distance + pair[1].rank, pair[0].seen.is_making != (self._taken is not None))
+        )
         yield from every
 
     def _mends(self, each: _RanStatement, edit: AnyEdit, budget: Budget) -> bool:
