@@ -34,6 +34,7 @@ MISTAKES = [
     ("rwkv", "e7", '"receptance", "key", "value"'),  # parts of a tensor, in the order of a call
     ("blenderbot", "e5", "with `square.triu(1)` instead of `square.triu(2)`"),  # a mask that lets one more through
     ("glm", "e9", "is made otherwise here than the reference"),  # a bias that is joined of nothing
+    ("longformer", "e2", "with `star[:, None, :]` instead"),  # a mask, beside weights of which nothing is known
 ]
 TEST = """
 from port import convert
@@ -79,3 +80,18 @@ def test_two_mistakes_of_one_layer_are_told_in_one_run(pytester):
     assert "2 faults: after these 2 changes every output agrees, also on inputs that were not searched" in text
     assert "gelu instead of silu" in text
     assert shown == ["fed = self.feed(self.before_feed(x + attended))"]
+
+
+def test_what_is_behind_a_fault_is_told_where_parts_are_put_together(pytester):
+    text, _ = failure_of(pytester, "vilt", "e4", "e8")  # the second is in every layer behind the first
+    text = " ".join(text.split())
+
+    assert "quick_gelu instead of encoder.layer.2.intermediate.intermediate_act_fn" in text, text
+
+
+def test_exchanged_parts_of_joined_weights_are_told_as_loaded_so_or_taken_so(pytester):
+    text, _ = failure_of(pytester, "gptj", "e1")  # they are joined in another order
+    text = " ".join(text.split())
+
+    assert "with its parts in the order (2, 0, 1, 3)" in text
+    assert "Its parts were loaded so, or the code takes one for the other." in text
