@@ -44,6 +44,7 @@ def edits_of_line(line, *, known=NOTHING, **names):
         ("y = x + residual", "y = x + x"),
         ("y = x / cfg.width", "y = x / cfg.heads"),
         ("y = x / 7", "y = x / 8"),
+        ("return x @ x.mT", "return ((x @ x.mT) + residual)"),
         ("y = f(x, causal=True)", "y = f(x, causal=False)"),
         ("y = f(x, causal=True)", "y = f(x)"),
         ("y = f(x, residual)", "y = f(residual, x)"),

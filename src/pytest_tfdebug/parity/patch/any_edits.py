@@ -90,6 +90,7 @@ class _Spot:
     def __init__(self, statement: EditedStatement, seen: Seen, known: OtherSide) -> None:
         self.statement, self.seen, self.known = statement, seen, known
         self.nodes = list(_inside(statement.node))
+        self.made = getattr(statement.node, "value", None)  # what it assigns or returns, as a whole
         compared = (each for each in self.nodes if isinstance(each, ast.Compare))
         self.compared = {id(part) for each in compared for part in ast.walk(each)}
         called = (each.func for each in self.nodes if isinstance(each, ast.Call))
@@ -347,7 +348,7 @@ def _lacking(place: _Spot, node: ast.expr) -> Iterator[AnyEdit]:
         yield from (place.edit(node, f"{whole}{cut}", "operand", 2) for cut in _CUTS)
     if kind in ("list", ""):
         yield from (place.edit(node, f"{whole}{view}", "order", 1) for view in _VIEWS)
-    if kind != "list" and isinstance(node, (ast.Name, ast.Call)):
+    if kind != "list" and (isinstance(node, (ast.Name, ast.Call)) or node is place.made):
         for each in (*place.locals("tensor", "number"), *place.own("tensor", "number")):
             if each != text:
                 yield place.edit(node, f"({whole} * {each})", "operand", 1 if "." in each else 2)
