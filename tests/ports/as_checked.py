@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import pytest
 from pytest_tfdebug.errors import ParityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cases import Case
 
@@ -38,6 +39,40 @@ _QUIET = (
     "--no-header",
     "--import-mode=importlib",
 )
+
+
+#: What explains a failure: where one of these raises, users still get their report, with less in it.
+_EXPLAINING = ("pytest_tfdebug.parity.find", "pytest_tfdebug.parity.patch")
+
+
+class _Raised(logging.Handler):
+    """Keeps what is raised and only logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.errors: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.errors.append(record.exc_info[1])
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Raise in the end what an explanation in a block raised."""
+    raised, loggers = _Raised(), [logging.getLogger(name) for name in _EXPLAINING]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(raised)
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(raised)
+            logger.setLevel(level)
+    if raised.errors:
+        raise raised.errors[0]
 
 
 class _Fixtures:
@@ -87,7 +122,7 @@ def checked(
         **settings: More arguments of the check, ``internal="fail"``.
 
     Raises:
-        Exception: What the check raised, if that is no verdict.
+        Exception: What the check raised, if that is no verdict, or what its explanation did.
     """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
@@ -96,7 +131,7 @@ def checked(
         for mode in modes:
             fixtures = _Fixtures(case, settings)
             printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(printed), explained():
                 pytest.main(
                     [str(test), "--rootdir", folder, f"--tf-golden={mode}", *_QUIET, *options], plugins=[fixtures]
                 )
