@@ -587,10 +587,20 @@ def _of_reference(
     if change.kind == "number":
         calls = (call for call in pair.port.calls.values() if call.path == here.path)
         here = next((found for each in calls if (found := where_made_with(here, each, pair.port))), here)
-    if here is named and not is_known and look.finding is not None:
+    if here is named and not is_known and look.finding is not None and not _is_lacking_alone(proof, pair):
         here = told_with_unknown_weights(named, look.finding, pair)
     evidence = Evidence.REVERSE_PROOF if is_known else Evidence.INFERRED_PROOF
     return replace(here, reference=place.lines or here.reference, evidence=evidence)
+
+
+def _is_lacking_alone(proof: Proof, pair: ForwardPair) -> bool:
+    """Tell whether the port lacks a step that takes neither a table nor a weight: none of these is wrong, then."""
+    mend, reference = proof.mends[0], pair.reference
+    if mend.change.kind not in SHORTENED or not mend.places:
+        return False
+    left_out = reference.values[proof.forward.outs_of(mend.places[0])[0]]
+    taken = [made for made in left_out.producers if reference.values[made].print.elements > 1]
+    return len(taken) == 1 and not reference.parameter(taken[0])
 
 
 def _exchanged_parts(proof: Proof, pair: ForwardPair) -> tuple[str, ...]:
