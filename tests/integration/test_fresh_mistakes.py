@@ -34,6 +34,8 @@ MISTAKES = [
     ("rwkv", "e7", '"receptance", "key", "value"'),  # parts of a tensor, in the order of a call
     ("blenderbot", "e5", "with `square.triu(1)` instead of `square.triu(2)`"),  # a mask that lets one more through
     ("glm", "e9", "is made otherwise here than the reference"),  # a bias that is joined of nothing
+    ("gptj", "e6", ".triu(1)` instead of `"),  # a mask that hides what may be seen
+    ("squeezebert", "e9", "your port lacks the bias"),  # in a method, not behind its call
     ("longformer", "e2", "with `star[:, None, :]` instead"),  # a mask, beside weights of which nothing is known
 ]
 TEST = """

@@ -14,6 +14,7 @@ from torch import nn
 
 import pytest_tfdebug
 from pytest_tfdebug.constructed import noted
+from pytest_tfdebug.parity.find import edited as edited_module
 from pytest_tfdebug.parity.patch.any_edits import OtherSide, any_edits
 from pytest_tfdebug.parity.patch.lines_seen import NameHeld, Seen
 from pytest_tfdebug.parity.patch.side_effects import has_side_effects
@@ -45,6 +46,8 @@ def edits_of_line(line, *, known=NOTHING, **names):
         ("y = x / cfg.width", "y = x / cfg.heads"),
         ("y = x / 7", "y = x / 8"),
         ("return x @ x.mT", "return ((x @ x.mT) + residual)"),
+        ("y = x.triu()", "y = x.triu(1)"),
+        ("y = torch.tril(x)", "y = torch.tril(x, -1)"),
         ("y = f(x, causal=True)", "y = f(x, causal=False)"),
         ("y = f(x, causal=True)", "y = f(x)"),
         ("y = f(x, residual)", "y = f(residual, x)"),
@@ -283,3 +286,12 @@ def test_timer_of_others_is_left_alone():
             assert signal.getitimer(signal.ITIMER_REAL)[0] > 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def test_long_expression_is_told_by_what_is_other_in_it():
+    old = "torch.ones(length, length, dtype=torch.bool, device=keep.device).triu().logical_not()"
+
+    assert edited_module._short(old, old.replace("triu()", "triu(1)")) == (
+        "...e=keep.device).triu().logical_not()",
+        "...e=keep.device).triu(1).logical_not()",
+    )

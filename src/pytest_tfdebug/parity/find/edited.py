@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import logging
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: As much of an edited expression is told.
-_SHOWN = 60
+#: As much of an edited expression is told, and of what stands around what is other in a longer one.
+_SHOWN, _AROUND = 60, 20
 
 
 def with_edits(look: Explained, trial: Trial) -> Explained:
@@ -197,12 +198,29 @@ def _texts(mending: Mending) -> tuple[str, str]:
     old, new = text[start:end], f"{text[start : edit.start]}{edit.text}{text[edit.end : end]}"
     if new.startswith("(") and new.endswith(")") and new.count("(") == 1:
         new = new[1:-1]
-    return _short(old), _short(new)
+    return _short(old, new)
 
 
-def _short(text: str) -> str:
-    one_line = " ".join(text.split())
-    return one_line if len(one_line) <= _SHOWN else f"{one_line[: _SHOWN - 3]}..."
+def _short(old: str, new: str) -> tuple[str, str]:
+    """Return two texts of one line each; of long ones what stands around their difference."""
+    old, new = (" ".join(text.split()) for text in (old, new))
+    if max(len(old), len(new)) <= _SHOWN:
+        return old, new
+    same, behind = _alike(old, new), _alike(old[::-1], new[::-1])
+    first, last = max(0, same - _AROUND), max(0, min(behind, len(old) - same, len(new) - same) - _AROUND)
+    cut = (text[first : len(text) - last] for text in (old, new))
+    before, after = "..." if first else "", "..." if last else ""
+    old, new = (f"{before}{text}{after}" for text in cut)
+    return _cut(old), _cut(new)
+
+
+def _alike(one: str, other: str) -> int:
+    """Return with how many characters alike two texts begin."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _call_at(lines: SourceRange, pair: ForwardPair) -> Call | None:

@@ -273,8 +273,15 @@ def _comparisons(place: _Spot, node: ast.Compare) -> Iterator[AnyEdit]:
         yield place.edit(node, f"({place.text(node.left)} {other} {place.text(node.comparators[0])})", "call")
 
 
+#: What takes the diagonal itself, if it is given no other.
+_TRIANGLES = frozenset({"triu", "tril"})
+
+
 def _calls(place: _Spot, node: ast.Call) -> Iterator[AnyEdit]:
-    """``x`` for ``norm(x)``, ``f(b, a)`` for ``f(a, b)``, ``gelu(x)`` for ``silu(x)``, ``f(g(x))`` for ``g(f(x))``."""
+    """``x`` for ``norm(x)``, ``f(b, a)`` for ``f(a, b)``, ``gelu(x)`` for ``silu(x)``, ``f(g(x))`` for ``g(f(x))``.
+
+    ``x.triu(1)`` for ``x.triu()``.
+    """
     given = [place.text(each) for each in node.args]
     named = [place.text(each.value) for each in node.keywords]
     called = place.text(node.func)
@@ -297,6 +304,9 @@ def _calls(place: _Spot, node: ast.Call) -> Iterator[AnyEdit]:
         yield place.edit(node, call(given, [*zip(names, order, strict=True)]), "order")
     if given and called.rpartition(".")[2] in _NAMES_OF_ACTIVATIONS:
         yield from (place.edit(node, each.format(given[0]), "call") for each in _ACTIVATIONS)
+    is_method = isinstance(node.func, ast.Attribute) and place.kind(node.func.value) != "global"
+    if called.rpartition(".")[2] in _TRIANGLES and not named and len(given) == (0 if is_method else 1):
+        yield from (place.edit(node, call([*given, each], []), "number") for each in ("1", "-1"))
     inner = node.args[0] if node.args else None
     if isinstance(inner, ast.Call) and inner.args:  # the other one first
         first = _with(place, node, inner, place.text(inner.args[0]))
