@@ -72,7 +72,8 @@ class Target(NamedTuple):
 class Step:
     """An operator that ran."""
 
-    operator: str  # name of the aten operator; empty for what the tape itself does to images
+    # name of the aten operator; empty for what the tape itself does to images, ``given`` for what stands for a result
+    operator: str
     run: Callable[..., Any]  # gives what it gave, from the same arguments
     args: tuple[Any, ...]
     kwargs: dict[str, Any]  # its keyword arguments
