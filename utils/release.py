@@ -50,11 +50,9 @@ def main() -> None:
     """Build both files, install the wheel, and stop where something does not work."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        builder = _environment(here / "builder")
-        _run(builder, "-m", "pip", "install", "--quiet", "build>=1.2")
         source = here / "source"  # a build leaves files behind
         shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "site"))
-        _run(builder, "-m", "build", "--outdir", str(here / "dist"), str(source))
+        _run(Path(sys.executable), "-m", "build", "--outdir", str(here / "dist"), str(source))
         python = _environment(here / "installed")
         (wheel,) = (here / "dist").glob("*.whl")
         _run(python, "-m", "pip", "install", "--quiet", "--no-compile", *CONSTRAINED, str(wheel))
