@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,11 +62,13 @@ def noted() -> Iterator[None]:
         if around.outer is not None and not _is_in_constructor(around.outer):
             _makers[self] = tuple(_makers_in(around.outer))
 
+    before = WeakSet(_makers)  # of a block around this one
     with patch.object(torch.nn.Module, "__init__", made):
         try:
             yield
         finally:
-            _makers.clear()
+            for each in [module for module in _makers if module not in before]:
+                del _makers[each]
 
 
 def arguments_of(module: torch.nn.Module) -> _Arguments | None:
@@ -152,7 +154,7 @@ def _makers_in(frame: FrameType | None) -> Iterator[Maker]:
             args, kwargs = _arguments_in(frame)
             if inspect.ismethod(function):
                 args = args[1:]
-            if _elements_of((args, kwargs)) <= _MOST_ELEMENTS:
+            if elements_of((args, kwargs)) <= _MOST_ELEMENTS:
                 count += 1
                 yield Maker(function, args, kwargs)
         frame = frame.f_back
@@ -170,7 +172,7 @@ def _function_of(frame: FrameType) -> Callable[..., Any] | None:
     return None
 
 
-def _elements_of(given: Any) -> int:  # noqa: ANN401 - any arguments
+def elements_of(given: Any) -> int:  # noqa: ANN401 - any arguments
     """Return how many elements the tensors have that are given, and those of modules."""
     import torch
 
@@ -180,7 +182,7 @@ def _elements_of(given: Any) -> int:  # noqa: ANN401 - any arguments
         return sum(each.numel() for each in given.parameters())
     if isinstance(given, dict):
         given = [*given.values()]
-    return sum(map(_elements_of, given)) if isinstance(given, (list, tuple)) else 0
+    return sum(map(elements_of, given)) if isinstance(given, (list, tuple)) else 0
 
 
 def _constructed_in(frame: FrameType) -> object:

@@ -25,7 +25,7 @@ from pytest_tfdebug.parity.proof.weights import Weights
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.modules import modules_by_path
-from pytest_tfdebug.tracing.values.conversions import Conversions
+from pytest_tfdebug.tracing.values.conversions import Conversions, made_of_rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,11 +50,11 @@ class NearWeights:
 
     pairs: Mapping[str, tuple[torch.nn.Parameter, torch.Tensor]]  # own name -> the port's, and the reference's numbers
     distances: Mapping[str, float]  # own name -> distance, see :func:`near_weights`
-    rounded: frozenset[str]  # which are what the reference computes of its parameters, rounded to the port's dtype
+    rounded: frozenset[str]  # which are computed of the reference's parameters, and rounded to the port's dtype
 
     @property
     def are_folded(self) -> bool:
-        """Whether all are what the reference computes of its parameters, rounded to the port's dtype."""
+        """Whether all are computed of the reference's parameters, and rounded to the port's dtype."""
         return self.rounded == self.pairs.keys()
 
     def that_count(self, port: Values, reference: Values) -> NearWeights | None:
@@ -101,7 +101,7 @@ class NearWeights:
         first, dtype = next(iter(self.pairs.items()))[0], dtype_name(next(iter(self.pairs.values()))[0].dtype)
         others = len(self.pairs) - 1
         more = f" and {counted(others, 'parameter')} more" if others else ""
-        return f"{first!r}{more}: what the reference computes of its parameters in each forward, rounded to {dtype}."
+        return f"{first!r}{more}: what is computed of the reference's parameters, rounded to {dtype}."
 
     @property
     def advice(self) -> str:
@@ -182,6 +182,8 @@ def near_weights(
     if left:
         free = (name for name in theirs.keys() - set(names.values()) if is_known(name))
         given |= _by_numbers(left, [theirs[name] for name in sorted(free)])
+        made = made_of_rounded(port) if left.keys() - given.keys() else {}
+        given |= {name: made[name].detach() for name in left.keys() & made.keys() - given.keys()}
     places = {each.data_ptr() for each in computed.values()}  # what is computed is kept in float32
     pairs, distances, rounded = {}, {}, set[str]()
     for name, one in own.items():
@@ -192,9 +194,11 @@ def near_weights(
         if not is_computed and torch.equal(one, other):
             continue
         distance = _distance(one, other)
-        if SAME_WEIGHT < distance <= _NEAR and int(torch.count_nonzero(one != other)) / one.numel() >= _ROUNDED:
+        is_rounded = is_computed and _is_rounded(one, other)  # of a fused one, the part that is computed
+        share = 1.0 if is_rounded else int(torch.count_nonzero(one != other)) / one.numel()
+        if SAME_WEIGHT < distance <= _NEAR and share >= _ROUNDED:
             pairs[name], distances[name] = (one, other), distance
-            if is_computed and _is_rounded(one, other):
+            if is_rounded:
                 rounded.add(name)
     return NearWeights(pairs, distances, frozenset(rounded)) if pairs else None
 

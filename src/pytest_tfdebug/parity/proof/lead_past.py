@@ -485,7 +485,9 @@ class Round:
             return
         for place in self.pair.matches.within(value.index, SAME)[:_TAUGHT]:
             other = self.reference.tensors.get(place)
-            if other is None or other.numel() != own.numel() or (other.shape, own.shape) in orders:
+            if other is None or other.dtype != own.dtype or other.numel() != own.numel():
+                continue
+            if (other.shape, own.shape) in orders:
                 continue
             near = 1e-4 * float(own.abs().max())
             alike = (order for order, laid in _layouts(other, own.shape) if torch.allclose(laid, own, 1e-3, near))

@@ -19,13 +19,15 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.utils._pytree import tree_map
 
-from pytest_tfdebug.constructed import makers_of
+from pytest_tfdebug.constructed import elements_of, makers_of
 from pytest_tfdebug.errors import unheard
 from pytest_tfdebug.tensors import is_plain, storage_bytes, storage_id, tensors_in
 from pytest_tfdebug.tracing.record.state import random_state_kept
 from pytest_tfdebug.tracing.values.constructors import MOST_PARAMETERS, OperatorsBefore
 from pytest_tfdebug.tracing.values.tape import Geometry, geometry_of
+from pytest_tfdebug.tracing.values.widening import HALF
 from pytest_tfdebug.values import MOVES, StepBefore
 
 if TYPE_CHECKING:
@@ -102,6 +104,37 @@ class Remaker:
         for name, each in found.named_parameters():
             each.data = each.data.to(dtypes.get(name, each.dtype))
         return found
+
+
+def made_of_rounded(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return what the parameters of a model in half precision are before they are rounded, by name.
+
+    The innermost function that made it of numbers is given these rounded to the model's dtype, as a reference in half
+    precision holds them: ``scale * weight`` of what was rounded is not what is rounded after that.
+    """
+    dtype = next((each.dtype for each in model.parameters() if each.dtype in HALF), None)
+
+    def rounded(given: Any) -> Any:  # noqa: ANN401 - whatever a function is given
+        if isinstance(given, torch.nn.Module):
+            return given._apply(rounded)  # type: ignore[no-untyped-call] # noqa: SLF001 - as ``float()`` does
+        is_number = isinstance(given, torch.Tensor) and given.is_floating_point()
+        return given.to(dtype).float() if is_number else given
+
+    for maker in makers_of(model) if dtype is not None else ():
+        if elements_of((maker.args, maker.kwargs)):
+            args, kwargs = tree_map(rounded, copy.deepcopy((maker.args, maker.kwargs)))
+            made = next((each for each in _modules_in(_called(maker, args, kwargs)) if type(each) is type(model)), None)
+            return {} if made is None else dict(made.named_parameters())
+    return {}
+
+
+def _called(maker: Maker, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    """Call a function with something else than it was given; None where it does not take that."""
+    try:
+        with random_state_kept(), unheard():
+            return maker.function(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - the user's own
+        return None
 
 
 def _known_of(model: torch.nn.Module) -> _LookedInto:
