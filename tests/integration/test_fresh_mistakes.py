@@ -37,6 +37,15 @@ MISTAKES = [
     ("gptj", "e6", ".triu(1)` instead of `"),  # a mask that hides what may be seen
     ("squeezebert", "e9", "your port lacks the bias"),  # in a method, not behind its call
     ("longformer", "e2", "with `star[:, None, :]` instead"),  # a mask, beside weights of which nothing is known
+    ("nystromformer", "e5", "with ne instead of eq"),  # a mask that all layers take
+    ("mobilevit", "e2", "possibly in another order"),  # one entry of what a function returns
+    ("mobilevit", "e6", "with silu instead of hardtanh"),  # chosen for one of several modules of a class
+    ("stablelm", "e2", "with pairs as halves of axis 3"),  # in a module that two lines call
+    ("gpt_oss", "e1", "with mul(1.34657)"),  # a table that two lines read
+    ("gpt_oss", "e4", "is made as a layer of another kind"),  # one of two attributes that a line sets
+    ("gpt_oss", "e8", "with the mul of line 142 added"),  # between two lines
+    ("patchtst", "e1", "your port lacks the mul"),  # between two lines
+    ("patchtst", "e3", "with halves as pairs of axis 1"),  # where a table is put in order
 ]
 TEST = """
 from port import convert
@@ -73,6 +82,17 @@ def test_the_line_is_shown(pytester, name, mistake, says):
 
     assert shown, text
     assert says in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", ["granite", "rwkv"])  # with rounded tables, and weights that are computed and rounded
+def test_a_right_port_in_half_precision_agrees(pytester, name):
+    pytester.makepyfile(
+        test_it=f"{TEST.replace('convert(whole)', 'convert(whole).bfloat16()').replace('=whole', '=whole.bfloat16()')}",
+        ref=(PORTS / name / "ref.py").read_text(),
+        port=(PORTS / name / "port.py").read_text(),
+    )
+
+    pytester.runpytest_subprocess("--tf-golden=update", "-q").assert_outcomes(passed=1)
 
 
 def test_two_mistakes_of_one_layer_are_told_in_one_run(pytester):

@@ -114,16 +114,18 @@ def _of_parts(steps: Sequence[StepBefore], names: Sequence[str], weights: Weight
     for line in lines:
         around = function_around(SourceRange(line.file, line.line, line.line))
         for node in ast.walk(around[2]) if around is not None else ():
-            if isinstance(node, (ast.Assign, ast.Expr, ast.Return)):
-                said = {
-                    word
-                    for part in ast.walk(node)
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                    for word in _WORDS.split(part.value.replace("_", "."))
-                }
-                if all(not said.isdisjoint(each) for each in telling):
-                    return SourceRange(line.file, node.lineno, node.end_lineno or node.lineno)
+            if isinstance(node, (ast.Assign, ast.Expr, ast.Return)) and _says(node, telling):
+                inside = (each for each in ast.walk(node) if isinstance(each, ast.expr) and _says(each, telling))
+                least = min(inside, key=lambda each: (each.end_lineno or 0) - each.lineno)  # one entry of a dict
+                return SourceRange(line.file, least.lineno, least.end_lineno or least.lineno)
     return None
+
+
+def _says(node: ast.AST, words: Iterable[set[str]]) -> bool:
+    """Tell whether the strings of a part of a program have a word of each of some sets."""
+    strings = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    said = {word for string in strings for word in _WORDS.split(string.replace("_", "."))}
+    return all(not said.isdisjoint(each) for each in words)
 
 
 def _nearest_to_source(steps: Sequence[StepBefore]) -> SourceRange | None:

@@ -152,4 +152,4 @@ def made_at(layers: Layers, model: torch.nn.Module) -> SourceRange | None:
     if lines is None or file is None:
         return None
     made = file.made_at(file.around(lines).rpartition(".")[0], layers.held[0].name)
-    return made and (chosen_at(made) or made)
+    return made and (chosen_at(made, name=layers.held[0].name) or made)

@@ -22,7 +22,15 @@ from pytest_tfdebug.parity.find.blame_values import (
 from pytest_tfdebug.parity.find.counterparts import Finding
 from pytest_tfdebug.parity.find.proved_changes import ProofPlace, changes_of, held_sentence
 from pytest_tfdebug.parity.find.unknown_weights import told_with_unknown_weights
-from pytest_tfdebug.parity.find.values import claim_of, line_of, lines_of, made_as_buffer, where_loaded
+from pytest_tfdebug.parity.find.values import (
+    claim_of,
+    line_of,
+    lines_of,
+    made_as_buffer,
+    put_in_order,
+    since_taken,
+    where_loaded,
+)
 from pytest_tfdebug.parity.find.where_chosen import (
     at_lines,
     made_at,
@@ -178,6 +186,9 @@ def _claim_at(place: ProofPlace, look: Explained, pair: ForwardPair) -> Claim:
     if change.kind in (*REORDERING, "form") and change.operand is not None:
         made = _table_begun(change.operand, len(place.mends[0].places), look, pair)
         return claim if made is None else moved_to(made, claim)
+    if change.kind in LENGTHENED and place.finding.values[0].is_moved:  # what reads a table, not what makes it
+        made = where_begun(pair.port.computed(place.finding.values[0]), len(place.mends[0].places), pair.port)
+        return claim if made is None else moved_to(made, claim)
     return _number_at(claim, place, look, pair.port) if change.kind == "number" else claim
 
 
@@ -196,7 +207,9 @@ def _table_begun(operand: int, uses: int, look: Explained, pair: ForwardPair) ->
     """
     port = pair.port
     named = _named_in_table(operand, look, port)
-    return where_begun(port.computed(port.values[operand]), uses, port) if named is None else named
+    ordered = None if named is not None else put_in_order(port.values[operand], port)
+    begun = None if ordered is None else where_begun(ordered, len(port.users[ordered.index]), port)
+    return named or begun or where_begun(port.computed(port.values[operand]), uses, port)
 
 
 def _named_in_table(index: int, look: Explained, port: Side) -> SourceRange | None:
@@ -526,10 +539,12 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
         side = proof.forward.side
         made = made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
         used = _lines(side, finding.values[0], finding.call, finding.depth)
+        if finding.fault == "left-out" and used is not None and pair is not None:
+            used = since_taken(finding, used, pair)
         lines = made or set_at(side, mend.change, finding) or _with_guard(used, mend, proof) or used
         lines = _with_uses(lines, mend, proof)
         changed = _step_of(proof, mend) if mend.places else None
-        around = None if changed is None else _call_to_blame(side, mend.change, changed)
+        around = None if changed is None else _call_to_blame(mend, changed, proof)
         at = None if changed is None or around is None else made or _lines(side, changed, around, finding.depth)
         found.setdefault((lines, finding.weights), ProofPlace([], finding, at, lines)).mends.append(mend)
     return sorted(found.values(), key=lambda place: place.finding.call.path != named)
@@ -702,7 +717,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     if name and (name not in known or (change.kind in REORDERING and not proof.is_reverse)):
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
     copy = _copy_to_blame(side, change)
-    blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(side, change, value))
+    blamed, call = (copy, side.call_of(copy)) if copy is not None else (value, _call_to_blame(mend, value, proof))
     depth = 0 if copy is not None else _depth_of(side, value, call, change)
     if proof.is_reverse or mend.reached is None or pair is None:
         return Finding("proved", call, [blamed], None, None, depth=depth)
@@ -712,7 +727,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
         first = next(side.uses(value.index), value)
         call, beside, depth = place_of_missing(pair, reached, first, AGREE)
         around = call_of_missing(pair, reached, AGREE)
-        return Finding("left-out", call, [beside or value], reached, around, depth=depth)
+        return Finding("left-out", call, [beside or value, value], reached, around, depth=depth)
     return Finding("proved", call, [blamed], reached, pair.reference.call_of(reached), depth=depth)
 
 
@@ -777,22 +792,34 @@ def _chooses(side: Side, value: Value, base: Value) -> bool:
     return value.operator in COPIES or value.print.elements > base.print.elements
 
 
-def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
+def _call_to_blame(mend: Mend, value: Value, proof: Proof) -> Call:
     """Return the call whose code does what is changed: the caller's, where a call is given something else.
 
-    A call that was given the wrong value and has made the right one itself has chosen wrongly.
+    A call that was given the wrong value and has made the right one itself has chosen wrongly; so has one that would
+    have to be given something else on every line that makes such a call.
     """
+    side, change = proof.forward.side, mend.change
     if change.call is not None:
         call = side.calls[change.call]
         return call if change.kind in ("activation", MADE) or call.parent is None else side.calls[call.parent]
     call = side.call_of(value)
     is_choice = change.other is not None and side.is_within(side.values[change.other].call, call)
     is_given = change.operand is not None and not is_choice and _is_given(side, call, change.operand)
-    if is_given and call.parent is not None:
+    if is_given and call.parent is not None and not _is_called_on_several_lines(call, mend, proof):
         call = side.calls[call.parent]
     while change.other is not None and call.parent is not None and not _has(side, call, change.other):
         call = side.calls[call.parent]
     return call
+
+
+def _is_called_on_several_lines(call: Call, mend: Mend, proof: Proof) -> bool:
+    """Tell whether the module of a call with code of its own is called on several lines, and changed for each."""
+    side = proof.forward.side
+    changed = (side.call_of(side.values[out]) for place in mend.places for out in proof.forward.outs_of(place))
+    sites = {
+        (each.site.file, each.site.line) for each in changed if each.site is not None and each.source == call.source
+    }
+    return call.source is not None and len(sites) > 1
 
 
 def _is_given(side: Side, call: Call, index: int) -> bool:

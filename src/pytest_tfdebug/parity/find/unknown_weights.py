@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.closeness import AGREE
-from pytest_tfdebug.parity.find.values import line_of, lines_of, made_as_buffer, told_use, where_loaded
+from pytest_tfdebug.parity.find.values import line_of, lines_of, made_as_buffer, put_in_order, told_use, where_loaded
 from pytest_tfdebug.parity.proof.value_graph import kind_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.claims import Claim
     from pytest_tfdebug.parity.find.counterparts import Finding
     from pytest_tfdebug.parity.proof.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.proof.value_graph import Side
     from pytest_tfdebug.records import SourceRange
     from pytest_tfdebug.values import Value
 
@@ -33,12 +32,14 @@ def told_with_unknown_weights(claim: Claim, finding: Finding, pair: ForwardPair)
     value = finding.values[0]
     if port.parameter(value.index):  # a view of it
         value = next(port.uses(value.index), value)
+    if finding.fault == "order":  # what is laid out otherwise was computed so
+        value = port.computed(value)
     given = [made for made in value.producers if not port.parameter(made)]
     made, weights = _table_of(value, given, pair), _odd_weights(value, pair)
     if made is not None and finding.fault in ("unknown", "replaced", "left-out"):
         why = f"{claim.why} {told_use(claim)}".strip()
         return replace(claim, source=made, why=why, function="", callers=())
-    if weights and finding.fault in ("unknown", "replaced") and given and _are_right(given, pair):
+    if weights and finding.fault in ("unknown", "replaced", "order") and given and _are_right(given, pair):
         why = f"{claim.why} {pair.weights.told(weights)}".lstrip()
         return where_loaded(replace(claim, weights=weights, why=why), pair)
     return claim
@@ -80,7 +81,7 @@ def _table_of(value: Value, given: Sequence[int], pair: ForwardPair) -> SourceRa
 
     Of a mask with the reference's numbers it counts whether these are known to lie in the same order.
     """
-    made = {index: _made_before(index, value, pair.port) for index in given}
+    made = {index: _made_before(index, value, pair) for index in given}
     for is_right in (_is_known, _is_known_in_order):
         tables = [index for index, at in made.items() if at is not None and not is_right(index, pair)]
         others = [index for index in given if index not in tables]
@@ -89,14 +90,19 @@ def _table_of(value: Value, given: Sequence[int], pair: ForwardPair) -> SourceRa
     return None
 
 
-def _made_before(index: int, user: Value, port: Side) -> SourceRange | None:
-    """Return where a table of a constructor, or what is computed from no weights, is made before a step takes it."""
+def _made_before(index: int, user: Value, pair: ForwardPair) -> SourceRange | None:
+    """Return where a table of a constructor, or what is computed from no weights, is made before a step takes it.
+
+    If its numbers are right, that is where they are put in their order.
+    """
+    port = pair.port
     value = port.values[index]
     made = made_as_buffer(value, port)
     if made is not None or port.weighted[index]:
         return made
     while value.lines[:1] == user.lines[:1] and len(value.producers) == 1:
         value = port.values[value.producers[0]]
+    value = (put_in_order(value, port) if pair.matches.within(index, AGREE) else None) or value
     line = line_of(port, value, port.call_of(value)) if value.operator and value.lines[:1] != user.lines[:1] else None
     return None if line is None else lines_of(line)
 

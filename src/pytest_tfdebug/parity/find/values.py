@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.values.rerun import Rerun
     from pytest_tfdebug.values import Value, Values
 
+#: Lines that are shown where a step is lacking between two, at most.
+_GAP = 3
 #: Lines that are shown where several are open.
 _WIDEST = 8
 
@@ -188,6 +190,8 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         source = chosen or source
     if finding.fault == "left-out" and source is not None and _is_last_there(finding, source, pair):
         source = behind_loop(source) or source
+    elif finding.fault == "left-out" and source is not None:
+        source = since_taken(finding, source, pair)
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
     made = made_as_buffer(finding.values[0], pair.port) if finding.values else None
@@ -215,6 +219,24 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         callers=callers,
     )
     return where_loaded(claim, pair)
+
+
+def since_taken(finding: Finding, lines: SourceRange, pair: ForwardPair) -> SourceRange:
+    """Return lines where a step is lacking with the line before that gives what it takes, if that is near.
+
+    ``centred = x - mean`` and two lines below ``centred.square()``: either may lack ``* observed``.
+    """
+    side, step = pair.port, finding.reference
+    taken = {own for made in step.producers for own in pair.back_matches.within(made, AGREE)} if step else set()
+    taken.update(value.index for value in finding.values[1:])
+    first = lines.first
+    for value in finding.values[:1]:
+        here = value.lines[finding.depth :]
+        bases = (base for made in value.producers for base in side.bases(made) if base.index in taken)
+        for line in (base.lines[-len(here)] for base in bases if len(base.lines) >= len(here) > 0):
+            if (line.file, line.function) == (here[0].file, here[0].function) and 0 < lines.last - line.line < _GAP:
+                first = min(first, line.line)
+    return SourceRange(lines.file, first, lines.last)
 
 
 def _is_last_there(finding: Finding, lines: SourceRange, pair: ForwardPair) -> bool:
@@ -275,6 +297,16 @@ def made_as_buffer(value: Value, port: Side) -> SourceRange | None:
     name = last_part(buffer.name)
     body = file.function_making(around.class_name, name)
     return body if body is not None and body.last - body.first < _WIDEST else file.making(around.class_name, name)
+
+
+def put_in_order(value: Value, side: Side) -> Value | None:
+    """Return what put the elements of a table in their order, of which it is computed one by one; None for nothing."""
+    while value.operator and value.operator not in ("cat", "stack"):
+        before = [each for each in value.producers if side.values[each].print.elements == value.print.elements]
+        if len(before) != 1:
+            return None
+        value = side.values[before[0]]
+    return value if value.operator else None
 
 
 def _buffer_of(value: Value, port: Side) -> Value | None:

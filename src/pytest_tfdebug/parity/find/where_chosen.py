@@ -71,7 +71,8 @@ def where_function_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
     """Return a claim on another function as one on where that is chosen, ``self.act = ACTIVATIONS[name]``."""
     path = "" if place.finding.call.parent is None else place.finding.call.path
     modules = {name_of(each) for each in side.table.modules if holder(each) == path}
-    chosen = None if place.lines is None else function_chosen_at(place.lines, modules)
+    made = [lines for each in side.around(place.finding.call.index) if (lines := made_at(side, each)) is not None]
+    chosen = None if place.lines is None else function_chosen_at(place.lines, modules, made)
     return claim if chosen is None or is_installed(chosen.file) else moved_to(chosen, claim)
 
 
@@ -90,12 +91,12 @@ def where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
             made = file.made_at(function.rpartition(".")[0], name)
             if made is None:
                 continue
-            begin = chosen_at(made, old)
+            begin = chosen_at(made, old, name)
             chosen = begin if begin is not None or not chooses(made, old) else made
             if chosen is not None and not is_installed(chosen.file):
                 told = f"It is {name}={text}, which is used at {PurePath(at.file).name}:{at.first}."
                 return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
-            given = chosen_at(made)
+            given = chosen_at(made, name=name)
             more = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
             told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
             return replace(claim, why=f"{told} {claim.why}".strip())

@@ -30,6 +30,7 @@ _EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _BINARY: dict[str, Callable[..., Any]] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 _REDUCED: dict[str, Callable[..., Any]] = {"mean": torch.mean, "sum": torch.sum, "amax": torch.amax}
 _COMPARED: dict[str, Callable[..., Any]] = {"lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
+_EQUAL: dict[str, Callable[..., Any]] = {"eq": torch.eq, "ne": torch.ne}
 _BOTH: dict[str, Callable[..., Any]] = {"and": torch.logical_and, "or": torch.logical_or}
 _GATES: dict[str, Callable[..., Any]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
 #: Operators, the functions that may stand in their place, how many arguments these take, 0 for all, and how unlikely it
@@ -37,7 +38,7 @@ _GATES: dict[str, Callable[..., Any]] = {"softmax": partial(torch.softmax, dim=-
 _FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int, float], ...] = (
     (frozenset({*ACTIVATIONS, "hardtanh"}), {**ACTIVATIONS}, 1, 1.0),
     (frozenset({"softmax", "sigmoid"}), _GATES, 1, 1.0),
-    (frozenset(_COMPARED), _COMPARED, 0, 1.0),
+    (frozenset({*_COMPARED, *_EQUAL}), {**_COMPARED, **_EQUAL}, 0, 1.0),
     (frozenset(_BINARY), _BINARY, 2, 2.0),
     (frozenset(_REDUCED), _REDUCED, 0, 2.0),
     (frozenset({"logical_and", "logical_or", "bitwise_and", "bitwise_or"}), _BOTH, 2, 2.0),

@@ -34,21 +34,22 @@ class _Expression(NamedTuple):
     function: str
 
 
-def chosen_at(lines: SourceRange, text: str = "") -> SourceRange | None:
+def chosen_at(lines: SourceRange, text: str = "", name: str = "") -> SourceRange | None:
     """Return where the value is chosen that the statement on some lines hands on; None where it chooses it itself.
 
     Args:
         lines: The lines.
         text: The value, where it is known: one that is written out as another was changed since.
+        name: What the statement binds to it, where it binds several.
     """
     file = source_file(lines.file)
     if file is None:
         return None
     statements = (node for node in ast.walk(file.tree) if isinstance(node, (ast.Assign, ast.Return, ast.AnnAssign)))
     at = next((each for each in statements if (each.lineno, each.end_lineno) == (lines.first, lines.last)), None)
-    if at is None or at.value is None:
-        return None
-    return _followed(file, _Expression(at.value, file.around(lines)), text)
+    bound = [] if at is None else [(last_part(ast.unparse(target)), value) for target, value in bindings_of(at)]
+    value = next((value for target, value in bound if target == name), None if at is None else at.value)
+    return None if value is None else _followed(file, _Expression(value, file.around(lines)), text)
 
 
 def choice_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange | None:
@@ -108,12 +109,15 @@ def handed_on_at(line: SourceRange, text: str, ran: Collection[tuple[str, int]])
     return next(iter(found.values())) if len(found) == 1 else None
 
 
-def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRange | None:
+def function_chosen_at(
+    line: SourceRange, modules: Collection[str], made: Collection[SourceRange] = ()
+) -> SourceRange | None:
     """Return where the function is chosen that a line calls as ``self.act(x)``; None for several, and for modules.
 
     Args:
         line: The line.
         modules: Names of the modules that the line's own module holds.
+        made: The statements that make that module and those around it: of several calls of a class, theirs count.
     """
     around = function_around(line)
     if around is None:
@@ -131,19 +135,23 @@ def function_chosen_at(line: SourceRange, modules: Collection[str]) -> SourceRan
     if len(own) != 1:
         return None
     node = ast.Attribute(ast.Name("self", ast.Load()), own[0], ast.Load())
-    return _followed(file, _Expression(node, name))
+    return _followed(file, _Expression(node, name), made=made)
 
 
-def _followed(file: SourceFile, place: _Expression, text: str = "") -> SourceRange | None:
-    found = _expression_of(file, place, text)
+def _followed(
+    file: SourceFile, place: _Expression, text: str = "", made: Collection[SourceRange] = ()
+) -> SourceRange | None:
+    found = _expression_of(file, place, text, made)
     return None if found is None else SourceRange(file.path, found.lineno, found.end_lineno or found.lineno)
 
 
-def _expression_of(file: SourceFile, place: _Expression, text: str) -> ast.expr | None:
+def _expression_of(
+    file: SourceFile, place: _Expression, text: str, made: Collection[SourceRange] = ()
+) -> ast.expr | None:
     """Return the expression that chooses what another one hands on; None where that chooses it itself."""
     begin = place
     for _ in range(_STEPS):
-        before = _NamesOf(file, place.function, text).before(place.node)
+        before = _NamesOf(file, place.function, text, made).before(place.node)
         if before is None:
             break
         place = before
@@ -154,8 +162,9 @@ def _expression_of(file: SourceFile, place: _Expression, text: str) -> ast.expr 
 class _NamesOf:
     """What gives the names of a function their values."""
 
-    def __init__(self, file: SourceFile, function: str, text: str) -> None:
+    def __init__(self, file: SourceFile, function: str, text: str, made: Collection[SourceRange]) -> None:
         self._file, self._name, self._function, self._text = file, function, file.function(function), text
+        self._made = made
 
     def before(self, node: ast.expr) -> _Expression | None:
         """Return the one expression that an expression takes its value from; None where it makes a value of its own."""
@@ -212,6 +221,10 @@ class _NamesOf:
             for inside, call in self._calls()
             if called_name(call) == called and (value := argument_of(call, function, parameter)) is not None
         ]
+        of_made = [
+            each for each in given if any(place.holds(self._file.path, each.node.lineno) for place in self._made)
+        ]
+        given = of_made or given
         return given[0] if len({each.node.lineno for each in given}) == 1 else None
 
     def _of_own(self, name: str) -> _Expression | None:
