@@ -60,7 +60,7 @@ def converted_at(
     """
     unknown_first = sorted(names, key=lambda name: name not in weights.unknown)
     made = [known[name] for name in unknown_first if name in known]
-    if not made or not made[0]:
+    if not made or not made[0] or (names[0] in weights.unknown and all(map(_is_begun, made[0]))):
         return None
     return next(filter(None, _likeliest_first(names, made, known, right, weights)), None)
 
@@ -98,6 +98,11 @@ def _likeliest_first(
     if not laid_out:
         yield looked_up
         yield _chosen(steps, shared, _COPIES)
+
+
+def _is_begun(step: StepBefore) -> bool:
+    """Tell whether an operator is a constructor's: what only that has made was never loaded."""
+    return any(line.function == "__init__" for line in step.lines)
 
 
 def _is_cut(step: StepBefore) -> bool:

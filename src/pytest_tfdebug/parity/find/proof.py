@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.module_path import name_of
 from pytest_tfdebug.parity.claims import Evidence
-from pytest_tfdebug.parity.closeness import AGREE, number_of
+from pytest_tfdebug.parity.closeness import AGREE, SAME_WEIGHT, number_of
 from pytest_tfdebug.parity.find.blame_values import (
     call_of_missing,
     chooser,
@@ -57,7 +57,7 @@ from pytest_tfdebug.parity.text.handed_on import (
 from pytest_tfdebug.parity.text.loading import loop_around
 from pytest_tfdebug.parity.text.text_differences import function_around
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.values import distance
+from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -136,7 +136,8 @@ def told_by(proof: Proof, look: Explained) -> Explained:
         look = replace(look, finding=wrong[0].finding)
     else:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         found = [replace(named, evidence=Evidence.MAKES_UP)]
-    found = [where_loaded(each, pair) for each in found]
+    meant = [name for mend in loaded for name in _meant_in(mend, pair)]
+    found = [where_loaded(each, pair, meant) for each in found]
     is_of_unknown = loaded and found[0].weights and pair.weights.unknown.issuperset(found[0].weights)
     if not is_of_unknown:
         found = [replace(each, proved=told, changes=changes) for each in found]
@@ -337,6 +338,13 @@ def _of_weights(named: Claim, loaded: list[Mend], proof: Proof, pair: ForwardPai
     if first.change.kind in (EXCHANGE, IN_TURN):
         return _of_each_other(named, claim, first.change, pair.port)
     return replace(claim, evidence=Evidence.PROVED_WEIGHT if is_alone else Evidence.PROVED_WEIGHTS)
+
+
+def _meant_in(mend: Mend, pair: ForwardPair) -> list[str]:
+    """Return the names of the reference's weights whose numbers a change gives to others."""
+    prints = [Fingerprint.of(each) for each in (mend.change.instead or {}).values()]
+    theirs = pair.reference.table.parameters.items()
+    return [name for each in prints for name, (other, _) in theirs if distance(each, other) <= SAME_WEIGHT]
 
 
 def _of_each_other(named: Claim, claim: Claim, change: Change, side: Side) -> Claim:

@@ -27,7 +27,7 @@ from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import torch
 
@@ -48,6 +48,7 @@ NOT_AGAIN = (
     "No line could be singled out: a forward made once more gave something else, or could not be made "
     "(a model has changed since, or draws random numbers of its own)."
 )
+_IS_USED = "It is used at"
 _NOT_IN_ORDER = "what it is computed from has the right numbers, and it is not known whether in the same order."
 #: Kind of a fault -> what is wrong, and what else was observed.
 _TOLD: dict[str, tuple[str, str]] = {
@@ -262,26 +263,34 @@ def _is_last_there(finding: Finding, lines: SourceRange, pair: ForwardPair) -> b
     return len(alike_values) > 1 and alike_values[-1] is value
 
 
-def where_loaded(claim: Claim, pair: ForwardPair) -> Claim:
-    """Return a claim on weights as one on the line that gives them their numbers, where that is known."""
+def where_loaded(claim: Claim, pair: ForwardPair, meant: Collection[str] = ()) -> Claim:
+    """Return a claim on weights as one on the line that gives them their numbers, where that is known.
+
+    Args:
+        claim: The claim.
+        pair: The two forwards.
+        meant: Names of the weights of the reference whose numbers those should hold that hold none of its.
+    """
     if not claim.weights:
         return claim
     port, partners = pair.port, pair.weights.partners
-    expected = tuple(dict.fromkeys(each for name in claim.weights for each in partners.get(name, ())))
+    expected = tuple(dict.fromkeys(each for name in claim.weights for each in partners.get(name, meant)))
     files = {call.source.file for call in port.table.calls if call.source is not None}
     names = {*port.table.parameters, *pair.reference.table.parameters}
     at = converted_in(claim.weights, pair)
-    at = at or loaded_at(files, claim.weights, expected, port.lines_that_ran, names)
+    is_held = not meant or any(map(partners.get, claim.weights))
+    at = at or loaded_at(files, claim.weights, expected, port.lines_that_ran, names, is_held=is_held)
     if at is None or claim.source in (at, loop_around(at)):
         return claim
     used = told_use(claim)
-    why = claim.why if used in claim.why else f"{claim.why} {used}".lstrip()
+    why = claim.why if _IS_USED in claim.why else f"{claim.why} {used}".lstrip()
     return replace(claim, source=at, why=why, function="", callers=())
 
 
 def told_use(claim: Claim) -> str:
     """Say where the lines of a claim use what was made elsewhere."""
-    return "" if claim.source is None else f"It is used at {PurePath(claim.source.file).name}:{claim.source.first}."
+    at = claim.source
+    return "" if at is None else f"{_IS_USED} {PurePath(at.file).name}:{at.first}."
 
 
 def made_as_buffer(value: Value, port: Side) -> SourceRange | None:

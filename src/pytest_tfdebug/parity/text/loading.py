@@ -47,6 +47,8 @@ def loaded_at(
     expected: Sequence[str],
     ran: Collection[tuple[str, int]],
     names: Collection[str],
+    *,
+    is_held: bool = True,
 ) -> SourceRange | None:
     """Return the one line that gives some parameters their numbers; None where none is known to.
 
@@ -56,6 +58,7 @@ def loaded_at(
         expected: Names of those of the reference that they hold; one that several hold is cut there.
         ran: The lines of the forward, with their files: these use a parameter.
         names: The names of all parameters of both sides.
+        is_held: Whether they hold those: what should be loaded, and is not, is named where those are read.
     """
     named = [
         (text, file.path, line)
@@ -66,7 +69,7 @@ def loaded_at(
     mine = _best(named, own[:1], generic)
     theirs = _best([each for each in named if not each[0].startswith("self.")], expected, generic)
     is_cut = len(own) > 1 and len(expected) == 1
-    for some in (mine & theirs, *((theirs, mine) if is_cut else (mine, theirs))):
+    for some in (mine & theirs, *((theirs, mine) if is_cut or not is_held else (mine, theirs))):
         if len(some) == 1:
             ((path, line),) = some
             of_one = sum(holder(each) == holder(own[0]) for each in own)
