@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 #: Siblings that a port may join into one parameter: query, key and value; gate and up.
-_JOINED = 4
+_JOINED = (2, 3, 4)
 #: Layers that must agree on where a parameter belongs before one that differs is wrong.
 _USUAL = 2
 
@@ -338,7 +338,8 @@ def _are_near(mine: Sequence[float], theirs: Sequence[float], scale: float) -> b
 def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[Fingerprint, tuple[int, ...]]]]:
     """Yield neighbouring parameters of one module's children, joined: as a fused projection holds them.
 
-    So are those of one module: the place of a first token, and those of all patches.
+    So are those of one module: the place of a first token, and those of all patches; and those of one shape, if others
+    are between them: ``gate_w`` and ``up_w``, each with a bias behind it.
     """
 
     def of_children(name: str) -> tuple[str, str]:
@@ -349,10 +350,16 @@ def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[F
         for _, group in groupby(sorted(parameters, key=around), key=around):
             names = list(group)
             names.sort(key=places.__getitem__)
-            for length in range(2, _JOINED + 1):
-                for start in range(len(names) - length + 1):
-                    some = tuple(names[start : start + length])
-                    yield some, (join([parameters[name][0] for name in some]), ())
+            shapes = dict.fromkeys(parameters[name][1] for name in names)
+            runs = [names, *([name for name in names if parameters[name][1] == shape] for shape in shapes)]
+            in_turn = (
+                tuple(run[start : start + length])
+                for length in _JOINED
+                for run in runs
+                for start in range(len(run) - length + 1)
+            )
+            for some in dict.fromkeys(in_turn):
+                yield some, (join([parameters[name][0] for name in some]), ())
 
 
 def _of_all_layers(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[Fingerprint, tuple[int, ...]]]]:
