@@ -44,6 +44,7 @@ MISTAKES = [
     ("gpt_oss", "e1", "with mul(1.34657)"),  # a table that two lines read
     ("gpt_oss", "e4", "is made as a layer of another kind"),  # one of two attributes that a line sets
     ("gpt_oss", "e8", "with the mul of line 142 added"),  # between two lines
+    ("codegen", "e10", "as the reference's lm_head.bias"),  # never loaded
     ("patchtst", "e1", "your port lacks the mul"),  # between two lines
     ("patchtst", "e3", "with halves as pairs of axis 1"),  # where a table is put in order
 ]

@@ -127,6 +127,44 @@ def test_function_that_a_line_calls_is_followed_and_a_module_is_not(port):
     assert function_chosen_at(forward, {"out", "act"}) is None
 
 
+SEVERAL = textwrap.dedent("""
+    class Conv:
+        def __init__(self, act=max):
+            self.act = act
+
+        def forward(self, x):
+            return self.act(x)
+
+
+    class Stage:
+        def __init__(self, near):
+            self.wide, self.near = 2, near
+            self.grow = Conv()
+            self.filter = Conv(act=min)
+
+
+    def make(config):
+        return Stage(near=config.near > 0)
+""").lstrip()
+
+
+def test_of_several_calls_of_a_class_the_one_that_makes_the_module_counts(tmp_path):
+    (tmp_path / "port.py").write_text(SEVERAL, encoding="utf-8")
+    file = source_file(str(tmp_path / "port.py"))
+    forward = file.body("Conv.forward")
+
+    assert text_of(function_chosen_at(forward, ())) == "self.act = act"
+    assert text_of(function_chosen_at(forward, (), [file.made_at("Stage", "filter")])) == "self.filter = Conv(act=min)"
+
+
+def test_one_of_several_attributes_that_a_statement_sets_is_followed(tmp_path):
+    (tmp_path / "port.py").write_text(SEVERAL, encoding="utf-8")
+    made = source_file(str(tmp_path / "port.py")).made_at("Stage", "near")
+
+    assert chosen_at(made) is None
+    assert text_of(chosen_at(made, name="near")) == "return Stage(near=config.near > 0)"
+
+
 def test_name_that_two_places_give_is_followed_to_neither(tmp_path):
     path = tmp_path / "port.py"
     path.write_text(

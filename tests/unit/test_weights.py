@@ -74,6 +74,15 @@ def test_parts_of_one_parameter_that_a_module_holds_under_unlike_names_are_known
     assert (found.joined, back.joined) == ({*own}, {"embed.places"})
 
 
+def test_parts_of_one_shape_are_siblings_whatever_lies_between_them():
+    gate, up, bias, more = random(81, 6, 8), random(82, 6, 8), random(83, 6), random(84, 6)
+    own = table(bank__gate_w=gate, bank__gate_b=bias, bank__up_w=up, bank__up_b=more)
+
+    found = pair_weights(own, table(experts__both=torch.cat([gate, up])))
+
+    assert found.partners == {"bank.gate_w": ("experts.both",), "bank.up_w": ("experts.both",)}
+
+
 def looked_into(own, apart):
     found = pair_weights(table(**own), table(**apart))
     weights.look_into(found, {name.replace("__", "."): tensor for name, tensor in own.items()}, table(**apart))
