@@ -446,7 +446,9 @@ def _in_port(named: Claim, proof: Proof, pair: ForwardPair, begun: Sequence[Valu
         first = _move_of(first, changed, proof, pair) if changed.is_moved else first
         call = port.call_of(first)
     shown = [] if first is None else [first]
-    found = claim_of(Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth), pair)
+    finding = Finding(fault, call, shown, changed, reference.call_of(changed), depth=depth)
+    found = claim_of(finding, pair)
+    found = replace(found, source=since_taken(finding, found.source, pair))
     at, callers = found.source, map(str, found.callers)
     is_named = str(named.source) in callers or any(_is_given_table(value, begun, named, port) for value in shown)
     return named if is_named or (at is not None and named.source.holds(at.file, at.first)) else found
@@ -546,9 +548,7 @@ def places_of(proof: Proof, known: frozenset[str], named: str, pair: ForwardPair
         finding = _finding(proof, mend, known, pair)
         side = proof.forward.side
         made = made_at(side, side.calls[mend.change.call]) if mend.change.kind == MADE and mend.change.call else None
-        used = _lines(side, finding.values[0], finding.call, finding.depth)
-        if finding.fault == "left-out" and used is not None and pair is not None:
-            used = since_taken(finding, used, pair)
+        used = since_taken(finding, _lines(side, finding.values[0], finding.call, finding.depth), pair)
         lines = made or set_at(side, mend.change, finding) or _with_guard(used, mend, proof) or used
         lines = _with_uses(lines, mend, proof)
         changed = _step_of(proof, mend) if mend.places else None

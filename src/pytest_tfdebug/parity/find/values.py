@@ -191,8 +191,6 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
         source = chosen or source
     if finding.fault == "left-out" and source is not None and _is_last_there(finding, source, pair):
         source = behind_loop(source) or source
-    elif finding.fault == "left-out" and source is not None:
-        source = since_taken(finding, source, pair)
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
     made = made_as_buffer(finding.values[0], pair.port) if finding.values else None
@@ -222,11 +220,13 @@ def claim_of(finding: Finding, pair: ForwardPair) -> Claim:
     return where_loaded(claim, pair)
 
 
-def since_taken(finding: Finding, lines: SourceRange, pair: ForwardPair) -> SourceRange:
+def since_taken(finding: Finding, lines: SourceRange | None, pair: ForwardPair | None) -> SourceRange | None:
     """Return lines where a step is lacking with the line before that gives what it takes, if that is near.
 
     ``centred = x - mean`` and two lines below ``centred.square()``: either may lack ``* observed``.
     """
+    if finding.fault != "left-out" or lines is None or pair is None:
+        return lines
     side, step = pair.port, finding.reference
     taken = {own for made in step.producers for own in pair.back_matches.within(made, AGREE)} if step else set()
     taken.update(value.index for value in finding.values[1:])
