@@ -91,6 +91,14 @@ def test_proof_for_another_module_goes_before_calls_that_are_less_certain(kind, 
     assert (culprit.path, culprit.certain, culprit.proved) == (path, is_certain, "with the add left out")
 
 
+def test_proof_is_not_certain_by_calls_where_what_the_module_is_given_may_be_wrong():
+    whole, given = claim("norm", Evidence.CALLS), proof("mask", Evidence.PROOF_OR_GIVEN)
+
+    culprit, *_ = settle([whole, given, proof("norm", Evidence.PROOF_OR_GIVEN)])
+
+    assert (culprit.path, culprit.certain) == ("norm", False)
+
+
 @pytest.mark.parametrize("evidence", [Evidence.INFERRED_PROOF, Evidence.PROOF_OF_MANY])
 @pytest.mark.parametrize(("of_calls", "is_certain"), [(Evidence.CALLS, True), (Evidence.ROUNDED_CALLS, False)])
 def test_proof_whose_place_is_open_is_certain_where_calls_name_that_module(of_calls, is_certain, evidence):

@@ -269,7 +269,7 @@ class _HeldModel(Comparison):
         if has_floors(self.expected):
             measure_floors(trace)
         args, kwargs = own.inputs()
-        call = replace(self.called, args=args, kwargs=kwargs, reference=lambda: theirs)
+        call = replace(self.called, args=args, kwargs=kwargs, reference=lambda: theirs, is_part=True)
         settings = replace(self.settings, rules=rules, is_explained=rules.positions is None)
         golden = replace(self.golden, trace=trace)
         return _HeldModel(golden, self.model, call, settings, None, None, self._wider).checked()
@@ -343,7 +343,7 @@ class _HeldModel(Comparison):
         look = explain(expected, actual, fails=fails, applied=tape.numbers(), held=self._rerun.weights())
         again = None if ran is None or reference is None else (self._rerun, reference())
         theirs = Live(live, outputs_of(self.expected))
-        return with_faults(look, Trial(Live(tape, {}), theirs, seconds, begun, again))
+        return with_faults(look, Trial(Live(tape, {}), theirs, seconds, begun, again, self.called.is_part))
 
     def both(self) -> tuple[Ran, Ran] | None:
         """Run the model and its reference once more; None where one of them gives something else."""

@@ -47,6 +47,7 @@ class PortCall:
     method: str = "forward"  # what is called
     # the forward of another model that the golden is of: it is made once more where the check fails
     reference: Callable[[], Rerun] | None = None
+    is_part: bool = False  # whether these are some rows of a test's inputs
 
 
 def port_call(

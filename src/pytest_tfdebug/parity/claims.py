@@ -43,6 +43,7 @@ class Evidence(Enum):
     INFERRED_PROOF = "the reference gives every output of the port after a change, of which the place is inferred"
     HANDED_ON = "one change mends every output: of a number that its line was given"
     PROOF_OF_MANY = "changes in several modules mend every output, each alone"
+    PROOF_OR_GIVEN = "a change mends every output, and so does one of what the module is given"
     THESE_INPUTS = "a change mends every output of these inputs, and not of others"
     ONE_OF_SEVERAL = "the change mends every output together with changes of other faults"
     LED_PAST = "the reference's value in this place leads to right ones behind it"
@@ -95,6 +96,7 @@ IN_PORT = (
     Evidence.PROOF,
     Evidence.HANDED_ON,
     Evidence.PROOF_OF_MANY,
+    Evidence.PROOF_OR_GIVEN,
     Evidence.ONE_OF_SEVERAL,
 )
 

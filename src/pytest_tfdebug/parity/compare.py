@@ -147,6 +147,7 @@ class TraceComparison(Comparison):
     rules: OutputRules
     internal: Internal
     is_explained: bool = True
+    is_part: bool = False  # whether it is of some rows of the inputs
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -181,7 +182,7 @@ class TraceComparison(Comparison):
 
     def explained(self, *, fails: bool | None) -> Explained | None:
         """Return what the values of both say."""
-        return explained(self.expected, self.actual, fails=fails)
+        return explained(self.expected, self.actual, fails=fails, is_part=self.is_part)
 
     def both(self) -> tuple[Ran, Ran] | None:
         """Run the models of both traces once more; None where one of them gives something else."""
@@ -210,14 +211,15 @@ class TraceComparison(Comparison):
         if not is_part(actual, self.actual, take):
             return None
         is_explained = rules.positions is None
-        return replace(self, expected=expected, actual=actual, rules=rules, is_explained=is_explained).report()
+        part = replace(self, expected=expected, actual=actual, rules=rules, is_explained=is_explained, is_part=True)
+        return part.report()
 
 
 def _is_trace(given: object) -> bool:
     return isinstance(given, Trace)
 
 
-def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explained | None:
+def explained(expected: Trace, actual: Trace, *, fails: bool | None, is_part: bool = False) -> Explained | None:
     """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
     tables, live, begun = [], [], time.monotonic()
     for recorded in (expected, actual):
@@ -234,7 +236,7 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
     held = {} if own is None else own.weights()
     look = explain(*tables, fails=fails, applied=live[1].tape.numbers(), held=held)
     again = (own, theirs) if isinstance(own, Rerun) and isinstance(theirs, Rerun) else None
-    return with_faults(look, Trial(live[1], live[0], begun=begun, again=again))
+    return with_faults(look, Trial(live[1], live[0], begun=begun, again=again, is_part=is_part))
 
 
 def _ran(recorded: Trace) -> Ran | None:

@@ -65,6 +65,7 @@ POLICY = (
     Worth(Evidence.INFERRED_PROOF, UNSURE, "the change is of the reference, and its place in the port is inferred"),
     Worth(Evidence.HANDED_ON, UNSURE, "the number is none of this line, and what gave it is not known"),
     Worth(Evidence.PROOF_OF_MANY, UNSURE, "changes of other places mend every output as well"),
+    Worth(Evidence.PROOF_OR_GIVEN, UNSURE, "a change of what it is given mends every output as well"),
     Worth(
         Evidence.THESE_INPUTS, UNSURE, "the change does not mend the outputs of other inputs, where it was tried too"
     ),

@@ -133,7 +133,8 @@ def _searched(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], tri
     searched = search.run(_near(look, pair, trial.again[0].model), Budget(seconds_of(trial)))
     is_turned = Evidence.ORDER_OF_WEIGHT in told  # and so does code that takes its elements otherwise
     for place, each in enumerate(each for each in searched.found if each.is_making or not is_turned):
-        evidence = Evidence.EDIT if searched.is_sure and not place else Evidence.EDIT_OF_MANY
+        is_blind = trial.is_part and each.edit.kind == "left out"  # a mask, where it hides nothing
+        evidence = Evidence.EDIT if searched.is_sure and not (place or is_blind) else Evidence.EDIT_OF_MANY
         yield _claim(each, look, pair, Evidence.MAKES_UP if search.makes_up(each) else evidence)
 
 

@@ -154,6 +154,8 @@ def _of_steps(
     is_telling = all(place.finding.values[0].tells and _is_told_apart(place, pair.port) for place in wrong)
     is_here = all(_is_order_from_here(place, proof, pair) for place in wrong)
     evidence = Evidence.PROOF if is_in_one and is_telling and is_here else Evidence.PROOF_OF_MANY
+    if not is_in_one and _is_given_another(places, proof):
+        evidence = Evidence.PROOF_OR_GIVEN
     if any(place.finding.weights for place in wrong):
         evidence = Evidence.PROVED_WEIGHTS
     elif evidence is Evidence.PROOF and not all(_is_chosen(place, pair.port) for place in wrong):
@@ -164,14 +166,24 @@ def _of_steps(
     return found
 
 
+def _is_given_another(places: Sequence[ProofPlace], proof: Proof) -> bool:
+    """Tell whether what is changed in one module comes of what is changed elsewhere: as a mask does."""
+    side = proof.forward.side
+    steps = [
+        (place.finding.call.path, _step_of(proof, place.mends[0]).index) for place in places if place.mends[0].places
+    ]
+    return any(path != other and index in side.ancestors(later) for path, index in steps for other, later in steps)
+
+
 def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]:
-    """Return places with those behind the others where a step may be lacking, if another is where values name."""
+    """Return places with those first that drop nothing, and last those that lack a step where values name another."""
     at = named.source
 
     def is_there(place: ProofPlace) -> bool:
         return place.lines is not None and at is not None and place.lines.holds(at.file, at.first)
 
     is_named = any(map(is_there, places))
+    places = sorted(places, key=lambda place: place.mends[0].change.drops)  # of a mask, say, where nothing is hidden
     return sorted(places, key=lambda place: is_named and place.finding.fault == "left-out" and not is_there(place))
 
 

@@ -63,6 +63,7 @@ class Trial(NamedTuple):
     begun: float | None = None  # when the explanation began, of ``time.monotonic``; None for now
     # the port and the reference with their inputs, where both can be run: changes are tried on others, too
     again: tuple[Rerun, Rerun] | None = None
+    is_part: bool = False  # whether they are a part of a test's inputs, in which masks may hide nothing
 
 
 class Searches(NamedTuple):
