@@ -91,12 +91,12 @@ def where_set(claim: Claim, place: ProofPlace, side: Side) -> Claim:
             made = file.made_at(function.rpartition(".")[0], name)
             if made is None:
                 continue
-            begin = chosen_at(made, old, name)
+            begin = chosen_at(made, old)
             chosen = begin if begin is not None or not chooses(made, old) else made
             if chosen is not None and not is_installed(chosen.file):
                 told = f"It is {name}={text}, which is used at {PurePath(at.file).name}:{at.first}."
                 return replace(claim, source=chosen, why=f"{told} {claim.why}".strip(), function="", callers=())
-            given = chosen_at(made, name=name)
+            given = chosen_at(made)
             more = "" if given is None else f", which {PurePath(given.file).name}:{given.first} gives it"
             told = f"It is {name}={text}, set at {PurePath(made.file).name}:{made.first}{more}."
             return replace(claim, why=f"{told} {claim.why}".strip())
