@@ -353,3 +353,77 @@ def test_reference_that_is_not_the_goldens_is_not_taken():
 
     assert list(near.distances) == ["0.weight"]
     assert near_weights(port, reference, None, recorded) is None
+
+
+SCALED = """
+import torch
+from torch import nn
+from pytest_tfdebug import fill
+
+class Asked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ask, self.answer = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.answer((self.ask(x) * 0.3).relu())
+
+class Port(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.out = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.out(self.query(x).{activation}())
+
+def converted(reference):
+    port = Port()
+    port.load_state_dict({{
+        "query.weight": reference.ask.weight * 0.3,
+        "query.bias": reference.ask.bias * 0.3,
+        "out.weight": reference.answer.weight,
+        "out.bias": reference.answer.bias,
+    }})
+    return port
+
+held, goldens = [], []
+
+def hold(reference):
+    held.append(reference)
+    port = {made}
+    goldens[0].check(port.bfloat16(), torch.linspace(-2, 2, 64).view(4, 16).bfloat16(), reference=reference.bfloat16())
+
+def test_it(tf_golden):
+    goldens.append(tf_golden)
+    try:
+        hold(fill(Asked(), seed=0))
+    finally:
+        assert len(held) == 1
+"""
+
+
+def test_weights_that_a_conversion_computes_are_not_rounded_twice(pytester):
+    pytester.makepyfile(test_it=SCALED.format(activation="relu", made="converted(reference)"))
+
+    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+
+
+def test_wrong_code_behind_weights_that_a_conversion_computes_is_told(pytester):
+    pytester.makepyfile(test_it=SCALED.format(activation="tanh", made="converted(reference)"))
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*return self.out(self.query(x).tanh())*"])
+
+
+def test_function_that_makes_a_port_and_checks_it_is_called_once(pytester):
+    made = (
+        "Port(); port.query.weight.data = reference.ask.weight * 0.3; port.query.bias.data = reference.ask.bias * 0.3"
+    )
+    pytester.makepyfile(test_it=SCALED.format(activation="tanh", made=made))
+
+    result = pytester.runpytest("--tf-golden=update")
+
+    result.stdout.fnmatch_lines(["*ParityError"])
+    result.stdout.no_fnmatch_line("*AssertionError*")

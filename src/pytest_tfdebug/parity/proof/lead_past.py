@@ -485,7 +485,7 @@ class Round:
             return
         for place in self.pair.matches.within(value.index, SAME)[:_TAUGHT]:
             other = self.reference.tensors.get(place)
-            if other is None or other.dtype != own.dtype or other.numel() != own.numel():
+            if other is None or (other.dtype, other.numel()) != (own.dtype, own.numel()):
                 continue
             if (other.shape, own.shape) in orders:
                 continue

@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -94,7 +94,7 @@ class Remaker:
         args, kwargs = self._given.copied()
         with random_state_kept():
             made = self._maker.function(*args, **kwargs)
-        found = next((each for each in _modules_in(made) if type(each) is type(self._model)), None)
+        found = _model_in(made, self._model)
         if found is None:
             return None
         held = dict(self._model.named_modules())
@@ -120,21 +120,14 @@ def made_of_rounded(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         is_number = isinstance(given, torch.Tensor) and given.is_floating_point()
         return given.to(dtype).float() if is_number else given
 
-    for maker in makers_of(model) if dtype is not None else ():
-        if elements_of((maker.args, maker.kwargs)):
+    makers = _makers_of(model) if dtype is not None else ()
+    maker = next((each for each in makers if elements_of((each.args, each.kwargs))), None)
+    made = None
+    with _quietly():
+        if maker is not None:
             args, kwargs = tree_map(rounded, copy.deepcopy((maker.args, maker.kwargs)))
-            made = next((each for each in _modules_in(_called(maker, args, kwargs)) if type(each) is type(model)), None)
-            return {} if made is None else dict(made.named_parameters())
-    return {}
-
-
-def _called(maker: Maker, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """Call a function with something else than it was given; None where it does not take that."""
-    try:
-        with random_state_kept(), unheard():
-            return maker.function(*args, **kwargs)
-    except Exception:  # noqa: BLE001 - the user's own
-        return None
+            made = _model_in(maker.function(*args, **kwargs), model)
+    return {} if made is None else dict(made.named_parameters())
 
 
 def _known_of(model: torch.nn.Module) -> _LookedInto:
@@ -150,10 +143,7 @@ def _looked_into(model: torch.nn.Module) -> _LookedInto:
     The outermost sees the most: what loads a state dict is called by what converts one.
     """
     found = _LookedInto()
-    under_way = _under_way()
-    for maker in makers_of(model):
-        if getattr(inspect.unwrap(maker.function), "__code__", None) in under_way:
-            break  # it has called the check, too
+    for maker in _makers_of(model):
         ran = OperatorsBefore(_again)
         made = next((each for each in _modules_in(_again(maker, ran)) if _is_same(each, model)), None)
         if made is None:
@@ -162,6 +152,15 @@ def _looked_into(model: torch.nn.Module) -> _LookedInto:
         each_way = {name: tuple(ways.tensor(parameter)) for name, parameter in made.named_parameters()}
         found = _LookedInto(each_way, maker, len(ran.steps))
     return found
+
+
+def _makers_of(model: torch.nn.Module) -> Iterator[Maker]:
+    """Yield the functions that made a model, from the innermost outwards to one that has called the check, too."""
+    under_way = _under_way()
+    for maker in makers_of(model):
+        if getattr(inspect.unwrap(maker.function), "__code__", None) in under_way:
+            return
+        yield maker
 
 
 def _under_way() -> set[CodeType]:
@@ -173,8 +172,20 @@ def _under_way() -> set[CodeType]:
     return found
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Do something once more in a block that ends where it raises: what it prints or raises is not for the user."""
+    try:
+        with random_state_kept(), unheard():
+            yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001, S110 - whatever it minds the second time, and what skips a test
+        pass
+
+
 def _again(maker: Maker, ran: OperatorsBefore) -> object:
-    """Call a function as it was called; what it prints, warns of or raises is not for the user.
+    """Call a function as it was called; None where it raises.
 
     It is given copies: one that changes what it is given does that no second time.
     """
@@ -183,19 +194,13 @@ def _again(maker: Maker, ran: OperatorsBefore) -> object:
     def looked_up(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - torch's signature
         return _noting(original(self, *args, **kwargs))
 
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(random_state_kept())
-            stack.enter_context(unheard())
-            args, kwargs = _Given(maker).copied()
-            args, kwargs = tuple(map(_noting, args)), {name: _noting(each) for name, each in kwargs.items()}
-            stack.enter_context(patch.object(torch.nn.Module, "state_dict", looked_up))
-            stack.enter_context(ran)
-            return maker.function(*args, **kwargs)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - whatever it minds the second time, and what skips a test
-        return None
+    made = None
+    with _quietly():
+        args, kwargs = _Given(maker).copied()
+        args, kwargs = tuple(map(_noting, args)), {name: _noting(each) for name, each in kwargs.items()}
+        with patch.object(torch.nn.Module, "state_dict", looked_up), ran:
+            made = maker.function(*args, **kwargs)
+    return made
 
 
 class _Given:
@@ -258,6 +263,11 @@ def _modules_in(given: Any, depth: int = 2) -> Iterator[torch.nn.Module]:  # noq
     if isinstance(given, (list, tuple)) and depth:
         for each in given:
             yield from _modules_in(each, depth - 1)
+
+
+def _model_in(given: Any, model: torch.nn.Module) -> torch.nn.Module | None:  # noqa: ANN401 - whatever a function returns
+    """Return the first model of another one's class that a function returns; None for none."""
+    return next((each for each in _modules_in(given) if type(each) is type(model)), None)
 
 
 def _is_same(made: torch.nn.Module, model: torch.nn.Module) -> bool:
