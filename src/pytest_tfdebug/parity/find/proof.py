@@ -121,7 +121,7 @@ def told_by(proof: Proof, look: Explained) -> Explained:
     if pair is None or named is None:
         return look
     known = pair.back.known if proof.is_reverse else pair.weights.known
-    places = _likeliest_first(places_of(proof, known, named.path, pair), named)
+    places = _likeliest_first(places_of(proof, known, named.path, pair), named, proof)
     told = held_sentence(proof, places)
     changes = tuple(changes_of(places, is_reverse=proof.is_reverse))
     loaded = [] if proof.is_reverse else [mend for place in places for mend in place.mends if not mend.places]
@@ -168,22 +168,30 @@ def _of_steps(
 
 def _is_given_another(places: Sequence[ProofPlace], proof: Proof) -> bool:
     """Tell whether what is changed in one module comes of what is changed elsewhere: as a mask does."""
-    side = proof.forward.side
-    steps = [
-        (place.finding.call.path, _step_of(proof, place.mends[0]).index) for place in places if place.mends[0].places
-    ]
-    return any(path != other and index in side.ancestors(later) for path, index in steps for other, later in steps)
+    return any(_takes_another(place, places, proof) for place in places)
 
 
-def _likeliest_first(places: list[ProofPlace], named: Claim) -> list[ProofPlace]:
-    """Return places with those first that drop nothing, and last those that lack a step where values name another."""
+def _takes_another(place: ProofPlace, places: Sequence[ProofPlace], proof: Proof) -> bool:
+    """Tell whether a step is given what another of these, of another module, makes."""
+    if not place.mends[0].places:
+        return False
+    behind = proof.forward.side.ancestors(_step_of(proof, place.mends[0]).index)
+    others = [each for each in places if each.mends[0].places and each.finding.call.path != place.finding.call.path]
+    return any(_step_of(proof, each.mends[0]).index in behind for each in others)
+
+
+def _likeliest_first(places: list[ProofPlace], named: Claim, proof: Proof) -> list[ProofPlace]:
+    """Return places with those last that drop what is given wrong, or lack a step where values name another."""
     at = named.source
 
     def is_there(place: ProofPlace) -> bool:
         return place.lines is not None and at is not None and place.lines.holds(at.file, at.first)
 
+    def drops_given(place: ProofPlace) -> bool:  # a mask, say, where it should hide nothing
+        return not proof.is_reverse and place.mends[0].change.drops and _takes_another(place, places, proof)
+
     is_named = any(map(is_there, places))
-    places = sorted(places, key=lambda place: place.mends[0].change.drops)  # of a mask, say, where nothing is hidden
+    places = sorted(places, key=drops_given)
     return sorted(places, key=lambda place: is_named and place.finding.fault == "left-out" and not is_there(place))
 
 
