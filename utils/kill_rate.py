@@ -34,10 +34,11 @@ from editing import EditedFile
 from judging import built, is_installed, seeded
 
 from edits import lines_of
+from pytest_tfdebug.certify import hooks, swap
 from pytest_tfdebug.certify.edits import LineEdit, edits_of
-from pytest_tfdebug.certify.swap import LiveFile
 from pytest_tfdebug.certify.variants import Variants
 from pytest_tfdebug.errors import ParityError
+from pytest_tfdebug.parity.patch.tried_source import TriedFile
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 #: Ports that are measured, unless ``--only`` names others: two that are written by hand, three of packages.
@@ -47,11 +48,11 @@ PORTS = ("packed-bert", "plain-t5", "dinov2", "litgpt-pythia", "whisper")
 def certified(port: Any, clean: Case, count: int) -> tuple[dict[str, Any], set[LineEdit], float]:
     """Certify the test of a port; return what is told, the changes that were tried, and the forwards of each."""
     kind, tried, forwards = type(clean.port), set[LineEdit](), Counter[str]()
-    edited, forward = LiveFile.edited, kind.forward
+    edited, forward = swap.edited, kind.forward
 
-    def noted(self: LiveFile, edit: LineEdit) -> Any:
+    def noted(file: TriedFile, edit: LineEdit) -> Any:
         tried.add(edit._replace(text=edit.text.strip()))
-        return edited(self, edit)
+        return edited(file, edit)
 
     @functools.wraps(forward)
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -61,7 +62,7 @@ def certified(port: Any, clean: Case, count: int) -> tuple[dict[str, Any], set[L
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "checks.json"
         options = (f"--tf-certify={count}", f"--tf-json={file}", "-o", "tf_certify_seconds=900")
-        spied = mock.patch.object(LiveFile, "edited", noted), mock.patch.object(kind, "forward", counted)
+        spied = mock.patch.object(hooks, "edited", noted), mock.patch.object(kind, "forward", counted)
         with spied[0], spied[1], contextlib.suppress(Exception):  # what the last change raised, for which it was run
             checked(functools.partial(_anew, port, clean), *options, modes=("update",))
         told = json.loads(file.read_text(encoding="utf-8"))["checks"]

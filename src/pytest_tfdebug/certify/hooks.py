@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.certify.edits import LineEdit, edits_of
-from pytest_tfdebug.certify.swap import LiveFile, lines_run, own_files
+from pytest_tfdebug.certify.swap import edited, lines_run, own_files
 from pytest_tfdebug.certify.variants import Variants
 from pytest_tfdebug.check_record import CheckRecord, KillRecord, LineRecord, SourceText, SurvivorRecord
 from pytest_tfdebug.errors import TFDebugError
@@ -28,6 +28,8 @@ from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from pytest_tfdebug.parity.patch.tried_source import TriedFile
 
 #: What becomes of a change.
 Fate = Literal["caught", "survived", "raised", "not run"]
@@ -92,7 +94,7 @@ class _Certified:
         """Change the port, and return how many changes the test catches."""
         begun, name = time.monotonic(), type(self._held[0].model).__name__
         try:
-            files = own_files(held.model for held in self._held)
+            files = own_files([held.model for held in self._held])
             with lines_run(each.path for each in files) as ran:
                 clean = self._run()
         except TFDebugError as error:
@@ -113,7 +115,7 @@ class _Certified:
             kills=kills,
         )
 
-    def _kills(self, edits: Sequence[tuple[LiveFile, LineEdit]], begun: float, known: int) -> KillRecord:
+    def _kills(self, edits: Sequence[tuple[TriedFile, LineEdit]], begun: float, known: int) -> KillRecord:
         variants, counts, fates = Variants(self._held[0]), Counter[str](), Counter[tuple[str, int, str]]()
         survivors, tried = list[SurvivorRecord](), 0
         for number, (file, edit) in enumerate(edits):
@@ -133,14 +135,14 @@ class _Certified:
         sources = self._sources({file.path: file for file, _ in edits}.values())
         return KillRecord(names, known, tried, *counted_of, tuple(_lines(fates)), tuple(sources))
 
-    def _sources(self, files: Iterable[LiveFile]) -> Iterator[SourceText]:
+    def _sources(self, files: Iterable[TriedFile]) -> Iterator[SourceText]:
         if wants_details(self._item.config):
             yield from (SourceText(file.path, 1, tuple(file.text.splitlines())) for file in files)
 
-    def _fate(self, file: LiveFile, edit: LineEdit, variants: Variants) -> tuple[Fate, str]:
+    def _fate(self, file: TriedFile, edit: LineEdit, variants: Variants) -> tuple[Fate, str]:
         """Return what becomes of a change; of one that survives, the variant that shows it."""
         try:
-            with file.edited(edit) as is_live:
+            with edited(file, edit) as is_live:
                 if not is_live:
                     return "not run", ""
                 held = self._item.stash[HELD] = list[Rerun]()

@@ -154,19 +154,19 @@ class TriedFile:
 
     Args:
         path: The file.
-        model: The model whose code it is: functions of its classes, and of their modules, are loaded from it.
+        models: Models whose code it is: functions of their classes, and of their modules, are loaded from it.
     """
 
-    def __init__(self, path: str, model: torch.nn.Module) -> None:
+    def __init__(self, path: str, *models: torch.nn.Module) -> None:
         self.path, self.text = path, text_of(path)
         self._functions = {
-            (each.__code__.co_name, each.__code__.co_firstlineno): each for each in _functions(model, path)
+            (each.__code__.co_name, each.__code__.co_firstlineno): each for each in _functions(models, path)
         }
         self._blocks = [each.span(each.node) for each in statements_of(self.text) if each.is_outermost]
 
     @contextmanager
-    def with_edits(self, edits: Sequence[Edit]) -> Iterator[None]:
-        """Run with edits, as long as this lasts.
+    def with_edits(self, edits: Sequence[Edit]) -> Iterator[bool]:
+        """Run with edits, as long as this lasts; what is yielded tells whether a loaded function has one.
 
         Raises:
             SyntaxError: If what comes out is no Python.
@@ -176,7 +176,7 @@ class TriedFile:
         try:
             for function, code in changed.items():
                 function.__code__ = code
-            yield
+            yield bool(changed)
         finally:
             for function, code in kept.items():
                 function.__code__ = code
@@ -231,11 +231,11 @@ def text_of(file: str) -> str:
         return ""
 
 
-def _functions(model: torch.nn.Module, file: str) -> set[types.FunctionType]:
-    """Return the functions of a file that a model may run: of its classes, and whatever these can name."""
+def _functions(models: Sequence[torch.nn.Module], file: str) -> set[types.FunctionType]:
+    """Return the functions of a file that models may run: of their classes, and whatever these can name."""
     found: set[types.FunctionType] = set()
     seen: set[int] = set()
-    todo: list[object] = [kind for module in model.modules() for kind in type(module).__mro__]
+    todo: list[object] = [kind for model in models for module in model.modules() for kind in type(module).__mro__]
     while todo:
         held = todo.pop()
         if id(held) in seen:
@@ -244,7 +244,9 @@ def _functions(model: torch.nn.Module, file: str) -> set[types.FunctionType]:
         function = _plain(held)
         if isinstance(held, type):
             todo += [each for each in vars(held).values() if isinstance(each, type) or _plain(each) is not None]
-        elif function is not None and not is_installed(function.__code__.co_filename):
+        elif function is not None and (
+            function.__code__.co_filename == file or not is_installed(function.__code__.co_filename)
+        ):
             if function.__code__.co_filename == file:
                 found.add(function)
             named = function.__globals__
