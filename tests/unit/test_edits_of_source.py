@@ -48,6 +48,10 @@ def edits_of_line(line, *, known=NOTHING, **names):
         ("return x @ x.mT", "return ((x @ x.mT) + residual)"),
         ("y = x.triu()", "y = x.triu(1)"),
         ("y = torch.tril(x)", "y = torch.tril(x, -1)"),
+        ("y = x.var(-1)", "y = x.var(-1, correction=0)"),
+        ("y = F.pad(x, (1, 0))", "y = F.pad(x, (1, 0), value=1)"),
+        ("y = rearrange(x, 'b n (h d) -> b h n d', h=2)", "y = rearrange(x, 'b n (d h) -> b h n d', h=2)"),
+        ("y = torch.einsum('bhid,bhjd->bhij', x, x)", "y = torch.einsum('bhid,bhjd->bhji', x, x)"),
         ("y = f(x, causal=True)", "y = f(x, causal=False)"),
         ("y = f(x, causal=True)", "y = f(x)"),
         ("y = f(x, residual)", "y = f(residual, x)"),
@@ -80,6 +84,8 @@ def test_statement_may_have_been_meant_as(line, meant):
         ("x[0] = residual", "residual[0] = residual"),  # written to
         ("x.held = residual", "residual.held = residual"),
         ("y = self(x)", "y = x(x)"),
+        ("y = torch.einsum('ij,jk->ik', x, x)", "y = torch.einsum('jj,ik->ik', x, x)"),  # an axis of another tensor
+        ("y = F.pad(x, (1, 0), value=2)", "y = F.pad(x, (1, 0), value=2, value=1)"),
     ],
 )
 def test_what_does_not_fit_is_not_tried(line, wrong):

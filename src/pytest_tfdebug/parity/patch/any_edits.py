@@ -47,6 +47,21 @@ _ORDERED = 4
 _LARGEST = 4096
 #: What tells apart texts that may stand for each other: ``".q.weight"`` for ``".k.weight"``, and not for ``"mean"``.
 _PLACES = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
+#: Axes in a pattern of einops, and in an einsum without spaces.
+_AXES, _LETTERS = re.compile(r"[^\W\d]\w*"), re.compile(r"[^\W\d]")
+#: Arguments that calls of torch are often made without, and what is wrong then.
+_FORGOTTEN = {
+    "pad": (("value", "1"),),
+    "var": (("correction", "0"),),
+    "std": (("correction", "0"),),
+    "interpolate": (("align_corners", "True"), ("antialias", "True")),
+    "grid_sample": (("align_corners", "True"),),
+    "scaled_dot_product_attention": (("is_causal", "True"),),
+    "avg_pool1d": (("ceil_mode", "True"), ("count_include_pad", "False")),
+    "avg_pool2d": (("ceil_mode", "True"), ("count_include_pad", "False")),
+    "max_pool1d": (("ceil_mode", "True"),),
+    "max_pool2d": (("ceil_mode", "True"),),
+}
 #: Kinds of what an expression may give that is not known before it runs.
 _ANY = ("tensor", "number", "")
 
@@ -200,6 +215,19 @@ def _texts(place: _Spot, node: ast.Constant) -> Iterator[AnyEdit]:
             yield place.edit(node, repr(each) if quote in "\"'" else each, "operand", int(each not in texts))
 
 
+def _patterns(place: _Spot, node: ast.Constant) -> Iterator[AnyEdit]:
+    """``"b n (d h) -> b h n d"`` for ``"b n (h d) -> b h n d"``: two axes of one tensor, of einops and of an einsum."""
+    text, quote = node.value, place.text(node)[:1]
+    if not isinstance(text, str) or "->" not in text or quote not in "\"'":
+        return
+    axes = [*(_AXES if re.search(r"\w\s+\w", text) else _LETTERS).finditer(text)]
+    for one, two in itertools.combinations(axes, 2):
+        between = text[one.end() : two.start()]
+        if one[0] != two[0] and not re.search("->|,", between):
+            other = f"{text[: one.start()]}{two[0]}{between}{one[0]}{text[two.end() :]}"
+            yield place.edit(node, repr(other), "order")
+
+
 def _beside(text: str, names: Sequence[str]) -> Iterator[str]:
     """Yield what else stands in dotted names where a text does: ``v_proj`` for ``k_proj``."""
     parts = [each for each in text.split(".") if each]
@@ -278,39 +306,46 @@ _TRIANGLES = frozenset({"triu", "tril"})
 
 
 def _calls(place: _Spot, node: ast.Call) -> Iterator[AnyEdit]:
-    """``x`` for ``norm(x)``, ``f(b, a)`` for ``f(a, b)``, ``gelu(x)`` for ``silu(x)``, ``f(g(x))`` for ``g(f(x))``.
-
-    ``x.triu(1)`` for ``x.triu()``.
-    """
+    """``x`` for ``norm(x)``, ``f(b, a)`` for ``f(a, b)``, ``f(g(x))`` for ``g(f(x))``."""
     given = [place.text(each) for each in node.args]
-    named = [place.text(each.value) for each in node.keywords]
+    named = [(each.arg, place.text(each.value)) for each in node.keywords]
     called = place.text(node.func)
-
-    def call(positional: Sequence[str], keywords: Sequence[tuple[str | None, str]]) -> str:
-        rest = [f"{name}={text}" if name is not None else f"**{text}" for name, text in keywords]
-        return f"{called}({', '.join([*positional, *rest])})"
-
-    names = [each.arg for each in node.keywords]
     if isinstance(node.func, ast.Attribute) and place.kind(node.func.value) not in ("global", "callable"):
         yield place.edit(node, f"({place.text(node.func.value)})", "left out")
     if node.args and not isinstance(node.args[0], ast.Starred):
         yield place.edit(node, f"({given[0]})", "left out")
     for order in _orders(given):
-        yield place.edit(node, call(order, [*zip(names, named, strict=True)]), "order")
+        yield place.edit(node, _called(called, order, named), "order")
     for at in range(len(named)):
-        rest = [each for place_, each in enumerate(zip(names, named, strict=True)) if place_ != at]
-        yield place.edit(node, call(given, rest), "left out")
-    for order in _orders(named):
-        yield place.edit(node, call(given, [*zip(names, order, strict=True)]), "order")
-    if given and called.rpartition(".")[2] in _NAMES_OF_ACTIVATIONS:
-        yield from (place.edit(node, each.format(given[0]), "call") for each in _ACTIVATIONS)
-    is_method = isinstance(node.func, ast.Attribute) and place.kind(node.func.value) != "global"
-    if called.rpartition(".")[2] in _TRIANGLES and not named and len(given) == (0 if is_method else 1):
-        yield from (place.edit(node, call([*given, each], []), "number") for each in ("1", "-1"))
+        yield place.edit(node, _called(called, given, named[:at] + named[at + 1 :]), "left out")
+    for order in _orders([text for _, text in named]):
+        names = (name for name, _ in named)
+        yield place.edit(node, _called(called, given, [*zip(names, order, strict=True)]), "order")
     inner = node.args[0] if node.args else None
     if isinstance(inner, ast.Call) and inner.args:  # the other one first
         first = _with(place, node, inner, place.text(inner.args[0]))
         yield place.edit(node, _with(place, inner, inner.args[0], first), "order")
+
+
+def _of_torch(place: _Spot, node: ast.Call) -> Iterator[AnyEdit]:
+    """``gelu(x)`` for ``silu(x)``, ``x.triu(1)`` for ``x.triu()``, ``x.var(-1, correction=0)`` for ``x.var(-1)``."""
+    given = [place.text(each) for each in node.args]
+    named = [(each.arg, place.text(each.value)) for each in node.keywords]
+    called = place.text(node.func)
+    function = called.rpartition(".")[2]
+    if given and function in _NAMES_OF_ACTIVATIONS:
+        yield from (place.edit(node, each.format(given[0]), "call") for each in _ACTIVATIONS)
+    is_method = isinstance(node.func, ast.Attribute) and place.kind(node.func.value) != "global"
+    if function in _TRIANGLES and not named and len(given) == (0 if is_method else 1):
+        yield from (place.edit(node, _called(called, [*given, each], []), "number") for each in ("1", "-1"))
+    for name, text in _FORGOTTEN.get(function, ()):
+        if name not in [each for each, _ in named]:
+            yield place.edit(node, _called(called, given, [*named, (name, text)]), "number", 1)
+
+
+def _called(function: str, given: Sequence[str], named: Sequence[tuple[str | None, str]]) -> str:
+    rest = [f"{name}={text}" if name is not None else f"**{text}" for name, text in named]
+    return f"{function}({', '.join([*given, *rest])})"
 
 
 def _orders(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -369,10 +404,12 @@ _MAKERS: tuple[tuple[Any, Callable[[_Spot, Any], Iterator[AnyEdit]]], ...] = (
     ((ast.Name, ast.Attribute), _others),
     (ast.Constant, _constants),
     (ast.Constant, _texts),
+    (ast.Constant, _patterns),
     (ast.BinOp, _operations),
     (ast.UnaryOp, _signs),
     (ast.Compare, _comparisons),
     (ast.Call, _calls),
+    (ast.Call, _of_torch),
     ((ast.Tuple, ast.List), _lists),
     (ast.Slice, _slices),
     ((ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp), _lacking),
