@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import signal
 import threading
 import time
 import types
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from inspect import CO_OPTIMIZED, unwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -162,7 +164,8 @@ class TriedFile:
         self._functions = {
             (each.__code__.co_name, each.__code__.co_firstlineno): each for each in _functions(models, path)
         }
-        self._blocks = [each.span(each.node) for each in statements_of(self.text) if each.is_outermost]
+        self._blocks = [*_blocks(self.text)]
+        self._plain = cache(lambda block: dict(_codes(self._code(block, self.text[block.start : block.end]))))
 
     @contextmanager
     def with_edits(self, edits: Sequence[Edit]) -> Iterator[bool]:
@@ -183,21 +186,42 @@ class TriedFile:
 
     def _changed(self, edits: Sequence[Edit]) -> Iterator[tuple[types.FunctionType, types.CodeType]]:
         """Yield the functions that edits change, each with its code after these: blocks are compiled one by one."""
-        for start, end in self._blocks:
-            inside = [
-                Edit(each.start - start, each.end - start, each.text) for each in edits if start <= each.start < end
-            ]
-            if inside:
-                line, text = self.text.count("\n", 0, start), self.text[start:end]
-                new = dict(_codes(self._code(edited(text, inside), line)))
-                for place, old in _codes(self._code(text, line)):
-                    function = self._functions.get((old.co_name, old.co_firstlineno))
-                    code = new.get(place, old)
-                    if function is not None and code != old and code.co_freevars == function.__code__.co_freevars:
-                        yield function, code
+        inside = defaultdict[_Block, list[Edit]](list)
+        for each in edits:
+            block = next((block for block in self._blocks if block.start <= each.start < block.end), None)
+            if block is not None:
+                inside[block].append(Edit(each.start - block.start, each.end - block.start, each.text))
+        for block, changes in inside.items():
+            new = dict(_codes(self._code(block, edited(self.text[block.start : block.end], changes))))
+            for place, old in self._plain(block).items():
+                function = self._functions.get((old.co_name, old.co_firstlineno))
+                code = new.get(place, old)
+                if function is not None and code != old and code.co_freevars == function.__code__.co_freevars:
+                    yield function, code
 
-    def _code(self, text: str, line: int) -> types.CodeType:
-        return code_of("\n" * line + text, self.path)
+    def _code(self, block: _Block, text: str) -> types.CodeType:
+        lines = self.text.count("\n", 0, block.start)
+        return code_of("\n" * (lines - bool(block.around)) + block.around + text, self.path)
+
+
+class _Block(NamedTuple):
+    """A part of a file that can be compiled alone."""
+
+    start: int  # where it begins, in characters of the file
+    end: int  # where it ends
+    around: str = ""  # the line before it, of the class that it stands in
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Yield the methods of a file's classes, then its outermost statements: a class as a whole takes long."""
+    statements = statements_of(text)
+    classes = [each.node for each in statements if each.is_outermost and isinstance(each.node, ast.ClassDef)]
+    methods = {id(each): owner.name for owner in classes for each in owner.body if isinstance(each, ast.FunctionDef)}
+    for each in statements:
+        if id(each.node) in methods:
+            start, end = each.span(each.node)
+            yield _Block(text.rfind("\n", 0, start) + 1, end, f"class {methods[id(each.node)]}:\n")
+    yield from (_Block(*each.span(each.node)) for each in statements if each.is_outermost)
 
 
 def code_of(text: str, file: str) -> types.CodeType:
