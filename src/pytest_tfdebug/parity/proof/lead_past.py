@@ -39,6 +39,8 @@ _ELEMENTS = 6
 _THEIRS, _MINE, _TABLES = 60, 70, 40
 #: First open values whose operands are tried, partners that teach a layout, and axes that are tried in every order.
 _BEGINNINGS, _TAUGHT, _AXES = 4, 4, 4
+#: Elements of a tensor that are compared before all of it.
+_SOME = 64
 #: Wrong values in a row after which a run that leads nowhere is given up: of a value, and of a change.
 _PATIENCE, PATIENCE_OF_CHANGES = 8, 40
 #: Ends of regions that are tried.
@@ -462,7 +464,7 @@ class Round:
         elif tensor.shape == alike.shape:
             found = [tensor]
         else:
-            found = (laid for _, laid in _layouts(tensor, alike.shape))
+            found = _layouts(tensor, alike.shape)
         yield from (torch.empty_like(alike).copy_(each) for each in found)  # what views show needs the same strides
 
     def _is_layout_known(self, own: int, other: int) -> bool:
@@ -489,9 +491,7 @@ class Round:
                 continue
             if (other.shape, own.shape) in orders:
                 continue
-            near = 1e-4 * float(own.abs().max())
-            alike = (order for order, laid in _layouts(other, own.shape) if torch.allclose(laid, own, 1e-3, near))
-            order = next(alike, None)
+            order = _order_of(other, own)
             if order is not None:
                 orders[other.shape, own.shape] = order
 
@@ -525,13 +525,35 @@ def _once(tensor: torch.Tensor, count: int) -> torch.Tensor:
     return tensor
 
 
-def _layouts(tensor: torch.Tensor, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+def _order_of(tensor: torch.Tensor, own: torch.Tensor) -> tuple[int, ...] | None:
+    """Return the order of a tensor's axes in which another one holds its elements; None if it does in none.
+
+    Some elements are compared first: of a large tensor each order would be a copy.
+    """
+    axes, near = tensor.squeeze(), 1e-4 * float(own.abs().max())
+    elements = own.flatten()
+    some = torch.linspace(
+        0, len(elements) - 1, min(len(elements), _SOME), dtype=torch.float64, device=own.device
+    ).long()
+    for order in _orders(axes):
+        laid = axes.permute(order)
+        few = laid[torch.unravel_index(some, laid.shape)]
+        if torch.allclose(few, elements[some], 1e-3, near) and torch.allclose(laid.reshape(own.shape), own, 1e-3, near):
+            return order
+    return None
+
+
+def _orders(tensor: torch.Tensor) -> Iterable[tuple[int, ...]]:
+    axes = range(tensor.dim())
+    return itertools.permutations(axes) if tensor.dim() <= _AXES else [tuple(axes)]
+
+
+def _layouts(tensor: torch.Tensor, shape: Sequence[int]) -> Iterator[torch.Tensor]:
     """Yield a tensor in a shape, its axes in every order that gives another."""
-    count = sum(size > 1 for size in tensor.shape)
-    orders = itertools.permutations(range(count)) if count <= _AXES else [tuple(range(count))]
+    axes = tensor.squeeze()
     seen: list[torch.Tensor] = []
-    for order in orders:
-        laid = tensor.squeeze().permute(order).reshape(shape).contiguous()
+    for order in _orders(axes):
+        laid = axes.permute(order).reshape(shape).contiguous()
         if not any(torch.equal(laid, each) for each in seen):
             seen.append(laid)
-            yield order, laid
+            yield laid
