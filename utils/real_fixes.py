@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import collections.abc
 import difflib
 import importlib
 import io
@@ -26,9 +27,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import huggingface_hub
+import huggingface_hub.constants
 import numpy as np
 import torch
 
@@ -52,8 +55,15 @@ _VERDICTS = ("line", "module", "unsure", "wrong", "missed", "error")
 #: What older files import, and where it was.
 _GONE = (
     (huggingface_hub, "cached_download", huggingface_hub.hf_hub_download),
+    (huggingface_hub, "HfFolder", object),
+    (huggingface_hub.constants, "hf_cache_home", huggingface_hub.constants.HF_HOME),
     (np, "VisibleDeprecationWarning", np.exceptions.VisibleDeprecationWarning),
+    (np, "float", float),
+    (np, "int", int),
+    (collections, "Iterable", collections.abc.Iterable),
 )
+_SIX = ModuleType("torch._six")
+_SIX.container_abcs = collections.abc  # type: ignore[attr-defined]
 
 
 def _unpack(fix: Fix, revision: str, clones: Path, folder: Path) -> None:
@@ -83,6 +93,7 @@ def _loaded(fix: Fix, folder: Path) -> Any:
     sys.path.insert(0, str(folder / root))
     for module, name, stand_in in _GONE:
         setattr(module, name, stand_in)
+    sys.modules["torch._six"] = _SIX
     with stubbed():
         return importlib.import_module(package)
 

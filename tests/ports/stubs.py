@@ -32,6 +32,7 @@ STUBBED = (
     "configargparse",
     "coreforecast",
     "cv2",
+    "data_provider",
     "datasets",
     "demucs",
     "dill",
@@ -62,6 +63,7 @@ STUBBED = (
     "jsonargparse",
     "julius",
     "kagglehub",
+    "kornia.version",
     "kornia_rs",
     "labml",
     "langdetect",
@@ -123,6 +125,7 @@ STUBBED = (
     "torchmetrics",
     "torchsummary",
     "torchtitan.distributed.minimal_async_ep",
+    "torch_scatter",
     "torchvision",
     "trainer",
     "tsdb",
@@ -134,6 +137,7 @@ STUBBED = (
     "webdataset",
     "wget",
     "yapf",
+    "zarr",
 )
 _INSIDE = tuple(f"{name}." for name in STUBBED)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from fixes.fix import Build, Fix, module_of, numbers
+from fixes.fix import Build, Fix, made, module_of, numbers
 
 _PROCESSORS = "attention_processor.py"
+_BLOCK = {"dim": 32, "num_attention_heads": 4, "attention_head_dim": 8}
 
 
 def _prx(package: Any) -> Any:
@@ -88,6 +89,13 @@ def _flux_rope(package: Any) -> Any:
     return module_of(package, "models.embeddings").FluxPosEmbed(theta=500, axes_dim=[4, 6, 6]), {"ids": positions}
 
 
+def _chunked(package: Any) -> Any:
+    block = module_of(package, "models.attention").TemporalBasicTransformerBlock
+    model = block(32, 32, 4, 8)
+    model.set_chunk_feed_forward(1)
+    return model, {"hidden_states": numbers(6, 4, 32), "num_frames": 3}
+
+
 def _fix(commit: str, file: str, build: Build) -> Fix:
     return Fix("diffusers", commit, f"src/diffusers/models/{file}", build)
 
@@ -103,4 +111,19 @@ FIXES = (
     _fix("ff263947ad", "transformers/transformer_wan.py", _wan),
     _fix("6be43bd855", "autoencoders/autoencoder_asym_kl.py", _asymmetric),
     _fix("3335e2262d", "embeddings.py", _flux_rope),
+    _fix(
+        "414d7c4991",
+        "attention.py",
+        made(
+            "models.attention",
+            "BasicTransformerBlock",
+            {"hidden_states": numbers(2, 6, 32)},
+            **_BLOCK,
+            double_self_attention=True,
+            positional_embeddings="sinusoidal",
+            num_positional_embeddings=8,
+        ),
+    ),
+    _fix("6414d4e4f9", "attention.py", _chunked),
+    _fix("7747b588e2", "transformers/transformer_hunyuan_video.py", _hunyuan),
 )

@@ -38,4 +38,5 @@ FIXES = (
         ),
     ),
     _fix("20be3bd7", "models/uno", made("models.uno", "UNO", _EVEN, 2, 1, 8, n_layers=3, **_SHAPES)),
+    _fix("a371d089", "layers/mlp", made("layers.mlp", "MLP", {"x": numbers(2, 8, 6, 6)}, 8, 4, 16)),
 )

@@ -176,4 +176,24 @@ FIXES = (
     _fix(
         "b49630a1", "models/layers/lambda_layer.py", made("models.layers.lambda_layer", "LambdaLayer", _MAPS, 32, r=3)
     ),
+    _fix(
+        "fc8b8afb",
+        "models/layers/evo_norm.py",
+        made("models.layers.evo_norm", "EvoNormSample2d", {"x": numbers(2, 16, 6, 6)}, 16),
+    ),
+    _fix(
+        "666de85c",
+        "models/efficientnet_blocks.py",
+        made("models.efficientnet_blocks", "EdgeResidual", _MAPS, 16, 24, exp_ratio=2.0, stride=2, se_ratio=0.25),
+    ),
+    _fix(
+        "3c7822c6",
+        "models/deit.py",
+        made(
+            "models.deit",
+            "VisionTransformerDistilled",
+            _LARGER,
+            **_DYNAMIC,
+        ),
+    ),
 )
