@@ -735,7 +735,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair 
     if not mend.places:
         values = [side.values[index] for index in change.instead or ()]
         names = tuple(value.name for value in values if value.origin == "parameter")
-        users = [side.values[side.users[value.index][0]] for value in values]
+        users = [next(side.uses(value.index), value) for value in values]
         return Finding("weights" if names else "proved", _call_around(side, users), users[:1], None, None, names)
     value = _step_of(proof, mend)
     unknown = () if pair is None or proof.is_reverse else pair.weights.unknown.intersection(side.parameters_of(value))
@@ -790,7 +790,7 @@ def _call_around(side: Side, values: Sequence[Value]) -> Call:
 
 def _step_of(proof: Proof, mend: Mend) -> Value:
     """Return what the first step that is changed gave."""
-    return proof.forward.side.values[proof.forward.outs_of(mend.places[0])[0]]
+    return proof.forward.side.values[proof.forward.shown_at(mend.places[0])[0]]
 
 
 def _copy_to_blame(side: Side, change: Change) -> Value | None:

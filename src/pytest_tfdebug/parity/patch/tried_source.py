@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from inspect import CO_OPTIMIZED, unwrap
+from inspect import CO_OPTIMIZED, getattr_static, unwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -28,7 +28,7 @@ from pytest_tfdebug.tracing.values.tape import NotTriedError
 from pytest_tfdebug.values import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_tfdebug.tracing.values.conversions import Remaker
     from pytest_tfdebug.tracing.values.rerun import Rerun
@@ -282,6 +282,10 @@ def _functions(models: Sequence[torch.nn.Module], file: str) -> set[types.Functi
 
 def _plain(held: object) -> types.FunctionType | None:
     """Return the function of a method, a property or a decorated function; None of anything else."""
-    inner = getattr(held, "__func__", getattr(held, "fget", held))
-    inner = unwrap(inner) if callable(inner) else None
+    inner = held.fget if isinstance(held, property) else held
+    inner = inner.__func__ if isinstance(inner, (staticmethod, classmethod, types.MethodType)) else inner
+    is_decorated = (
+        callable(inner) and getattr_static(inner, "__wrapped__", None) is not None
+    )  # which may raise if asked
+    inner = unwrap(cast("Callable[..., object]", inner)) if is_decorated else inner
     return inner if isinstance(inner, types.FunctionType) else None

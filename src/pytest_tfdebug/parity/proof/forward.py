@@ -220,6 +220,10 @@ class Forward:
         """Return the values that a step gave."""
         return [out for out in self.tape.steps[place].outs if out is not None and out >= 0]
 
+    def shown_at(self, place: int) -> list[int]:
+        """Return the values that a step gave; what is written in place has none of its own: those that it was given."""
+        return self.outs_of(place) or [each for each in self.tape.steps[place].refs if each >= 0]
+
     def lines_of(self, place: int) -> tuple[Line, ...]:
         """Return the lines that asked for an operator, innermost first."""
         made = self.outs_of(place)

@@ -203,10 +203,10 @@ class Search:
         return self._towards[value]
 
     def changed_by(self, change: Change) -> Iterator[int]:
-        """Yield the values that a change makes others; what is written in place has none of its own."""
+        """Yield the values that a change makes others."""
         yield from change.instead or ()
         for place in change.edits:
-            yield from self.forward.outs_of(place) or self.forward.tape.steps[place].refs
+            yield from self.forward.shown_at(place)
 
     def _ordered_changes(self, order: Mapping[int, float]) -> list[Change]:
         more = self._missing_first
