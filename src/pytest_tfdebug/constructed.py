@@ -9,6 +9,7 @@ import inspect
 import sys
 from contextlib import contextmanager
 from functools import wraps
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary, WeakSet
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _noted: WeakKeyDictionary[torch.nn.Module, _Arguments] = WeakKeyDictionary()
+#: File and line of the call that makes a module, and of those around it up to the constructor of what holds it.
+_lines: WeakKeyDictionary[torch.nn.Module, tuple[tuple[str, int], ...]] = WeakKeyDictionary()
 
 
 class Maker(NamedTuple):
@@ -38,6 +41,8 @@ _makers: WeakKeyDictionary[torch.nn.Module, tuple[Maker, ...]] = WeakKeyDictiona
 _VAR_ARGS, _VAR_KEYWORDS = 0x04, 0x08
 #: Functions around a module that is made, at most, and elements of the tensors that are kept for one.
 _MOST_MAKERS, _MOST_ELEMENTS = 6, 50_000_000
+#: Calls around that of a constructor, at most.
+_MOST_LINES = 6
 #: What calls tests and fixtures, and how tests are called: these are not done again.
 _RUNNERS, _TEST = ("_pytest", "pluggy", "unittest", "hypothesis"), "test"
 
@@ -59,6 +64,7 @@ def noted() -> Iterator[None]:
         given = _given(around)
         if given is not None:
             _noted[self] = given
+            _lines[self] = tuple(islice(_lines_around(around.outer), _MOST_LINES))
         if around.outer is not None and not _is_in_constructor(around.outer):
             _makers[self] = tuple(_makers_in(around.outer))
 
@@ -86,6 +92,14 @@ def arguments_of(module: torch.nn.Module) -> _Arguments | None:
     given = {each.name: getattr(module, each.name) for each in taken if hasattr(module, each.name)}
     given.pop("device", None)
     return None if any(map(_holds_tensors, given.values())) else ((), given)
+
+
+def lines_of(module: torch.nn.Module) -> tuple[tuple[str, int], ...]:
+    """Return file and line of the call that made a module, and of those around it, the innermost first.
+
+    The last is in the constructor of what holds the module, if that is near.
+    """
+    return _lines.get(module, ())
 
 
 class _Around(NamedTuple):
@@ -124,6 +138,16 @@ def _arguments_in(frame: FrameType) -> _Arguments:
     if code.co_flags & _VAR_KEYWORDS:
         kwargs |= held.get(names[places], {})
     return tuple(args), kwargs
+
+
+def _lines_around(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    import torch
+
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        if isinstance(_constructed_in(frame), torch.nn.Module):
+            return
+        frame = frame.f_back
 
 
 def makers_of(module: torch.nn.Module) -> tuple[Maker, ...]:

@@ -53,3 +53,36 @@ def test_modules_of_the_same_weights_are_not_blamed_for_being_two(tmp_path):
     report = held(tmp_path, reference, port, IDS)
 
     assert report.culprit.path == "ln_f"
+
+
+class Wraps(torch.nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        return self.block(x)
+
+
+class Twice(torch.nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.steps = torch.nn.ModuleList([Wraps(block) for _ in range(2)])
+
+    def forward(self, x):
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+def test_module_that_two_hold_which_one_line_makes_is_told_at_that_line(tmp_path):
+    block = transformers.GPT2Model(transformers.GPT2Config(**SMALL)).eval().h[0]
+    reference, port = Twice(block), Twice(block)
+    reference.steps[1].block = copy.deepcopy(block)
+    pytest_tfdebug.fill(reference, seed=0)
+    pytest_tfdebug.fill(port, seed=0)
+
+    report = held(tmp_path, reference, port, {"x": torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1))})
+
+    wrong = "holds one module as 'steps.0.block' and 'steps.1.block', and in the reference these are two"
+    assert (report.culprit.path, report.culprit.wrong) == ("Twice", wrong)

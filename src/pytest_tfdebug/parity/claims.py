@@ -26,6 +26,8 @@ class Evidence(Enum):
     AUTOCAST = "without autocast every output agrees"
     COMPILER = "uncompiled every output agrees"
     SHARED = "as one module, as in the reference, two modules give every output"
+    MADE_WITH = "made with the reference's argument, modules hold what the reference's do and give every output"
+    MADE_OF = "likewise, and the line that chooses the argument is not known"
     SHARED_HERE = "one module stands for two of the reference's, and differs as the second"
     LAYERS = "with the reference's pattern of layers of several kinds every output agrees"
     ARGUMENT = "with an argument that its partner had every output agrees"

@@ -304,7 +304,8 @@ class Comparison(ABC):
             held = self._held_in_float64(found, own)
             if held is not None:
                 return held
-            claim = of_circumstances(found.judged.compared, self.expected, own, self.once_more)
+            live = self.expected if self.reference is None else replace(self.expected, again=self.reference())
+            claim = of_circumstances(found.judged.compared, live, own, self.once_more)
             if claim is not None and self.reference is not None:
                 claim = where_made(claim, found.judged.compared, self.reference)
             found = replace(found, circumstance=claim)

@@ -38,6 +38,8 @@ POLICY = (
     Worth(Evidence.COMPILER, CERTAIN, "it was run uncompiled, and every output agrees"),
     Worth(Evidence.SHARED, CERTAIN, "the modules were run as one, and every output agrees"),
     Worth(Evidence.SHARED_HERE, UNSURE, "the port has no weights for the second module, so it was not run with two"),
+    Worth(Evidence.MADE_WITH, CERTAIN, "the modules were made with the argument, and every output agrees"),
+    Worth(Evidence.MADE_OF, UNSURE, "the modules were made with the argument; what chooses it may be another line"),
     Worth(Evidence.LAYERS, CERTAIN, "the layers were run in the reference's pattern, and every output agrees"),
     Worth(Evidence.ARGUMENT, CERTAIN, "the argument was given, and every output agrees"),
     Worth(Evidence.WEIGHT, CERTAIN, "the parameter was compared with the reference's of the same name"),

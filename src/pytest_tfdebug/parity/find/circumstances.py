@@ -23,6 +23,7 @@ from pytest_tfdebug.module_path import holder, holders, last_part
 from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.layers import in_another_pattern, made_at
+from pytest_tfdebug.parity.find.made_with import made_otherwise
 from pytest_tfdebug.parity.find.module_texts import texts_of
 from pytest_tfdebug.parity.tensors.metrics import relative_l2
 from pytest_tfdebug.records import FAILING, SourceRange
@@ -38,6 +39,7 @@ from pytest_tfdebug.tracing.record.signatures import (
 )
 from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_library
 from pytest_tfdebug.tracing.values.digest import elements_of
+from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.slicing import argument_at, statement_lines, text_of, unpacked_at
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.compared import Compared
     from pytest_tfdebug.records import Call, CallComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
-    from pytest_tfdebug.tracing.values.rerun import Rerun
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def shared(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
     if any(_is_under(call, other) for other in outermost for call in calls):
         other, one = next(iter(outermost.items()))
         wrong = f"holds {other!r} beside {one!r}, and in the reference both are one module"
-        claim = _of_sharing(calls, other, Evidence.SHARED, wrong, "As one module every output agrees.")
+        claim = _of_sharing(calls, (other, one), Evidence.SHARED, wrong, "As one module every output agrees.")
         yield Circumstance(claim, lambda: _as_one(own, outermost))
     first = first_fault(CallTree(compared)).item if any(failing(item, "output") for item in compared.calls) else None
     if first is None or first.expected is None or any(leaf.problem for leaf in first.inputs):
@@ -306,16 +307,21 @@ def shared(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
             here, there = holder(here), holder(there)
         wrong = f"holds one module as {here!r} and {there!r}, and in the reference these are two"
         why = "All that it is given agrees, and what it returns for the second does not."
-        yield Circumstance(_of_sharing(calls, here, Evidence.SHARED_HERE, wrong, why), None)
+        yield Circumstance(_of_sharing(calls, (here, there), Evidence.SHARED_HERE, wrong, why), None)
 
 
-def _of_sharing(calls: Sequence[Call], path: str, evidence: Evidence, wrong: str, why: str) -> Claim:
-    """Return a claim on the module with code around one that is shared on one side alone."""
-    with_code = {call.path: call for call in calls if call.source is not None}
-    around = next((with_code[each] for each in holders(path) if each in with_code), calls[0])
-    first = next((call for call in calls if _is_under(call, path)), None)
-    at = None if first is None else first.called_at
+def _of_sharing(calls: Sequence[Call], paths: tuple[str, str], evidence: Evidence, wrong: str, why: str) -> Claim:
+    """Return a claim on the module with code around two that are one on one side alone."""
+    first = next((call for call in calls if _is_under(call, paths[0])), None)
+    at, around = None if first is None else first.called_at, _call_around(calls, *paths)
     return Claim(around.path, "module", evidence, around.class_name, why, wrong, at)
+
+
+def _call_around(calls: Sequence[Call], *paths: str) -> Call:
+    """Return the call of the innermost module with code that holds all of some modules."""
+    with_code = {call.path: call for call in calls if call.source is not None}
+    common = (each for each in holders(paths[0]) if all(each in holders(path) for path in paths))
+    return next((with_code[each] for each in common if each in with_code), calls[0])
 
 
 def _is_under(call: Call, path: str) -> bool:
@@ -351,6 +357,22 @@ def layers(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
         if name:
             claim = Claim(found.first, "module", Evidence.LAYERS, name, why, told, made_at(found, again.model))
             yield Circumstance(claim, lambda found=found: found.within(again.model), is_guess=True)  # type: ignore[misc]
+
+
+# --- what modules are made with
+
+
+def made_with(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circumstance]:
+    """Yield the modules that hold others than the reference's do, made with the arguments of the reference's."""
+    if not isinstance(expected.again, Rerun):
+        return
+    calls = [item.call for item in compared.calls]
+    for made in made_otherwise(again.model, expected.again.model, compared.own_paths):
+        around = _call_around(calls, made.around)
+        evidence = Evidence.MADE_WITH if made.is_telling else Evidence.MADE_OF
+        why = f"With {made.other} every output agrees."
+        claim = Claim(around.path, "module", evidence, around.class_name, why, made.told, made.lines)
+        yield Circumstance(claim, lambda made=made: made.within(again.model), is_guess=True)  # type: ignore[misc]
 
 
 # --- arguments
@@ -424,9 +446,9 @@ def where_made(claim: Claim, compared: Compared, reference: Callable[[], Rerun])
     module = modules_by_path(reference().model).get(path)
     lines, at, ran = item.call.source, claim.source, None if module is None else forward_source(module)
     texts = None if ran is None else texts_of(item, None, ran)
-    if lines is None or at is None or texts is None or not lines.holds(at.file, at.first):
-        return claim
     is_made = claim.evidence in _SHARING
+    if lines is None or at is None or texts is None or not (is_made or lines.holds(at.file, at.first)):
+        return claim
     differences = texts.of_init() if is_made else texts.differences(SourceRange(lines.file, lines.first, at.last))
     if not differences or (len(differences) > 1 and not is_made):
         return claim
@@ -654,4 +676,4 @@ def _with_inputs(
 
 
 #: What may be otherwise around the modules, in the order in which it is tried.
-FINDERS = (modes, random_numbers, under_autocast, compiled, shared, layers, arguments, exchanged)
+FINDERS = (modes, random_numbers, under_autocast, compiled, shared, layers, made_with, arguments, exchanged)

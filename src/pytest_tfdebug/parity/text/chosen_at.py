@@ -52,6 +52,23 @@ def chosen_at(lines: SourceRange, text: str = "", name: str = "") -> SourceRange
     return None if value is None else _followed(file, _Expression(value, file.around(lines)), text)
 
 
+def argument_chosen_at(lines: SourceRange, called: str, name: str) -> SourceRange | None:
+    """Return where an argument is chosen that a call hands on by name; None where the call chooses it itself.
+
+    Args:
+        lines: The statement with the call.
+        called: Name of what is called.
+        name: Name of the argument.
+    """
+    file = source_file(lines.file)
+    calls = [] if file is None else [node for node in ast.walk(file.tree) if isinstance(node, ast.Call)]
+    calls = [each for each in calls if lines.holds(lines.file, each.lineno) and called_name(each) == called]
+    given = [each.value for call in calls for each in call.keywords if each.arg == name]
+    if file is None or len(given) != 1:
+        return None
+    return _followed(file, _Expression(given[0], file.around(lines)))
+
+
 def choice_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange | None:
     """Return where it is chosen which tensor a line uses: the flag of ``head if tied else other``, if that is known.
 

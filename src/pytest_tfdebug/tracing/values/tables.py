@@ -7,7 +7,7 @@ it is built or loaded with ``dtype=``. A port that makes its own in float32 is r
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -83,9 +83,28 @@ def made_anew(module: torch.nn.Module, largest: int) -> torch.nn.Module | None:
     given = arguments_of(module)
     if given is None or sum(each.numel() for each in module.parameters()) > largest:
         return None
-    args, kwargs = given
+    return _made(type(module), *given)
+
+
+def made_with(module: torch.nn.Module, like: torch.nn.Module) -> torch.nn.Module:
+    """Make a module as another one of its class was made, with its own weights.
+
+    Raises:
+        LookupError: Such a module cannot be made, or has a weight that the former has not.
+    """
+    given, held = arguments_of(like), module.state_dict()
+    made = None if given is None else _made(type(module), *given)
+    if made is None or not held.keys() >= made.state_dict().keys():
+        msg = f"{type(module).__name__} cannot be made so"
+        raise LookupError(msg)
+    made.load_state_dict({name: held[name] for name in made.state_dict()})
+    first = next(module.parameters(), None)
+    return (made if first is None else made.to(first)).train(module.training)
+
+
+def _made(kind: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module | None:
     try:
         with random_state_kept():
-            return type(module)(*args, **kwargs)
+            return kind(*args, **kwargs)
     except Exception:  # noqa: BLE001 - whatever a constructor minds
         return None

@@ -1,0 +1,169 @@
+"""Modules that are made with another argument than the reference's, and so hold other modules.
+
+Before: ``Convolution(dims, 4, 8)`` in the constructor of a block adds a norm that the reference's has not. After:
+``Convolution(dims, 4, 8, conv_only=True)``, and every output agrees. With which arguments modules are made is noted
+while a test with ``tf_golden`` runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_tfdebug.constructed import arguments_of, lines_of
+from pytest_tfdebug.parity.text.chosen_at import argument_chosen_at
+from pytest_tfdebug.parity.text.handed_on import parameters_of
+from pytest_tfdebug.parity.text.text_differences import source_file
+from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.tracing.record.modules import modules_by_path
+from pytest_tfdebug.tracing.record.sites import forward_source
+from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
+from pytest_tfdebug.tracing.values.tables import made_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
+
+#: Arguments by name, each as text: the port's and the reference's.
+_Texts = dict[str, tuple[str, str]]
+#: Arguments that are told; of others a constructor that hands them on is to blame.
+_TOLD = 3
+
+
+class MadeWith(NamedTuple):
+    """Modules of a port that one line makes with another argument than the reference's."""
+
+    partners: dict[str, torch.nn.Module]  # of the reference, by the paths of the port's
+    told: str
+    other: str  # with what the reference's is made
+    lines: SourceRange | None  # where the argument is chosen, or else where the modules are made
+    is_telling: bool  # whether these lines are known to choose it
+    around: str  # path of the module whose constructor is to blame, or of one of its parts
+
+    @contextmanager
+    def within(self, model: torch.nn.Module) -> Iterator[None]:
+        """Run a block with modules that are made as the reference's are, with the port's own weights.
+
+        Raises:
+            LookupError: Such a module cannot be made, or has a weight that the port has not.
+        """
+        modules = modules_by_path(model)
+        made = [(modules[path], made_with(modules[path], other)) for path, other in self.partners.items()]
+        before = [(module, dict(vars(module))) for module, _ in made]
+        for module, new in made:
+            _hold(module, vars(new))
+        try:
+            yield
+        finally:
+            for module, held in before:
+                _hold(module, held)
+
+
+def _hold(module: torch.nn.Module, held: Mapping[str, Any]) -> None:
+    vars(module).clear()
+    vars(module).update(held)
+
+
+def made_otherwise(
+    model: torch.nn.Module, reference: torch.nn.Module, own_paths: Mapping[str, str]
+) -> Iterator[MadeWith]:
+    """Yield the modules of a port that hold others than their partners, for another argument of their constructors.
+
+    Of modules in one another the outermost counts: what it is given goes through to the others.
+
+    Args:
+        model: The port.
+        reference: The reference.
+        own_paths: The port's paths of the reference's modules, where they differ.
+    """
+    own, there = modules_by_path(model), modules_by_path(reference)
+    alike: dict[object, list[str]] = {}  # by the line that makes them, and what they are made with
+    found: dict[str, tuple[torch.nn.Module, _Texts]] = {}
+    for path, other in there.items():
+        mine = own_paths.get(path, path)
+        if mine not in own or any(not each or f"{mine}.".startswith(f"{each}.") for each in found):
+            continue
+        differing = _differing(own[mine], other)
+        if differing and _parts(own[mine]) != _parts(other):
+            found[mine] = other, differing
+            alike.setdefault((lines_of(own[mine])[:1], tuple(differing.items())), []).append(mine)
+    for paths in alike.values():
+        yield _told({path: found[path][0] for path in paths}, own[paths[0]], found[paths[0]][1])
+
+
+def _parts(module: torch.nn.Module) -> set[str]:
+    return {name for name, _ in module.named_modules()}
+
+
+def _differing(own: torch.nn.Module, other: torch.nn.Module) -> _Texts:
+    """Return the arguments with which two modules of one class were made, where these can be told apart and differ."""
+    if type(own).__qualname__ != type(other).__qualname__:
+        return {}
+    mine, theirs = _named_arguments(own), _named_arguments(other)
+    both = {name: (_text(each), _text(theirs[name])) for name, each in mine.items() if name in theirs}
+    return {name: texts for name, texts in both.items() if all(texts) and texts[0] != texts[1]}
+
+
+def _named_arguments(module: torch.nn.Module) -> dict[str, object]:
+    given = arguments_of(module) if lines_of(module) else None
+    if given is None:
+        return {}
+    try:
+        bound = inspect.signature(type(module)).bind(*given[0], **given[1])
+    except (TypeError, ValueError):  # a constructor of another class of it has taken them
+        return {}
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _text(value: object) -> str:
+    """Return an argument as text; empty for what has none of its own, an object say."""
+    if isinstance(value, type) or inspect.isroutine(value):
+        return value.__qualname__
+    if isinstance(value, (tuple, list)):
+        return repr(value) if all(map(_text, value)) else ""
+    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else ""
+
+
+def _told(partners: dict[str, torch.nn.Module], module: torch.nn.Module, differing: _Texts) -> MadeWith:
+    path, like = next(iter(partners.items()))
+    some = list(differing.items())[:_TOLD]
+    mine = ", ".join(f"{name}={own}" for name, (own, _) in some)
+    theirs = ", ".join(f"{name}={other}" for name, (_, other) in some)
+    default = _default_of(module, like, differing)
+    if default is not None:
+        told = f"takes {mine} where none is given, and the reference's takes {theirs}"
+        around = f"{path}." if path else ""
+        return MadeWith(partners, told, theirs, default, is_telling=True, around=around)
+    name = repr(path) if path else "the model"
+    lines, is_telling = _chosen(module, like, next(iter(differing)))
+    told = f"makes {name} with {mine}, and the reference's is made with {theirs}"
+    return MadeWith(partners, told, theirs, lines, is_telling, path)
+
+
+def _default_of(own: torch.nn.Module, other: torch.nn.Module, differing: _Texts) -> SourceRange | None:
+    """Return the line of the default of an argument, where it is the only one that differs, by the defaults of both."""
+    defaults = [inspect.signature(type(module)).parameters for module in (own, other)]
+    texts = {name: tuple(_text(each[name].default) for each in defaults) for name in differing}
+    lines = forward_source(own)
+    file = None if lines is None else source_file(lines.file)
+    if texts != {**differing} or len(texts) != 1 or lines is None or file is None:
+        return None
+    function = file.function(f"{file.around(lines).rpartition('.')[0]}.__init__")
+    taken = [] if function is None else [each for each in parameters_of(function) if each.arg in differing]
+    return SourceRange(file.path, taken[0].lineno, taken[0].end_lineno or taken[0].lineno) if taken else None
+
+
+def _chosen(own: torch.nn.Module, other: torch.nn.Module, name: str) -> tuple[SourceRange | None, bool]:
+    """Return the lines that choose an argument, and whether that is known: their text is not the reference's."""
+    here, there = (
+        [SourceRange(file, *statement_lines(file, line)) for file, line in lines_of(each)] for each in (own, other)
+    )
+    for mine, theirs in zip(here, there, strict=False):
+        if text_of(mine.file, mine.first, mine.last) != text_of(theirs.file, theirs.first, theirs.last):
+            return mine, True
+    if not here:
+        return None, False
+    return argument_chosen_at(here[0], type(own).__name__, name) or here[0], False
