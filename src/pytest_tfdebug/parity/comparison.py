@@ -304,10 +304,15 @@ class Comparison(ABC):
             held = self._held_in_float64(found, own)
             if held is not None:
                 return held
-            live = self.expected if self.reference is None else replace(self.expected, again=self.reference())
-            claim = of_circumstances(found.judged.compared, live, own, self.once_more)
+            compared, expected = found.judged.compared, self.expected
+            if {name for name, _ in own.model.named_modules()} != {
+                "",
+                *expected.modules,
+            } and self.reference is not None:
+                expected = replace(expected, again=self.reference())  # which knows with what its modules were made
+            claim = of_circumstances(compared, expected, own, self.once_more)
             if claim is not None and self.reference is not None:
-                claim = where_made(claim, found.judged.compared, self.reference)
+                claim = where_made(claim, compared, self.reference)
             found = replace(found, circumstance=claim)
         if self.asks(found):
             beside, mask = self._beside_pads() if found.fails else (None, "")
