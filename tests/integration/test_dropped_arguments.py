@@ -237,3 +237,58 @@ def test_argument_that_a_wrapper_drops_is_told_where_it_calls(case, tmp_path, on
     (line,) = code_of(culprit.source)
     assert ("block(" if case is llama_layers else "self.body(") in line
     assert "With it every output agrees." in culprit.why
+
+
+def test_argument_that_a_condition_left_none_is_told_at_the_condition(tmp_path, one_thread):
+    """As in speechbrain's f541989c7: the mask was made in training alone."""
+    reference = pytest_tfdebug.fill(transformers.BertModel(transformers.BertConfig(**SMALL)).eval(), seed=0)
+
+    class Port(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = copy.deepcopy(reference)
+
+        def forward(self, input_ids, attention_mask):
+            mask, types = self.masks(input_ids, attention_mask)
+            return self.body(input_ids, attention_mask=mask, token_type_ids=types)
+
+        def masks(self, input_ids, attention_mask):
+            mask = None
+            if attention_mask is not None and self.training:
+                mask = attention_mask.bool().long()
+            return mask, torch.zeros_like(input_ids)
+
+    report = held(tmp_path, reference, Port().eval(), RIGHT)
+
+    culprit = report.culprit
+    assert culprit.wrong == "'body' takes attention_mask and was given none; the reference had one"
+    assert code_of(culprit.source) == ["if attention_mask is not None and self.training:"]
+    assert culprit.certain
+
+
+def test_argument_that_is_missing_since_the_port_got_none_is_told_where_it_calls(tmp_path, one_thread):
+    reference = pytest_tfdebug.fill(transformers.BertModel(transformers.BertConfig(**SMALL)).eval(), seed=0)
+
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = copy.deepcopy(reference)
+
+        def forward(self, input_ids, attention_mask=None):
+            mask = None
+            if attention_mask is not None:
+                mask = attention_mask.bool().long()
+            return self.body(input_ids, attention_mask=mask)
+
+    class Port(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, input_ids, attention_mask):
+            return self.inner(input_ids)
+
+    report = held(tmp_path, reference, Port().eval(), RIGHT)
+
+    (line,) = code_of(report.culprit.source)
+    assert line.strip() in ("return self.inner(input_ids)", "return self.body(input_ids, attention_mask=mask)")

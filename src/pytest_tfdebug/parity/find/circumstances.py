@@ -26,6 +26,7 @@ from pytest_tfdebug.parity.find.layers import in_another_pattern, made_at
 from pytest_tfdebug.parity.find.made_with import made_otherwise
 from pytest_tfdebug.parity.find.module_texts import texts_of
 from pytest_tfdebug.parity.tensors.metrics import relative_l2
+from pytest_tfdebug.parity.text.chosen_at import left_none_at
 from pytest_tfdebug.records import FAILING, SourceRange
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import replaced, walk_inputs
@@ -419,12 +420,15 @@ _TOLD = {
 def _left_out_at(lacking: _Lacking, name: str) -> SourceRange | None:
     """Return the lines that should give an argument: the call, or what makes the mapping that it unpacks.
 
-    Where the reference's call names the argument, so should the port's.
+    Where the reference's call names the argument, so should the port's. If it does, a condition may have left it None.
     """
     own, there = lacking.call.called_at, lacking.partner.called_at
     text = "" if there is None else there.code or text_of(there.file, there.first, there.last)
     is_named = re.search(rf"\b{re.escape(name)}\s*=", text) is not None
-    return own if own is None or is_named else unpacked_at(own) or own
+    if own is None:
+        return None
+    left = left_none_at(own, last_part(lacking.call.path), name)
+    return left or (own if is_named else unpacked_at(own) or own)
 
 
 def _made_at(lacking: _Lacking, name: str) -> SourceRange | None:

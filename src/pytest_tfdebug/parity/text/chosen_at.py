@@ -61,12 +61,61 @@ def argument_chosen_at(lines: SourceRange, called: str, name: str) -> SourceRang
         name: Name of the argument.
     """
     file = source_file(lines.file)
-    calls = [] if file is None else [node for node in ast.walk(file.tree) if isinstance(node, ast.Call)]
-    calls = [each for each in calls if lines.holds(lines.file, each.lineno) and called_name(each) == called]
+    given = None if file is None else _argument_named(file, lines, called, name)
+    return None if file is None or given is None else _followed(file, _Expression(given, file.around(lines)))
+
+
+def left_none_at(lines: SourceRange, called: str, name: str) -> SourceRange | None:
+    """Return the condition under which alone an argument that a call names is more than None; None for no such one.
+
+    ``mask = None`` and ``if lengths is not None and self.training: mask = hidden(lengths)``, perhaps in a function that
+    returns several. A condition that only asks for what the mask is made of is right: that was not given.
+    """
+    file = source_file(lines.file)
+    given = None if file is None else _argument_named(file, lines, called, name)
+    place = None if file is None or given is None else _Expression(given, file.around(lines))
+    for _ in range(_STEPS):
+        function = None if file is None or place is None else file.function(place.function)
+        if file is None or place is None or function is None or not isinstance(place.node, ast.Name):
+            return None
+        stores = [
+            each for each in bindings_of(function) if isinstance(each[0], ast.Name) and each[0].id == place.node.id
+        ]
+        guards = [
+            node
+            for node in ast.walk(function)
+            if isinstance(node, ast.If)
+            and isinstance(node.test, ast.BoolOp)
+            and any(node.lineno <= target.lineno <= (node.end_lineno or 0) for target, _ in stores)
+        ]
+        is_left = any(isinstance(value, ast.Constant) and value.value is None for _, value in stores)
+        if is_left and len(guards) == 1 and len(stores) == 2:  # noqa: PLR2004 - None, and what it is else
+            test = guards[0].test
+            return SourceRange(file.path, guards[0].lineno, test.end_lineno or test.lineno)
+        place = _returned_as(file, function, place.node.id)
+    return None
+
+
+def _argument_named(file: SourceFile, lines: SourceRange, called: str, name: str) -> ast.expr | None:
+    """Return what a call on some lines gives as an argument by name; None for several."""
+    calls = (node for node in ast.walk(file.tree) if isinstance(node, ast.Call) and called_name(node) == called)
+    calls = (each for each in calls if lines.holds(lines.file, each.lineno))
     given = [each.value for call in calls for each in call.keywords if each.arg == name]
-    if file is None or len(given) != 1:
-        return None
-    return _followed(file, _Expression(given[0], file.around(lines)))
+    return given[0] if len(given) == 1 else None
+
+
+def _returned_as(file: SourceFile, function: ast.AST, name: str) -> _Expression | None:
+    """Return what a function of the file returns that ``a, b = self.make(x)`` binds to a name."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple):
+            names = [ast.unparse(each) for each in node.targets[0].elts]
+            makes = [path for path in file.functions if last_part(path) == called_name(node.value)]
+            if name in names and len(makes) == 1:
+                returns = [each.value for each in ast.walk(file.functions[makes[0]]) if isinstance(each, ast.Return)]
+                parts = returns[0].elts if len(returns) == 1 and isinstance(returns[0], ast.Tuple) else []
+                if len(parts) == len(names):
+                    return _Expression(parts[names.index(name)], makes[0])
+    return None
 
 
 def choice_before(line: Line, ran: Collection[tuple[str, int]]) -> SourceRange | None:
