@@ -120,10 +120,9 @@ def filled_alike(
         recorded_calls: The golden's calls.
     """
     parameters = dict(model.named_parameters())
+    least, seed = _seed_of_others(parameters, recorded)
     new = _as_used([name for name in parameters if name not in recorded], calls)
     gone = _as_used([name for name in shapes if name in recorded and name not in parameters], recorded_calls)
-    least = min(new, key=lambda name: parameters[name].numel(), default="")
-    seed = next((seed for seed in _SEEDS if least and _is_filled(least, parameters[least], seed)), None)
     if seed is None or not gone:  # these were loaded
         return FilledAlike()
     new = [name for name in new if _is_filled(name, parameters[name], seed)]
@@ -142,6 +141,20 @@ def filled_alike(
         left = list(_numbered(left))
     found.unknown = tuple(name for name in new if name not in found.values)
     return found
+
+
+def is_filled_otherwise(model: torch.nn.Module, recorded: Mapping[str, str]) -> bool:
+    """Tell whether a model has parameters that ``fill`` gave numbers to under names that its golden has not."""
+    return _seed_of_others(dict(model.named_parameters()), recorded)[1] is not None
+
+
+def _seed_of_others(
+    parameters: Mapping[str, torch.nn.Parameter], recorded: Mapping[str, str]
+) -> tuple[str, int | None]:
+    """Return the smallest of the parameters whose names a golden has not, and the seed of what fills it."""
+    new = [name for name in parameters if name not in recorded]
+    least = min(new, key=lambda name: parameters[name].numel(), default="")
+    return least, next((seed for seed in _SEEDS if least and _is_filled(least, parameters[least], seed)), None)
 
 
 @contextmanager

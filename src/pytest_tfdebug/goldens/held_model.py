@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import listed, second_look
-from pytest_tfdebug.goldens.filled import filled_alike
+from pytest_tfdebug.goldens.filled import filled_alike, is_filled_otherwise
 from pytest_tfdebug.goldens.golden_file import changed_environment, provenance
 from pytest_tfdebug.goldens.near_weights import NearWeights, near_weights
 from pytest_tfdebug.goldens.recording import fingerprint_on_ranks, sharded_too_often
@@ -90,7 +90,7 @@ def compare_with(
     is_of_one_half = halves_of(trace) == {dtype_name(low) for low in wider}
     if trace.wide is None or not is_of_one_half or settings.tolerances.are_given or group is not None:
         plain = _HeldModel(golden_file, model, called, settings, group, tell)
-        return plain.filled_alike(plain.checked())
+        return plain.checked_as_filled()
     again, reference = Rerun(model, called.args, called.kwargs, called.method), called.reference
     wide = replace(called, reference=reference and (lambda: _in_float32(reference())))
     args, kwargs = again.inputs()
@@ -98,10 +98,10 @@ def compare_with(
     compared = low.outputs().finish()  # first: it may raise
     golden_in_float32 = replace(golden_file, trace=trace.wide)
     looked = _HeldModel(golden_in_float32, model, wide, settings, None, tell, wider)
-    found = looked.filled_alike(looked.checked())
+    found = looked.checked_as_filled()
 
     def as_it_is() -> ParityReport:
-        return low.filled_alike(low.checked())
+        return low.checked_as_filled()
 
     def held_to(other: Trace, is_explained: bool) -> ParityReport:  # noqa: FBT001
         args, kwargs = again.inputs()
@@ -112,7 +112,7 @@ def compare_with(
         args, kwargs = again.inputs()
         called_anew = replace(wide, args=args, kwargs=kwargs)
         anew = _HeldModel(golden_in_float32, model, called_anew, settings, None, tell, wider)
-        return anew.filled_alike(anew.checked())
+        return anew.checked_as_filled()
 
     return hold_in_half(
         found, compared, trace, again, reference, as_it_is=as_it_is, holds_alone=holds_alone, held_to=held_to
@@ -195,22 +195,37 @@ class _HeldModel(Comparison):
         """Run the model, and compare what it returns alone."""
         return self._under(self.rename, frozenset(), are_outputs_alone=True)
 
-    def filled_alike(self, report: ParityReport) -> ParityReport:
-        """Compare once more with what ``fill`` gave to the golden's names, where a model that fails has others."""
-        if report.ok or self.group is not None or self.settings.rename is not None or self.values is None:
-            return report
+    def checked_as_filled(self) -> ParityReport:
+        """Compare; a model that fails, with what ``fill`` gave to the golden's names where it has others.
+
+        What is wrong is looked for only with these.
+        """
+        is_plain = self.group is None and self.settings.rename is None and self.values is not None
+        if not is_plain or not is_filled_otherwise(self.model, self.golden.extra["weights"]):
+            return self.checked()
+        report = self._once(replace(self.settings, is_explained=False))
+        if report.ok:  # what names do not pair is asked of values
+            report = self.checked()
+        return report if report.ok else self._filled_alike(report)
+
+    def _filled_alike(self, report: ParityReport) -> ParityReport:
+        assert self.values is not None  # noqa: S101 - who asks has them
         shapes = {name: shape for name, (_, shape) in self.values.parameters.items()}
         calls = [item.call for item in report.calls]
         alike = filled_alike(self.model, calls, self.golden.extra["weights"], shapes, self.expected.calls)
+        with alike.applied(self.model):
+            report = self._once(self.settings)
         if not alike.values:
             return replace(report, facts=[*report.facts, *alike.told_unknown])
-        args, kwargs = self._rerun.inputs()
-        given = replace(self.called, args=args, kwargs=kwargs)
-        with alike.applied(self.model):
-            report = _HeldModel(self.golden, self.model, given, self.settings, None, self.tell, self._wider).checked()
         facts = report.facts if report.ok else [*report.facts, *alike.told_unknown]
         notes, renamed = [*report.notes, alike.told], [*report.renamed, alike.told]
         return replace(report, notes=notes, renamed=renamed, facts=facts)
+
+    def _once(self, settings: CheckSettings) -> ParityReport:
+        """Compare with copies of the inputs."""
+        args, kwargs = self._rerun.inputs()
+        called = replace(self.called, args=args, kwargs=kwargs)
+        return _HeldModel(self.golden, self.model, called, settings, None, self.tell, self._wider).checked()
 
     def _under(self, names: Rename, hidden: frozenset[str], *, are_outputs_alone: bool = False) -> Comparator:
         settings, modules, expected = self.settings, modules_of(self.model), self.expected
