@@ -35,7 +35,7 @@ def edits_of_line(line, *, known=NOTHING, **names):
     text = f"def forward(self):\n    {line}\n"
     parts = {"cfg": {"width": NameHeld("number", 8), "heads": NameHeld("number", 2), "name": NameHeld("text", "port")}}
     seen = Seen({name: NameHeld(*held) for name, held in names.items()}, parts, is_making=False)
-    statement = statements_of(text)[-1]
+    statement = statements_of(text)[1]
     return {edited(text, [each.edit]).splitlines()[1].strip() for each in any_edits(statement, seen, known)}
 
 
@@ -53,6 +53,10 @@ def edits_of_line(line, *, known=NOTHING, **names):
         ("y = rearrange(x, 'b n (h d) -> b h n d', h=2)", "y = rearrange(x, 'b n (d h) -> b h n d', h=2)"),
         ("y = torch.einsum('bhid,bhjd->bhij', x, x)", "y = torch.einsum('bhid,bhjd->bhji', x, x)"),
         ("y = f(x, causal=True)", "y = f(x, causal=False)"),
+        ("y = f(x) if causal else x", "y = f(x) if (not causal) else x"),
+        ("if causal: x = f(x)", "if (not causal): x = f(x)"),
+        ("if causal and x.requires_grad: x = f(x)", "if (causal): x = f(x)"),
+        ("if causal and x.requires_grad: x = f(x)", "if ((causal) or (x.requires_grad)): x = f(x)"),
         ("y = f(x, causal=True)", "y = f(x)"),
         ("y = f(x, residual)", "y = f(residual, x)"),
         ("y = f(g(x))", "y = g(f(x))"),
@@ -215,6 +219,11 @@ def report_on(tmp_path, monkeypatch, one_thread):
         ("padding[:, None, None, :]", "padding[:, None, :, None]", "padding[:, None, None, :]"),
         ("padding = mask == 0", "padding = mask != 0", "(mask == 0)"),
         ("return self.width // self.heads", "return self.width // self.width", "self.heads"),
+        (
+            "return self.norm(x + self.out(mixed))",
+            "if self.training and x.dim() == 3:\n            return self.norm(x + self.out(mixed))\n        return x + self.out(mixed)",
+            "(x.dim() == 3)",
+        ),
         ('for name in ("q", "k", "v")]\n    biases', 'for name in ("k", "q", "v")]\n    biases', '"q", "k", "v"'),
     ],
 )

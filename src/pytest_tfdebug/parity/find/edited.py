@@ -24,6 +24,7 @@ from pytest_tfdebug.parity.proof.prove import seconds_of
 from pytest_tfdebug.parity.settle import is_certain
 from pytest_tfdebug.records import ChangeRecord, SourceRange
 from pytest_tfdebug.tracing.values.conversions import Remaker
+from pytest_tfdebug.tracing.values.slicing import decisions_near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -73,9 +74,19 @@ def _with_edits(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], t
         return _with_search(look, pair, calls, trial)
     proofs = tuple(each for proof in look.proofs for each in with_patches([proof], calls))
     look = replace(look, proofs=proofs)
-    if proofs and proofs[0].patch and is_certain(proofs[0]):
+    if proofs and proofs[0].patch and is_certain(proofs[0]) and not _decisions_on(proofs[0]):
         return look
     return _with_search(look, pair, calls, trial)
+
+
+def _decisions_on(proof: Claim) -> list[At]:
+    """Return the conditions near a step that the port lacks: it may have the step in a branch that it did not take."""
+    at = proof.source if proof.lacks_step else None
+    return [] if at is None else [(at.file, line) for line in decisions_near(at.file, at.first)]
+
+
+def _decides_on(edit: Claim, proof: Claim) -> bool:
+    return edit.source is not None and (edit.source.file, edit.source.first) in _decisions_on(proof)
 
 
 def _with_search(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], trial: Trial) -> Explained:
@@ -86,10 +97,10 @@ def _with_search(look: Explained, pair: ForwardPair, calls: Sequence[HeldPort], 
         return look
     if not claims:
         return look
-    proofs = tuple(_with_proof_of_line(each, look.proofs) for each in claims)
-    left = (
-        each for each in look.proofs if not any(_is_of_line(each, claim) or _changes(each, claim) for claim in claims)
-    )
+    # what decides on a step that the port lacks goes before the step
+    tried = [each for each in look.proofs if not _decides_on(claims[0], each)]
+    proofs = tuple(_with_proof_of_line(each, tried) for each in claims)
+    left = (each for each in tried if not any(_is_of_line(each, claim) or _changes(each, claim) for claim in claims))
     return replace(look, proofs=(*proofs, *left), search="proved", search_note="", faults=None)
 
 
@@ -240,9 +251,9 @@ def _call_at(lines: SourceRange, pair: ForwardPair) -> Call | None:
 def _near(look: Explained, pair: ForwardPair, model: torch.nn.Module) -> dict[At, int]:
     """Return how far lines of the port are from what is wrong.
 
-    -1 for where that is named, 0 for where it is computed or made, 1 for what led to it and is not the reference's, and
-    for the functions around all that, 2 for all else that led to it, and for masks and tables; 1 and 2 for the
-    constructors of its module and of those around that.
+    -1 for where that is named, 0 for where it is computed or made, and for the conditions that decide on it, 1 for what
+    led to it and is not the reference's, and for the functions around all that, 2 for all else that led to it, and for
+    masks and tables; 1 and 2 for the constructors of its module and of those around that.
     """
     found: dict[At, int] = {}
 
@@ -262,6 +273,7 @@ def _near(look: Explained, pair: ForwardPair, model: torch.nn.Module) -> dict[At
     for claim in look.claims:
         for lines in filter(None, (claim.source, *claim.callers)):
             note(((lines.file, row) for row in range(lines.first, lines.last + 1)), -1)
+            note(((lines.file, row) for row in decisions_near(lines.file, lines.first)), 0)
         note(((each.file, each.line) for each in claim.changes), 0)
         for name in claim.weights:
             note(_made(name, pair), 0)

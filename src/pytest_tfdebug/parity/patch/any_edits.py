@@ -97,6 +97,8 @@ def any_edits(statement: EditedStatement, seen: Seen, known: OtherSide) -> Itera
                 yield each
     if isinstance(statement.node, (ast.AugAssign, ast.Expr)):
         yield AnyEdit(statement.instead(statement.node, "pass"), "left out", 1)
+    if isinstance(statement.node, ast.If):
+        yield from _negated(place, statement.node.test)
 
 
 class _Spot:
@@ -301,6 +303,28 @@ def _comparisons(place: _Spot, node: ast.Compare) -> Iterator[AnyEdit]:
         yield place.edit(node, f"({place.text(node.left)} {other} {place.text(node.comparators[0])})", "call")
 
 
+def _negated(place: _Spot, test: ast.expr) -> Iterator[AnyEdit]:
+    """``if not causal:`` for ``if causal:``, and ``a if not tied else b``."""
+    if not isinstance(test, (ast.Compare, ast.BoolOp)):  # of which the parts are edited
+        yield place.edit(test, f"(not {place.text(test)})", "call")
+
+
+def _choices(place: _Spot, node: ast.IfExp) -> Iterator[AnyEdit]:
+    """``b if tied else a`` for ``a if tied else b``."""
+    yield from _negated(place, node.test)
+
+
+def _conditions(place: _Spot, node: ast.BoolOp) -> Iterator[AnyEdit]:
+    """``if given:`` for ``if given and self.training:``, and ``or`` for ``and``."""
+    texts = [place.text(each) for each in node.values]
+    for at in range(len(texts)):
+        left = texts[:at] + texts[at + 1 :]
+        sign = " and " if isinstance(node.op, ast.And) else " or "
+        yield place.edit(node, f"({sign.join(left)})", "left out")
+    other = " or " if isinstance(node.op, ast.And) else " and "
+    yield place.edit(node, f"({other.join(f'({each})' for each in texts)})", "call")
+
+
 #: What takes the diagonal itself, if it is given no other.
 _TRIANGLES = frozenset({"triu", "tril"})
 
@@ -408,6 +432,8 @@ _MAKERS: tuple[tuple[Any, Callable[[_Spot, Any], Iterator[AnyEdit]]], ...] = (
     (ast.BinOp, _operations),
     (ast.UnaryOp, _signs),
     (ast.Compare, _comparisons),
+    (ast.IfExp, _choices),
+    (ast.BoolOp, _conditions),
     (ast.Call, _calls),
     (ast.Call, _of_torch),
     ((ast.Tuple, ast.List), _lists),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
+#: Lines between a condition's last statement and one that comes right after it, at most.
+_BEFORE = 3
 #: Statements that hold no other statement.
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
 #: A statement of more lines is shown by the line that ran.
@@ -117,6 +119,13 @@ def branch_begin(file: str, line: int) -> int:
     tree = _parse(file)
     extents = _extents(tree, (ast.If,)) if tree else []
     return max((first for first, last in extents if first < line <= last and line - first <= _NEAR), default=line)
+
+
+def decisions_near(file: str, line: int) -> list[int]:
+    """Return the lines of the conditions near a line that decide on it, or on what stands right before it."""
+    tree = _parse(file)
+    extents = _extents(tree, (ast.If,)) if tree else []
+    return [first for first, last in extents if first < line <= min(last + _BEFORE, first + _NEAR)]
 
 
 def conditions_around(file: str, line: int) -> list[str]:
