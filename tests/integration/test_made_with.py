@@ -101,3 +101,40 @@ def test_module_that_needs_weights_that_the_port_has_not_is_told_by_its_calls(tm
 
     assert "made with" not in report.culprit.wrong
     assert report.culprit.path.startswith(("Inverted", "reduce_1x1"))
+
+
+BUILT = """
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self, width, scale=1.0):
+        super().__init__()
+        self.linear, self.scale = nn.Linear(width, width), scale
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
+def built(width):
+    first = Scaled(width, scale=0.5)
+    return nn.Sequential(first, Scaled({given}))
+"""
+
+
+def test_argument_that_a_function_of_no_class_forgets_is_told_there(tmp_path):
+    models = []
+    for name, given in (("reference", "width, scale=0.25"), ("port", "width")):
+        file = tmp_path / f"{name}.py"
+        file.write_text(BUILT.format(given=given))
+        spec = importlib.util.spec_from_file_location(name, file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        models.append(pytest_tfdebug.fill(module.built(6).eval(), seed=0))
+
+    report = pytest_tfdebug.compare(*(pytest_tfdebug.trace(model, MAPS["features"]) for model in models))
+
+    assert (report.culprit.path, report.culprit.wrong) == ("1", "has scale 1.0")
+    assert str(report.culprit.source).endswith(f"port.py:{line_of(file, 'nn.Sequential(')}")
+    assert str(report.culprit.reference).endswith(f"reference.py:{line_of(file, 'nn.Sequential(')}")
+    assert report.culprit.certain

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.constructed import arguments_of, lines_of
-from pytest_tfdebug.parity.text.chosen_at import argument_chosen_at
+from pytest_tfdebug.parity.text.chosen_at import argument_chosen_at, argument_within
 from pytest_tfdebug.parity.text.handed_on import parameters_of
 from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
@@ -158,12 +158,40 @@ def _default_of(own: torch.nn.Module, other: torch.nn.Module, differing: _Texts)
 
 def _chosen(own: torch.nn.Module, other: torch.nn.Module, name: str) -> tuple[SourceRange | None, bool]:
     """Return the lines that choose an argument, and whether that is known: their text is not the reference's."""
-    here, there = (
-        [SourceRange(file, *statement_lines(file, line)) for file, line in lines_of(each)] for each in (own, other)
-    )
-    for mine, theirs in zip(here, there, strict=False):
-        if text_of(mine.file, mine.first, mine.last) != text_of(theirs.file, theirs.first, theirs.last):
-            return mine, True
-    if not here:
-        return None, False
-    return argument_chosen_at(here[0], type(own).__name__, name) or here[0], False
+    found = _given_otherwise(own, other, name)
+    if found is not None:
+        return found[0], True
+    here = _made_at(own)
+    return (argument_chosen_at(here[0], type(own).__name__, name) or here[0] if here else None), False
+
+
+def where_made_otherwise(
+    own: torch.nn.Module, other: torch.nn.Module, name: str
+) -> tuple[SourceRange, SourceRange] | None:
+    """Return the lines of both sides that give two modules an argument; None where it is the same, or so is the text.
+
+    Args:
+        own: A module of the port.
+        other: The reference's.
+        name: The argument.
+    """
+    return _given_otherwise(own, other, name) if name in _differing(own, other) else None
+
+
+def _given_otherwise(own: torch.nn.Module, other: torch.nn.Module, name: str) -> tuple[SourceRange, SourceRange] | None:
+    for mine, theirs in zip(_made_at(own), _made_at(other), strict=False):
+        if _text_at(mine) != _text_at(theirs):
+            return mine, theirs
+        here, there = (argument_within(lines, type(own).__name__, name) for lines in (mine, theirs))
+        if here is not None and there is not None and _text_at(here) != _text_at(there):  # in a long statement
+            return here, there
+    return None
+
+
+def _made_at(module: torch.nn.Module) -> list[SourceRange]:
+    """Return the statements in which a module is made, the innermost first."""
+    return [SourceRange(file, *statement_lines(file, line)) for file, line in lines_of(module)]
+
+
+def _text_at(lines: SourceRange) -> str:
+    return text_of(lines.file, lines.first, lines.last)

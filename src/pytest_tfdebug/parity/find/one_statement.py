@@ -16,10 +16,12 @@ from pytest_tfdebug.module_path import holder
 from pytest_tfdebug.parity.claims import Evidence
 from pytest_tfdebug.parity.find.constructors import Constructors
 from pytest_tfdebug.parity.find.lines_of_both import differences_around, is_run_by_both
+from pytest_tfdebug.parity.find.made_with import where_made_otherwise
 from pytest_tfdebug.parity.find.module_texts import is_of_one_forward, texts_of
 from pytest_tfdebug.parity.find.values_of_lines import ValuesOfLines, is_not_after, meet, passes
 from pytest_tfdebug.parity.text.text_differences import on_disk, source_file
 from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.tracing.record.modules import modules_by_path
 from pytest_tfdebug.tracing.values.slicing import branch_begin, conditions_around, is_statement
 
 if TYPE_CHECKING:
@@ -175,10 +177,20 @@ class _StatementSearch:
         beside = texts.beside(first) if texts is not None else None
         evidence = Evidence.ATTRIBUTE if len(read) == 1 else Evidence.ATTRIBUTES
         at = replace(self._named, source=first, reference=beside, evidence=evidence)
-        at = self._at(made[0], evidence) if made else at
+        at = self._at(made[0], evidence) if made else self._where_made(at, next(iter(read)))
         told = ", ".join(f"{name} {mine[name]}" for name in read)
         there = ", ".join(theirs[name] for name in read)
         return self._told(at, f"has {told}", f"the reference has {there}.")
+
+    def _where_made(self, claim: Claim, name: str) -> Claim:
+        """Return a claim on an attribute at the lines that make its module so: a function of no class may."""
+        own, again = self._own, self._look.again
+        if own is None or own.expected is None or again is None:
+            return claim
+        paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
+        both = [modules_by_path(side.model).get(path) for side, path in zip(again, paths, strict=True)]
+        found = None if both[0] is None or both[1] is None else where_made_otherwise(both[0], both[1], name)
+        return claim if found is None else replace(claim, source=found[0], reference=found[1])
 
     def _by_weights(self) -> Claim | None:
         """Blame the parameters of a module within that is not called: these lines use them themselves."""

@@ -65,6 +65,26 @@ def argument_chosen_at(lines: SourceRange, called: str, name: str) -> SourceRang
     return None if file is None or given is None else _followed(file, _Expression(given, file.around(lines)))
 
 
+def argument_within(lines: SourceRange, called: str, name: str) -> SourceRange | None:
+    """Return the lines of an argument in a call, or where that begins if it gives none; None where there is no call.
+
+    Args:
+        lines: The line in which the call begins.
+        called: Name of what is called, which may have another name there: of several the longest is taken.
+        name: Name of the argument.
+    """
+    file = source_file(lines.file)
+    calls = [] if file is None else [node for node in ast.walk(file.tree) if isinstance(node, ast.Call)]
+    calls = [each for each in calls if each.lineno == lines.first]
+    calls = [each for each in calls if called_name(each) == called] or calls
+    call = max(calls, key=lambda each: each.end_lineno or 0, default=None)
+    if call is None:
+        return None
+    given = next((each for each in call.keywords if each.arg == name), None)
+    first, last = (call.lineno, call.lineno) if given is None else (given.lineno, given.end_lineno or given.lineno)
+    return SourceRange(lines.file, first, last)
+
+
 def left_none_at(lines: SourceRange, called: str, name: str) -> SourceRange | None:
     """Return the condition under which alone an argument that a call names is more than None; None for no such one.
 
