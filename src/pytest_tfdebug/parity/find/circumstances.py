@@ -370,9 +370,9 @@ def made_with(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
     calls = [item.call for item in compared.calls]
     for made in made_otherwise(again.model, expected.again.model, compared.own_paths):
         around = _call_around(calls, made.around)
-        evidence = Evidence.MADE_WITH if made.is_telling else Evidence.MADE_OF
+        evidence = Evidence.MADE_OF if made.reference is None else Evidence.MADE_WITH
         why = f"With {made.other} every output agrees."
-        claim = Claim(around.path, "module", evidence, around.class_name, why, made.told, made.lines)
+        claim = Claim(around.path, "module", evidence, around.class_name, why, made.told, made.lines, made.reference)
         yield Circumstance(claim, lambda made=made: made.within(again.model), is_guess=True)  # type: ignore[misc]
 
 

@@ -18,6 +18,7 @@ from pytest_tfdebug.parity.text.text_differences import source_file
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.modules import modules_by_path
 from pytest_tfdebug.tracing.record.sites import forward_source
+from pytest_tfdebug.tracing.values.constructors import MOST_PARAMETERS
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.tracing.values.tables import made_with
 
@@ -39,7 +40,7 @@ class MadeWith(NamedTuple):
     told: str
     other: str  # with what the reference's is made
     lines: SourceRange | None  # where the argument is chosen, or else where the modules are made
-    is_telling: bool  # whether these lines are known to choose it
+    reference: SourceRange | None  # the reference's lines, where the former are known to choose it; None where not
     around: str  # path of the module whose constructor is to blame, or of one of its parts
 
     @contextmanager
@@ -47,10 +48,13 @@ class MadeWith(NamedTuple):
         """Run a block with modules that are made as the reference's are, with the port's own weights.
 
         Raises:
-            LookupError: Such a module cannot be made, or has a weight that the port has not.
+            LookupError: Such a module cannot be made, has a weight that the port has not, or is large.
         """
         modules = modules_by_path(model)
-        made = [(modules[path], made_with(modules[path], other)) for path, other in self.partners.items()]
+        made = [
+            (modules[path], made_with(modules[path], other, MOST_PARAMETERS // len(self.partners)))
+            for path, other in self.partners.items()
+        ]
         before = [(module, dict(vars(module))) for module, _ in made]
         for module, new in made:
             _hold(module, vars(new))
@@ -132,37 +136,38 @@ def _told(partners: dict[str, torch.nn.Module], module: torch.nn.Module, differi
     some = list(differing.items())[:_TOLD]
     mine = ", ".join(f"{name}={own}" for name, (own, _) in some)
     theirs = ", ".join(f"{name}={other}" for name, (_, other) in some)
-    default = _default_of(module, like, differing)
-    if default is not None:
+    names = [*differing]
+    if _are_defaults(module, like, differing):
         told = f"takes {mine} where none is given, and the reference's takes {theirs}"
-        around = f"{path}." if path else ""
-        return MadeWith(partners, told, theirs, default, is_telling=True, around=around)
-    name = repr(path) if path else "the model"
-    lines, is_telling = _chosen(module, like, next(iter(differing)))
-    told = f"makes {name} with {mine}, and the reference's is made with {theirs}"
-    return MadeWith(partners, told, theirs, lines, is_telling, path)
+        own, other = (_default_at(each, names[0]) for each in (module, like))
+        return MadeWith(partners, told, theirs, own, other, around=f"{path}." if path else "")
+    told = f"makes {repr(path) if path else 'the model'} with {mine}, and the reference's is made with {theirs}"
+    own, other = _given_otherwise(module, like, names[0]) or (_handed_on_at(module, names[0]), None)
+    return MadeWith(partners, told, theirs, own, other, around=path)
 
 
-def _default_of(own: torch.nn.Module, other: torch.nn.Module, differing: _Texts) -> SourceRange | None:
-    """Return the line of the default of an argument, where it is the only one that differs, by the defaults of both."""
+def _are_defaults(own: torch.nn.Module, other: torch.nn.Module, differing: _Texts) -> bool:
+    """Tell whether one argument differs, and neither side was given it: the defaults of both do."""
     defaults = [inspect.signature(type(module)).parameters for module in (own, other)]
     texts = {name: tuple(_text(each[name].default) for each in defaults) for name in differing}
-    lines = forward_source(own)
+    return len(texts) == 1 and texts == differing
+
+
+def _default_at(module: torch.nn.Module, name: str) -> SourceRange | None:
+    """Return the line of a parameter of the constructor of a module."""
+    lines = forward_source(module)
     file = None if lines is None else source_file(lines.file)
-    if texts != {**differing} or len(texts) != 1 or lines is None or file is None:
+    if lines is None or file is None:
         return None
     function = file.function(f"{file.around(lines).rpartition('.')[0]}.__init__")
-    taken = [] if function is None else [each for each in parameters_of(function) if each.arg in differing]
+    taken = [] if function is None else [each for each in parameters_of(function) if each.arg == name]
     return SourceRange(file.path, taken[0].lineno, taken[0].end_lineno or taken[0].lineno) if taken else None
 
 
-def _chosen(own: torch.nn.Module, other: torch.nn.Module, name: str) -> tuple[SourceRange | None, bool]:
-    """Return the lines that choose an argument, and whether that is known: their text is not the reference's."""
-    found = _given_otherwise(own, other, name)
-    if found is not None:
-        return found[0], True
-    here = _made_at(own)
-    return (argument_chosen_at(here[0], type(own).__name__, name) or here[0] if here else None), False
+def _handed_on_at(module: torch.nn.Module, name: str) -> SourceRange | None:
+    """Return the lines that choose what the call that makes a module hands on, or else the call."""
+    here = _made_at(module)[:1]
+    return (argument_chosen_at(here[0], type(module).__name__, name) or here[0]) if here else None
 
 
 def where_made_otherwise(

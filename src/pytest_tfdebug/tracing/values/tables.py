@@ -86,20 +86,22 @@ def made_anew(module: torch.nn.Module, largest: int) -> torch.nn.Module | None:
     return _made(type(module), *given)
 
 
-def made_with(module: torch.nn.Module, like: torch.nn.Module) -> torch.nn.Module:
-    """Make a module as another one of its class was made, with its own weights.
+def made_with(module: torch.nn.Module, like: torch.nn.Module, largest: int) -> torch.nn.Module:
+    """Make a module as another one of its class was made, with its own weights, which both then share.
 
     Raises:
-        LookupError: Such a module cannot be made, or has a weight that the former has not.
+        LookupError: Such a module cannot be made, has a weight that the former has not, or more parameters than that.
     """
     given, held = arguments_of(like), module.state_dict()
-    made = None if given is None else _made(type(module), *given)
+    is_small = sum(each.numel() for each in like.parameters()) <= largest
+    made = _made(type(module), *given) if given is not None and is_small else None
     if made is None or not held.keys() >= made.state_dict().keys():
         msg = f"{type(module).__name__} cannot be made so"
         raise LookupError(msg)
-    made.load_state_dict({name: held[name] for name in made.state_dict()})
     first = next(module.parameters(), None)
-    return (made if first is None else made.to(first)).train(module.training)
+    made = made if first is None else made.to(first.device)
+    made.load_state_dict({name: held[name] for name in made.state_dict()}, assign=True)
+    return made.train(module.training)
 
 
 def _made(kind: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module | None:
