@@ -25,7 +25,7 @@ class Inverted(nn.Module):
         self.reduce_1x1 = Layer(config, width * 6, out, kernel_size=1{reduced})
 
     def forward(self, features):
-        return features + self.reduce_1x1(self.conv_3x3(self.expand_1x1(features)))
+        return {scale}features + self.reduce_1x1(self.conv_3x3(self.expand_1x1(features)))
 """
 
 
@@ -35,10 +35,10 @@ def _noted(one_thread):
         yield
 
 
-def port_of(folder, reduced="", *, activated=False, **config):
+def port_of(folder, reduced="", *, activated=False, scale="", **config):
     """Return an inverted residual of its own, and the file that it is written in."""
     file = folder / "port.py"
-    file.write_text(PORT.format(reduced=reduced, activated=activated))
+    file.write_text(PORT.format(reduced=reduced, activated=activated, scale=scale))
     spec = importlib.util.spec_from_file_location("port", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -94,13 +94,25 @@ def test_line_that_hands_an_argument_on_is_named_as_uncertain(tmp_path):
     assert (report.culprit.why, report.culprit.certain) == ("With use_activation=False every output agrees.", False)
 
 
-def test_module_that_needs_weights_that_the_port_has_not_is_told_by_its_calls(tmp_path):
-    port, _ = port_of(tmp_path, ", use_activation=False, use_normalization=False")
+def test_line_is_named_also_where_the_port_has_another_mistake(tmp_path):
+    port, file = port_of(tmp_path, scale="0.5 * ")
 
     report = held(reference(), port)
 
-    assert "made with" not in report.culprit.wrong
-    assert report.culprit.path.startswith(("Inverted", "reduce_1x1"))
+    made = "makes 'reduce_1x1' with use_activation=True, and the reference's is made with use_activation=False"
+    assert (report.culprit.path, report.culprit.wrong) == ("Inverted", made)
+    assert str(report.culprit.source).endswith(f"port.py:{line_of(file, 'self.reduce_1x1 =')}")
+    assert "the expected one does not" in report.culprit.why
+
+
+def test_line_is_named_also_where_the_port_has_no_weights_for_what_it_lacks(tmp_path):
+    port, file = port_of(tmp_path, ", use_activation=False, use_normalization=False")
+
+    report = held(reference(), port)
+
+    made = "makes 'reduce_1x1' with use_normalization=False, and the reference's is made with use_normalization=True"
+    assert report.culprit.wrong == made
+    assert str(report.culprit.source).endswith(f"port.py:{line_of(file, 'self.reduce_1x1 =')}")
 
 
 BUILT = """

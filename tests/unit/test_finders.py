@@ -36,6 +36,6 @@ def test_finder_that_is_added_wins_or_loses_by_its_row(traces, monkeypatch, evid
 
 
 def test_finders_stand_in_one_tuple_and_each_says_what_it_claims():
-    names = ["calls", "weights", "statements", "values", "found_calls", "proofs"]
+    names = ["made_otherwise", "calls", "weights", "statements", "values", "found_calls", "proofs"]
     assert [finder.__name__ for finder in finders.FINDERS] == names
     assert all(finder.__doc__.startswith(("Claim", "Narrow")) for finder in finders.FINDERS)

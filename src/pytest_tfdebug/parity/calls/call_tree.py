@@ -6,6 +6,7 @@ from functools import cached_property
 from math import isclose, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.module_path import holders
 from pytest_tfdebug.parity.closeness import number_of
 from pytest_tfdebug.parity.pair.pairing import has_parameter, in_cache
 from pytest_tfdebug.parity.tensors.coverage import is_without_outputs
@@ -321,6 +322,13 @@ class CallTree:
         if item is None or item.expected is not None:
             return item
         return next(filter(None, map(self.first_paired, self.children.get(item.call.index, []))), None)
+
+
+def call_around(calls: Sequence[Call], *paths: str) -> Call:
+    """Return the call of the innermost module with code that holds all of some modules."""
+    with_code = {call.path: call for call in calls if call.source is not None}
+    common = (each for each in holders(paths[0]) if all(each in holders(path) for path in paths))
+    return next((with_code[each] for each in common if each in with_code), calls[0])
 
 
 def only_expected(

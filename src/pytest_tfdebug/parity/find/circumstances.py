@@ -19,8 +19,8 @@ import torch
 
 from pytest_tfdebug.errors import listed, second_look
 from pytest_tfdebug.generators import drawn, put_back, seed, states
-from pytest_tfdebug.module_path import holder, holders, last_part
-from pytest_tfdebug.parity.calls.call_tree import CallTree, failing, first_fault
+from pytest_tfdebug.module_path import holder, last_part
+from pytest_tfdebug.parity.calls.call_tree import CallTree, call_around, failing, first_fault
 from pytest_tfdebug.parity.claims import Claim, Evidence
 from pytest_tfdebug.parity.find.layers import in_another_pattern, made_at
 from pytest_tfdebug.parity.find.made_with import made_otherwise
@@ -314,15 +314,8 @@ def shared(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Circum
 def _of_sharing(calls: Sequence[Call], paths: tuple[str, str], evidence: Evidence, wrong: str, why: str) -> Claim:
     """Return a claim on the module with code around two that are one on one side alone."""
     first = next((call for call in calls if _is_under(call, paths[0])), None)
-    at, around = None if first is None else first.called_at, _call_around(calls, *paths)
+    at, around = None if first is None else first.called_at, call_around(calls, *paths)
     return Claim(around.path, "module", evidence, around.class_name, why, wrong, at)
-
-
-def _call_around(calls: Sequence[Call], *paths: str) -> Call:
-    """Return the call of the innermost module with code that holds all of some modules."""
-    with_code = {call.path: call for call in calls if call.source is not None}
-    common = (each for each in holders(paths[0]) if all(each in holders(path) for path in paths))
-    return next((with_code[each] for each in common if each in with_code), calls[0])
 
 
 def _is_under(call: Call, path: str) -> bool:
@@ -369,7 +362,7 @@ def made_with(compared: Compared, expected: Trace, again: Rerun) -> Iterator[Cir
         return
     calls = [item.call for item in compared.calls]
     for made in made_otherwise(again.model, expected.again.model, compared.own_paths):
-        around = _call_around(calls, made.around)
+        around = call_around(calls, made.around)
         evidence = Evidence.MADE_OF if made.reference is None else Evidence.MADE_WITH
         why = f"With {made.other} every output agrees."
         claim = Claim(around.path, "module", evidence, around.class_name, why, made.told, made.lines, made.reference)

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.parity.calls.call_notes import told_adapters
-from pytest_tfdebug.parity.calls.call_tree import CallTree
+from pytest_tfdebug.parity.calls.call_tree import CallTree, call_around
 from pytest_tfdebug.parity.claims import Evidence
+from pytest_tfdebug.parity.find.made_with import made_otherwise as modules_made_otherwise
 from pytest_tfdebug.parity.find.one_statement import one_statement
 from pytest_tfdebug.parity.find.returned import where_returned
 from pytest_tfdebug.parity.tensors.coverage import blame_uncompared, is_of_uncompared, uncompared
@@ -83,6 +84,31 @@ def calls(view: View) -> Iterator[Claim]:
             if is_gone
             else claim
         )
+
+
+def made_otherwise(view: View) -> Iterator[Claim]:
+    """Claim the line that makes a module with another argument, for which it calls what the reference's does not.
+
+    Example: ``Convolution(4, 8)`` calls a norm, and ``Convolution(4, 8, conv_only=True)`` of the reference none.
+    """
+    claim, look = view.called, view.look
+    if claim is None or claim.kind not in ("not-called", "extra-call") or look is None or look.again is None:
+        return
+    port, reference = (side.model for side in look.again)
+    for made in modules_made_otherwise(port, reference, view.compared.own_paths):
+        is_of_call = any(f"{claim.path}.".startswith(f"{path}.") for path in made.partners)
+        if is_of_call and made.reference is not None:
+            around = call_around([item.call for item in view.compared.calls], made.around)
+            yield replace(
+                claim,
+                path=around.path,
+                class_name=around.class_name,
+                kind="module",
+                wrong=made.told,
+                source=made.lines,
+                reference=made.reference,
+                narrows=claim,
+            )
 
 
 def _of_calls(view: View) -> Iterator[Claim]:
@@ -168,7 +194,7 @@ def proofs(view: View) -> Iterator[Claim]:
     yield from view.look.proofs if view.look is not None else ()
 
 
-FINDERS: tuple[Finder, ...] = (calls, weights, statements, values, found_calls, proofs)
+FINDERS: tuple[Finder, ...] = (made_otherwise, calls, weights, statements, values, found_calls, proofs)
 
 
 def find(view: View) -> list[Claim]:
