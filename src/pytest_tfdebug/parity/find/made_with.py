@@ -82,6 +82,8 @@ def made_otherwise(
         reference: The reference.
         own_paths: The port's paths of the reference's modules, where they differ.
     """
+    if _parts(model) == _parts(reference):
+        return
     own, there = modules_by_path(model), modules_by_path(reference)
     alike: dict[object, list[str]] = {}  # by the line that makes them, and what they are made with
     found: dict[str, tuple[torch.nn.Module, _Texts]] = {}
