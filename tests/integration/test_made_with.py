@@ -35,14 +35,18 @@ def _noted(one_thread):
         yield
 
 
+def loaded(file):
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def port_of(folder, reduced="", *, activated=False, scale="", **config):
     """Return an inverted residual of its own, and the file that it is written in."""
     file = folder / "port.py"
     file.write_text(PORT.format(reduced=reduced, activated=activated, scale=scale))
-    spec = importlib.util.spec_from_file_location("port", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return pytest_tfdebug.fill(module.Inverted(MobileNetV2Config(**config), 8, 8).eval(), seed=0), file
+    return pytest_tfdebug.fill(loaded(file).Inverted(MobileNetV2Config(**config), 8, 8).eval(), seed=0), file
 
 
 def held(reference, port):
@@ -139,10 +143,7 @@ def test_argument_that_a_function_of_no_class_forgets_is_told_there(tmp_path):
     for name, given in (("reference", "width, scale=0.25"), ("port", "width")):
         file = tmp_path / f"{name}.py"
         file.write_text(BUILT.format(given=given))
-        spec = importlib.util.spec_from_file_location(name, file)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        models.append(pytest_tfdebug.fill(module.built(6).eval(), seed=0))
+        models.append(pytest_tfdebug.fill(loaded(file).built(6).eval(), seed=0))
 
     report = pytest_tfdebug.compare(*(pytest_tfdebug.trace(model, MAPS["features"]) for model in models))
 

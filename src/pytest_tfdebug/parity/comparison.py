@@ -305,10 +305,8 @@ class Comparison(ABC):
             if held is not None:
                 return held
             compared, expected = found.judged.compared, self.expected
-            if {name for name, _ in own.model.named_modules()} != {
-                "",
-                *expected.modules,
-            } and self.reference is not None:
+            modules = {name for name, _ in own.model.named_modules() if name}
+            if modules != {*expected.modules} and self.reference is not None:
                 expected = replace(expected, again=self.reference())  # which knows with what its modules were made
             claim = of_circumstances(compared, expected, own, self.once_more)
             if claim is not None and self.reference is not None:

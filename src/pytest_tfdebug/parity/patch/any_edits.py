@@ -317,11 +317,9 @@ def _choices(place: _Spot, node: ast.IfExp) -> Iterator[AnyEdit]:
 def _conditions(place: _Spot, node: ast.BoolOp) -> Iterator[AnyEdit]:
     """``if given:`` for ``if given and self.training:``, and ``or`` for ``and``."""
     texts = [place.text(each) for each in node.values]
+    sign, other = (" and ", " or ") if isinstance(node.op, ast.And) else (" or ", " and ")
     for at in range(len(texts)):
-        left = texts[:at] + texts[at + 1 :]
-        sign = " and " if isinstance(node.op, ast.And) else " or "
-        yield place.edit(node, f"({sign.join(left)})", "left out")
-    other = " or " if isinstance(node.op, ast.And) else " and "
+        yield place.edit(node, f"({sign.join(texts[:at] + texts[at + 1 :])})", "left out")
     yield place.edit(node, f"({other.join(f'({each})' for each in texts)})", "call")
 
 

@@ -284,8 +284,7 @@ def _plain(held: object) -> types.FunctionType | None:
     """Return the function of a method, a property or a decorated function; None of anything else."""
     inner = held.fget if isinstance(held, property) else held
     inner = inner.__func__ if isinstance(inner, (staticmethod, classmethod, types.MethodType)) else inner
-    is_decorated = (
-        callable(inner) and getattr_static(inner, "__wrapped__", None) is not None
-    )  # which may raise if asked
+    # asked as it is: an object that imports something once it is looked at may raise
+    is_decorated = callable(inner) and getattr_static(inner, "__wrapped__", None) is not None
     inner = unwrap(cast("Callable[..., object]", inner)) if is_decorated else inner
     return inner if isinstance(inner, types.FunctionType) else None
